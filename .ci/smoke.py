@@ -14,7 +14,7 @@ import distcompile as torch
 from compiler_core.steps import compile_times
 from distcompile import nn
 from distcompile.nn.parallel import DistributedDataParallel
-from distcompile.torch_version import OWN
+from distcompile.surface.torch_version import OWN
 
 PACKAGES = ("distcompile", "compiler_core", "collectives", "launch")
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.mpi import MpiCommunicator
+from collectives.over_mpi.transport import MpiCommunicator
 from distcompile.engine_build import build_engine
 
 SIZES = (1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20)

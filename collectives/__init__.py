@@ -1,6 +1,7 @@
 """Process groups and collectives over arrays: the `Communicator` and its transports. Knows arrays, not models.
 
-In: NumPy arrays and picklable objects. Out: reduced, broadcast, gathered ones. MPI is loaded only by `collectives.mpi`.
+In: NumPy arrays and picklable objects. Out: reduced, broadcast, gathered ones. MPI is loaded only by
+`collectives.over_mpi.transport`.
 """
 
 from collectives.call import ReduceOp, Stamp

@@ -15,8 +15,8 @@ from collectives.errors import CollectiveArgumentError, NcclNotFoundError
 from collectives.native import Build
 from collectives.nccl.communicator import NcclCommunicator
 from collectives.nccl.library import is_there
+from collectives.over_mpi.transfer import Reduction
 from collectives.threaded import ThreadedWorld
-from collectives.transfer import Reduction
 from collectives.work import DEFAULT_TIMEOUT_S
 
 Transport: TypeAlias = Literal["auto", "host", "mpi", "threaded", "nccl"]
@@ -63,8 +63,8 @@ def connect(
 
 
 def _connect_over_mpi(timeout_s: float, reduction: Reduction, build: Build | None) -> Communicator:
-    from collectives.mpi import MpiCommunicator
-    from collectives.mpi_library import abort_at_exit, install_abort_hook, load_mpi, within
+    from collectives.over_mpi.library import abort_at_exit, install_abort_hook, load_mpi, within
+    from collectives.over_mpi.transport import MpiCommunicator
 
     mpi = within(timeout_s, load_mpi, "starting MPI")  # MPI_Init waits for all ranks
     install_abort_hook(mpi.COMM_WORLD.Abort)

@@ -15,10 +15,10 @@ from collectives.errors import CollectiveError, ForkedProcessError, SlowEngineWa
 from collectives.host import open_host
 from collectives.native import Build, Library, load
 from collectives.native_engine import STAGE_NBYTES, NativeEngine, functions_of
-from collectives.objects import ObjectChannel
+from collectives.over_mpi.objects import ObjectChannel
+from collectives.over_mpi.thread_engine import ThreadEngine
+from collectives.over_mpi.transfer import Reduction
 from collectives.shared_memory import open_shared_memory
-from collectives.thread_engine import ThreadEngine
-from collectives.transfer import Reduction
 from collectives.work import Work
 
 

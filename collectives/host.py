@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from collectives.arena import address_of
-from collectives.objects import ObjectChannel
+from collectives.over_mpi.objects import ObjectChannel
 
 TOKEN_NBYTES = 16
 

@@ -31,13 +31,13 @@ from collectives.errors import (
     TransportError,
 )
 from collectives.host import Host
-from collectives.kept import keep_for_ever
 from collectives.native import Library, refusing
 from collectives.native_work import DONE, NativeWork
 from collectives.observer import current
+from collectives.over_mpi.kept import keep_for_ever
+from collectives.over_mpi.rollcall import LENGTH, check_rows
 from collectives.programs import Program, program_of
 from collectives.reduce import check_splits
-from collectives.rollcall import LENGTH, check_rows
 from collectives.work import GRACE_S, Work
 
 STAGE_NBYTES = 256 << 10

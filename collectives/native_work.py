@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from collectives.call import GATE_WORDS, Array, Task
 from collectives.errors import CollectiveError, CollectiveTimeoutError
 from collectives.observer import ASK_EVERY_S, LONG_WAIT_S
+from collectives.over_mpi.rollcall import LENGTH, WORDS, Patience
 from collectives.programs import Program
-from collectives.rollcall import LENGTH, WORDS, Patience
 from collectives.work import QUEUED, Rows, Work, WorkTimes
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from collectives.arena import Arena, Place, address_of
 from collectives.call import Array, Task
 from collectives.errors import CollectiveTimeoutError
 from collectives.host import open_host
-from collectives.objects import ObjectChannel
+from collectives.over_mpi.objects import ObjectChannel
 from collectives.reduce import UFUNCS, is_narrow, reduce_in_rank_order
 
 HEADER_NBYTES = 64

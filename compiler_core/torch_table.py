@@ -14,59 +14,59 @@ from collections.abc import Iterator
 Place = tuple[str, str]  # module, name in it
 
 TABLE: dict[str, str] = {
-    "ops.composite_stacking": (
+    "ops.composites.stacking": (
         "atleast_1d atleast_2d atleast_3d hstack vstack row_stack dstack column_stack block_diag meshgrid "
         "cartesian_prod combinations tensor_split. hsplit. vsplit. dsplit. split_with_sizes. unsafe_split. "
         "unsafe_chunk. fliplr. flipud. rot90. diag_embed. diagflat. broadcast_shapes:broadcast_shapes_of"
     ),
-    "ops.composite_trigonometry": (
+    "ops.composites.trigonometry": (
         "asin_ acos_ atan_ asinh_ acosh_ atanh_ arcsin_:asin arccos_:acos arctan_:atan arcsinh_:asinh arccosh_:acosh "
         "arctanh_:atanh atan2_ arctan2_:atan2 hypot_ deg2rad_ rad2deg_ sinc_ special.sinc copysign_ signbit. sgn_ "
         "heaviside_ isposinf. isneginf. fmax. fmin. frexp. ldexp_ nextafter_"
     ),
-    "ops.composite_complex": (
+    "ops.composites.complex": (
         "complex polar real imag isreal. conj_physical_ conj. resolve_conj. resolve_neg.:resolve_conj angle. "
         "view_as_real view_as_complex"
     ),
-    "ops.composite_placing": (
+    "ops.indexing.placing": (
         "masked_scatter_ put_ take. index_fill_ slice_scatter. select_scatter. diagonal_scatter. scatter_reduce_ "
         "index_reduce_ as_strided_scatter. renorm_ fill"
     ),
-    "tensor.strided": "as_strided. .storage_offset",
+    "tensor.memory.strided": "as_strided. .storage_offset",
     "tensor.lowrank": "svd_lowrank pca_lowrank",
-    "ops.composite_running": (
+    "ops.composites.running": (
         "cummax. cummin. logcumsumexp. cumprod_ trapezoid trapz cumulative_trapezoid gradient diff."
     ),
-    "ops.composite_products": (
+    "ops.composites.products": (
         "addmv_ addr_ addbmm_ kron. vdot. inner. tensordot cross. cdist pdist dist. ger. chain_matmul"
     ),
-    "ops.composite_special": (
+    "ops.special.elementary": (
         "logaddexp. logaddexp2. xlogy_ logit_ erfinv_ special.xlogy special.xlog1py special.entr special.logit "
         "special.erfcx special.erfinv special.ndtr special.log_ndtr special.ndtri special.softmax "
         "special.log_softmax"
     ),
-    "ops.composite_gamma": "lgamma_ digamma_ polygamma_ mvlgamma_ special.zeta igamma_ igammac_",
-    "ops.composite_bessel": (
+    "ops.special.gamma": "lgamma_ digamma_ polygamma_ mvlgamma_ special.zeta igamma_ igammac_",
+    "ops.special.bessel": (
         "i0_ special.i0e special.i1 special.i1e special.modified_bessel_i0:i0 special.modified_bessel_i1:i1 "
         "special.modified_bessel_k0 special.modified_bessel_k1 special.scaled_modified_bessel_k0 "
         "special.scaled_modified_bessel_k1 special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1 "
         "special.spherical_bessel_j0 special.airy_ai"
     ),
-    "ops.composite_numbers": (
+    "ops.composites.numbers": (
         "bitwise_left_shift_ bitwise_right_shift_ gcd_ lcm_ +logspace +scalar_tensor +tril_indices +triu_indices "
         "nonzero_static. constant_pad_nd"
     ),
-    "ops.composite_statistics": (
+    "ops.composites.statistics": (
         "searchsorted bucketize isin unravel_index histc. quantile. nanquantile. mode. std_mean cov. corrcoef."
     ),
     "tensor.counting": "unique_consecutive. histogram. histogramdd",
-    "ops.composite_windows": (
+    "ops.signal.window_functions": (
         "+hann_window +hamming_window +blackman_window +bartlett_window +kaiser_window +signal.windows.bartlett "
         "+signal.windows.blackman +signal.windows.cosine +signal.windows.exponential +signal.windows.gaussian "
         "+signal.windows.general_cosine +signal.windows.general_hamming +signal.windows.hamming +signal.windows.hann "
         "+signal.windows.kaiser +signal.windows.nuttall"
     ),
-    "ops.composite_masked": (
+    "ops.composites.masked": (
         "masked.amax masked.amin masked.argmax masked.argmin masked.cumprod masked.cumsum masked.log_softmax "
         "masked.logaddexp masked.logsumexp masked.mean masked.median masked.norm masked.normalize masked.prod "
         "masked.softmax masked.softmin masked.std masked.sum masked.var"
@@ -78,22 +78,22 @@ TABLE: dict[str, str] = {
         "special.shifted_chebyshev_polynomial_w special.hermite_polynomial_h special.hermite_polynomial_he "
         "special.laguerre_polynomial_l special.legendre_polynomial_p"
     ),
-    "tensor.derived": "linalg.diagonal:matrix_diagonal",
-    "ops.composite_fourier": "+fft.fftfreq +fft.rfftfreq fft.fftshift fft.ifftshift",
-    "ops.composite_transforms": (
+    "tensor.methods.derived": "linalg.diagonal:matrix_diagonal",
+    "ops.signal.frequencies": "+fft.fftfreq +fft.rfftfreq fft.fftshift fft.ifftshift",
+    "ops.signal.transforms": (
         "fft.fft fft.ifft fft.fft2 fft.ifft2 fft.fftn fft.ifftn fft.rfft fft.irfft fft.rfft2 fft.irfft2 fft.rfftn "
         "fft.irfftn fft.hfft fft.ihfft fft.hfft2 fft.ihfft2 fft.hfftn fft.ihfftn"
     ),
-    "ops.composite_stft": "stft. istft.",
-    "ops.composite_eigen": "linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh",
-    "ops.composite_solving": (
+    "ops.signal.stft": "stft. istft.",
+    "ops.linear_algebra.eigenvalues": "linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh",
+    "ops.linear_algebra.solvers": (
         "linalg.cholesky linalg.cholesky_ex linalg.svd linalg.svdvals linalg.qr linalg.lu "
         "linalg.lu_factor linalg.lu_factor_ex linalg.solve linalg.solve_ex linalg.inv linalg.inv_ex linalg.lstsq "
         "linalg.solve_triangular linalg.lu_solve linalg.det linalg.slogdet linalg.matrix_exp linalg.pinv "
         "cholesky.:old_cholesky svd.:old_svd qr.:old_qr lu:old_lu lu_unpack lu_solve.:old_lu_solve inverse.:inv "
         "triangular_solve. cholesky_solve. cholesky_inverse. det. slogdet. logdet. matrix_exp."
     ),
-    "ops.composite_matrix": (
+    "ops.linear_algebra.norms": (
         "linalg.vector_norm linalg.matrix_norm linalg.norm linalg.cond linalg.matrix_rank linalg.matrix_power "
         "linalg.multi_dot linalg.vecdot linalg.cross linalg.vander linalg.householder_product linalg.tensorinv "
         "linalg.tensorsolve matrix_power. pinverse. "

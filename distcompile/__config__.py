@@ -10,8 +10,8 @@ import platform
 import numpy as np
 
 from compiler_core.runtime import toolchain
-from distcompile.threads import get_num_threads
-from distcompile.torch_version import OWN
+from distcompile.surface.threads import get_num_threads
+from distcompile.surface.torch_version import OWN
 
 __all__ = ["parallel_info", "show"]
 

@@ -3,8 +3,13 @@
 In: a model of `distcompile.nn`, wrapped in `DistributedDataParallel`, given to `compile`. Out: training steps whose
 gradient all-reduces run while the compiled backward computes.
 
-This file is the public namespace and nothing else. Names are loaded at first use (`names.py` says from where); a check
-that the four import packages belong together runs first (`installation.py`).
+This file is the public namespace and nothing else. Names are loaded at first use (`surface/names.py` says from where);
+a check that the four import packages belong together runs first (`installation.py`).
+
+What the project exists for: `ddp/`, `tuning/`, `parity/`, `watchdog/`, `demo/`; and `commands/`, `showing/`, `cli.py`,
+`check.py`, `debug.py`, `engine_build.py`, `errors.py`, `installation.py`, `run.py`. All else is torch's surface: the
+other files here are over 25 because each is one of torch's import paths (`torch.linalg` is `linalg.py`), and so are the
+other folders (`nn/`, `optim/`, `cuda/`, ...). What stands behind torch's top level is in `surface/`.
 """
 
 from __future__ import annotations
@@ -14,8 +19,8 @@ from typing import Any
 
 from compiler_core.torch_table import FUNCTIONS
 from distcompile.installation import check_installation
-from distcompile.names import SOURCES, SUBMODULES
-from distcompile.torch_version import __version__
+from distcompile.surface.names import SOURCES, SUBMODULES
+from distcompile.surface.torch_version import __version__
 
 _LATE = {name for name in FUNCTIONS if "." not in name}  # `special.i0` is in special.py
 __all__ = [*sorted(SUBMODULES), *sorted({*SOURCES, *_LATE}), "__version__", "is_tensor"]
@@ -50,8 +55,8 @@ _OVERRIDABLE = (
         "compiler_core.ops.",
         "compiler_core.tensor.",
         "compiler_core.sparse.",
-        "distcompile.foreach",
-        "distcompile.limits",
+        "distcompile.surface.foreach",
+        "distcompile.surface.limits",
     ),
     "distcompile.nn.functional",
 )
@@ -77,7 +82,7 @@ def _public(name: str, function: Any) -> Any:
 def _as_torchs(name: str, function: Any) -> Any:
     """A function over values under its public name: Tensors come out, views are handles of their own."""
     from compiler_core.ops.numpy_names import numpy_names
-    from compiler_core.tensor.own_views import SEVERAL, VIEWS, of_several, own_view
+    from compiler_core.tensor.memory.own_views import SEVERAL, VIEWS, of_several, own_view
     from compiler_core.tensor.torch_names import public
 
     function = of_several(numpy_names(function)) if name in SEVERAL else numpy_names(function)

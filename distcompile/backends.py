@@ -98,7 +98,7 @@ class CuDnn(Switches):
 
 
 class Packing(Switches):
-    """torch.backends.mha: whether encoders leave out what is padded (nn/padded_rows.py)."""
+    """torch.backends.mha: whether encoders leave out what is padded (nn/layers/padded_rows.py)."""
 
     fastpath = True
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from distcompile.commands.options import Parser
-from distcompile.torch_version import MEANT, OWN
+from distcompile.surface.torch_version import MEANT, OWN
 
 _OTHERS = """
 started in other ways:

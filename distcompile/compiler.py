@@ -18,9 +18,9 @@ from compiler_core.bytecode.binding import make_frame
 from compiler_core.bytecode.machine import Machine
 from compiler_core.bytecode.native import NativeSemantics
 from compiler_core.capture import compile, policy
-from compiler_core.capture.compiled_function import shallow
-from compiler_core.capture.control import check_stance, reset, stance
-from compiler_core.capture.reached import evaluation
+from compiler_core.capture.compiled.control import check_stance, reset, stance
+from compiler_core.capture.compiled.function import shallow
+from compiler_core.capture.compiled.reached import evaluation
 from compiler_core.errors import ConfigError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.numpy_trace import wrap_numpy

@@ -1,10 +1,10 @@
 """torch.fft: Fourier transforms, sample frequencies, shifts.
 
-In: Tensors. Out: Tensors. The functions are in compiler_core/ops/composite_transforms.py and composite_fourier.py.
+In: Tensors. Out: Tensors. The functions are in compiler_core/ops/signal/transforms.py and signal/frequencies.py.
 """
 
 from __future__ import annotations
 
-from distcompile.late import namespace
+from distcompile.surface.late import namespace
 
 __all__, __getattr__ = namespace("fft")

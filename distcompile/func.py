@@ -15,10 +15,10 @@ from typing import Any
 from compiler_core.ops.functional import stack
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.tensor import Tensor
-from distcompile.derivatives import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
 from distcompile.errors import ArgumentError, StateDictError
-from distcompile.mapping import vmap
 from distcompile.nn.module import Module
+from distcompile.surface.derivatives import grad, grad_and_value, hessian, jacfwd, jacrev, jvp, linearize, vjp
+from distcompile.surface.mapping import vmap
 
 __all__ = [
     "functional_call",

@@ -1,12 +1,12 @@
 """torch.linalg: factorisations, solvers, norms, of real and complex matrices.
 
-In: Tensors. Out: Tensors. The functions are in compiler_core/ops/composite_solving.py and composite_matrix.py.
+In: Tensors. Out: Tensors. The functions are in compiler_core/ops/linear_algebra/solvers.py and linear_algebra/norms.py.
 """
 
 from __future__ import annotations
 
 from compiler_core.errors import LinAlgError
-from distcompile.late import namespace
+from distcompile.surface.late import namespace
 
 __all__, __getattr__ = namespace("linalg", {"matmul": "matmul"})
 __all__ += ["LinAlgError"]

@@ -30,9 +30,9 @@ from multiprocessing import *  # noqa: F403  # all of Python's names are torch's
 from pathlib import Path
 from typing import Any
 
-from distcompile import sending  # noqa: F401  # from here on, tensors are sent that way
 from distcompile.distributed.environment import MPI_PREFIXES, place
 from distcompile.errors import ArgumentError
+from distcompile.surface import sending  # noqa: F401  # from here on, tensors are sent that way
 
 __all__ = [
     *multiprocessing.__all__,

@@ -25,7 +25,7 @@ from compiler_core.overrides.modes import (
 from compiler_core.overrides.state import NOT_CONVERTED, disabled, thread_overrides
 from compiler_core.overrides.switch import ENTRIES
 from compiler_core.tensor.tensor import Tensor
-from distcompile.names import SUBMODULES
+from distcompile.surface.names import SUBMODULES
 
 __all__ = [
     "BaseTorchFunctionMode",

@@ -5,7 +5,7 @@ In: seeds and states. Out: reproducible draws: which are torch's, docs/explanati
 
 from __future__ import annotations
 
-from compiler_core.tensor.random import (
+from compiler_core.tensor.making.random import (
     Generator,
     counter_draws,
     default_generator,

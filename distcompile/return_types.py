@@ -9,20 +9,20 @@ import importlib
 from typing import Any
 
 _OF: dict[str, str] = {
-    "compiler_core.ops.composite_reduction:ValuesAndIndices": "cummax cummin kthvalue max median min mode nanmedian "
+    "compiler_core.ops.composites.reduction:ValuesAndIndices": "cummax cummin kthvalue max median min mode nanmedian "
     "sort topk",
-    "compiler_core.tensor.derived:MinMax": "aminmax",
-    "compiler_core.ops.composite_eigen:Eigh": "linalg_eigh",
-    "compiler_core.ops.composite_eigen:Eig": "linalg_eig",
-    "compiler_core.ops.composite_solving:Svd": "linalg_svd",
-    "compiler_core.ops.composite_solving:OldSvd": "svd",
-    "compiler_core.ops.composite_solving:Qr": "linalg_qr qr",
-    "compiler_core.ops.composite_solving:Lu": "linalg_lu",
-    "compiler_core.ops.composite_solving:LuFactor": "linalg_lu_factor",
-    "compiler_core.ops.composite_solving:LuFactorEx": "linalg_lu_factor_ex",
-    "compiler_core.ops.composite_solving:Slogdet": "linalg_slogdet",
-    "compiler_core.ops.composite_solving:Triangular": "triangular_solve",
-    "compiler_core.ops.composite_solving:Lstsq": "linalg_lstsq",
+    "compiler_core.tensor.methods.derived:MinMax": "aminmax",
+    "compiler_core.ops.linear_algebra.eigenvalues:Eigh": "linalg_eigh",
+    "compiler_core.ops.linear_algebra.eigenvalues:Eig": "linalg_eig",
+    "compiler_core.ops.linear_algebra.solvers:Svd": "linalg_svd",
+    "compiler_core.ops.linear_algebra.solvers:OldSvd": "svd",
+    "compiler_core.ops.linear_algebra.solvers:Qr": "linalg_qr qr",
+    "compiler_core.ops.linear_algebra.solvers:Lu": "linalg_lu",
+    "compiler_core.ops.linear_algebra.solvers:LuFactor": "linalg_lu_factor",
+    "compiler_core.ops.linear_algebra.solvers:LuFactorEx": "linalg_lu_factor_ex",
+    "compiler_core.ops.linear_algebra.solvers:Slogdet": "linalg_slogdet",
+    "compiler_core.ops.linear_algebra.solvers:Triangular": "triangular_solve",
+    "compiler_core.ops.linear_algebra.solvers:Lstsq": "linalg_lstsq",
     "compiler_core.tensor.counting:Histogram": "histogram",
 }
 _PLACES = {name: place for place, names in _OF.items() for name in names.split()}

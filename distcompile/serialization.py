@@ -30,7 +30,7 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.device import Device
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.creation import leaf
+from compiler_core.tensor.making.creation import leaf
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, CheckpointError, CheckpointWriteError, NotSupportedError
 

@@ -1,11 +1,11 @@
 """torch.special: special functions. Those that torch also has at its top level are the same functions.
 
-In: Tensors. Out: Tensors. The functions are in compiler_core/ops/composite_special.py, _gamma.py, _bessel.py.
+In: Tensors. Out: Tensors. The functions are in compiler_core/ops/special/elementary.py, _gamma.py, _bessel.py.
 """
 
 from __future__ import annotations
 
-from distcompile.late import namespace
+from distcompile.surface.late import namespace
 
 _SAME = ("digamma", "erf", "erfc", "exp2", "expm1", "i0", "log1p", "logsumexp", "polygamma", "round")
 _OTHERS = {name: name for name in _SAME}

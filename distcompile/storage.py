@@ -5,7 +5,7 @@ In: nothing. Out: `UntypedStorage`, `TypedStorage`.
 
 from __future__ import annotations
 
-from compiler_core.tensor.storage import UntypedStorage
-from compiler_core.tensor.typed_storage import TypedStorage
+from compiler_core.tensor.memory.storage import UntypedStorage
+from compiler_core.tensor.memory.typed_storage import TypedStorage
 
 __all__ = ["TypedStorage", "UntypedStorage"]

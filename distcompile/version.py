@@ -5,7 +5,7 @@ In: nothing. Out: texts, or None.
 
 from __future__ import annotations
 
-from distcompile.torch_version import __version__
+from distcompile.surface.torch_version import __version__
 
 __all__ = ["__version__", "cuda", "debug", "git_version", "hip", "xpu"]
 

@@ -5,7 +5,7 @@ In: questions. Out: "no", 0, nothing; NoGPUError from what needs one: see absent
 
 from __future__ import annotations
 
-from distcompile.absent import COUNTS, absent
+from distcompile.surface.absent import COUNTS, absent
 
 __all__, __getattr__ = absent(
     "xpu",

@@ -26,10 +26,11 @@ from typing import Any, NoReturn
 
 _HERE = Path(__file__).resolve()
 sys.path[0] = str(_HERE.parent.parent)
-from launch import binding, board, boards, gpus, processes, program, ranks, warden  # noqa: E402
+from launch import board, boards, processes, program, ranks, warden  # noqa: E402
 from launch.board import Board, Phase, Reader, Where  # noqa: E402
 from launch.channel import Channel, FarAddress  # noqa: E402
 from launch.errors import LaunchError  # noqa: E402
+from launch.machine import binding, gpus  # noqa: E402
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

@@ -16,16 +16,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from launch import binding, command, gpus, restarts
-from launch.cores import VARIABLE, CoreClaim, registry_folder
+from launch import command, restarts
 from launch.errors import CoreRegistryError, LaunchError, MpiexecNotFoundError, MPINotFoundError
-from launch.mpi_discovery import MPI, discover
+from launch.machine import binding, gpus
+from launch.machine.cores import VARIABLE, CoreClaim, registry_folder
+from launch.machine.mpi_discovery import MPI, discover
 from launch.options import Settings, parse
-from launch.output import Screen, Writer
 from launch.ranks import NAMES
-from launch.relay import Relay
+from launch.screen.output import Screen, Writer
+from launch.screen.relay import Relay
+from launch.screen.verdict import first_line, judge
 from launch.supervise import Job, Supervisor
-from launch.verdict import first_line, judge
 
 _ME = "distcompile-run:"
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launch import ranks
-from launch.mpi_discovery import MPI
+from launch.machine.mpi_discovery import MPI
 from launch.options import Settings
 from launch.ranks import NO_MPI
 

@@ -13,9 +13,9 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from launch import allocation, binding, gpus
 from launch.errors import UsageError
-from launch.relay import Files
+from launch.machine import allocation, binding, gpus
+from launch.screen.relay import Files
 
 _DESCRIPTION = "Run a Python program on N MPI ranks, with the MPI that mpi4py loads."
 _CHECK = ("-m", "distcompile.check")

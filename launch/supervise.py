@@ -26,9 +26,9 @@ from launch.arrivals import Arrivals
 from launch.boards import Boards, Hang
 from launch.cause import MpiexecEnd
 from launch.folder import JobFolder
-from launch.leftovers import SharedMemoryWatch
+from launch.machine.leftovers import SharedMemoryWatch
 from launch.records import RankRecord
-from launch.relay import Relay
+from launch.screen.relay import Relay
 from launch.stops import Stopped, Stops
 from launch.switchboard import Switchboard
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from launch.channel import FarAddress, Link, listen, listen_far
 from launch.records import RankRecord
-from launch.relay import Relay
+from launch.screen.relay import Relay
 
 
 class Switchboard:

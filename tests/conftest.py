@@ -32,9 +32,9 @@ import pytest
 from compiler_core import log, steps
 from compiler_core.config import config
 from compiler_core.eager.native import kernels
-from compiler_core.ops import mersenne
+from compiler_core.ops.random import mersenne
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor import random
+from compiler_core.tensor.making import random
 from distcompile import backends
 from tests import sharing, workers
 

@@ -104,7 +104,7 @@ def test_imports_stay_within_the_walls() -> None:
 
 
 def test_gradients_are_arrays_of_any_device() -> None:
-    paths = [path for path in (ROOT / "distcompile" / "ddp").glob("*.py") if path.name not in HOST_MEMORY]
+    paths = [path for path in (ROOT / "distcompile" / "ddp").rglob("*.py") if path.name not in HOST_MEMORY]
     assert len(paths) > 10
     assert [named(p) for p in paths if "numpy" in {module.partition(".")[0] for module, _ in imports(p)}] == []
 

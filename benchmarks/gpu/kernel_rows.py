@@ -25,7 +25,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
 from compiler_core.schedule.target import GPU
 from distcompile.optim.adam import AdamRule
-from distcompile.optim.fused import update_graph
+from distcompile.optim.update_rules.fused import update_graph
 
 T, C, V = 16384, 768, 50304  # tokens, channels, classes of GPT-2 124M at 16 x 1024 tokens
 

@@ -200,7 +200,7 @@ def checked(gradients: Gradients, metas: Sequence[TensorMeta], who: str) -> Grad
 
 
 def _hook_on_tape(tensors: tuple[Tensor, ...], fn: Hook) -> tuple[Tensor, ...]:
-    from compiler_core.tensor.grad_mode import is_grad_enabled
+    from compiler_core.tensor.autograd.grad_mode import is_grad_enabled
     from compiler_core.tensor.tensor import Tensor
 
     flowing = [i for i, t in enumerate(tensors) if t.requires_grad] if is_grad_enabled() else []
@@ -238,9 +238,9 @@ def _record(
     runs_anyway: bool = False,
 ) -> None:
     """One tape node whose backward is `pull`, on Tensors."""
-    from compiler_core.tensor.autograd import attach_node
-    from compiler_core.tensor.grad_mode import thread_mode
-    from compiler_core.tensor.tape import FunctionNode
+    from compiler_core.tensor.autograd.backward import attach_node
+    from compiler_core.tensor.autograd.grad_mode import thread_mode
+    from compiler_core.tensor.autograd.tape import FunctionNode
     from compiler_core.tensor.tensor import Tensor
 
     def backward(grads: Sequence[Any]) -> Sequence[Any]:

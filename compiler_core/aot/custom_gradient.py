@@ -1,4 +1,5 @@
-"""What flows back through `custom_gradient` (ops/custom_gradient.py): while a joint graph is made, and on the tape.
+"""What flows back through `custom_gradient` (ops/primitives/custom_gradient.py): while a joint graph is made, and on
+the tape.
 
 In: the calls of one rule (a group), the cotangents of their results. Out: the cotangents of their sources.
 Invariant: the calls of a group stand together in the graph.
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from compiler_core.graph.ir import Call, Node
-from compiler_core.ops.custom_gradient import CUSTOM_GRADIENT, rule_of
+from compiler_core.ops.primitives.custom_gradient import CUSTOM_GRADIENT, rule_of
 from compiler_core.ops.registry import Value
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ def _by_slot(group: Sequence[Call], values: Sequence[Value | None]) -> list[Valu
 
 def rule_on_tape(group: Sequence[Call], environment: Mapping[Node, Value]) -> dict[Node, Value]:
     """The results of one rule's calls on Tensors, with the rule as their history."""
-    from compiler_core.tensor.autograd import attach_node
-    from compiler_core.tensor.grad_mode import thread_mode
-    from compiler_core.tensor.tape import FunctionNode
+    from compiler_core.tensor.autograd.backward import attach_node
+    from compiler_core.tensor.autograd.grad_mode import thread_mode
+    from compiler_core.tensor.autograd.tape import FunctionNode
     from compiler_core.tensor.tensor import Tensor
 
     first = group[0]

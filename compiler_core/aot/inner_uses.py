@@ -3,8 +3,8 @@
 In: a captured graph, which of its inputs take gradients, its outputs with cotangents. Out: for each of these outputs,
 the others to which gradients flow from it inside the graph. A hook outside, `retain_grad()` or `backward(inputs=...)`
 on such an output would get what comes from outside alone. Where the rest is not nothing the call is computed again, on
-the tape (`tensor/again.py`), or it is an error, if its gradients are somebody else's (`wrapper.BackwardCall`). Hooks
-registered, and gradients retained, inside the compiled function are in its graph.
+the tape (`tensor/autograd/again.py`), or it is an error, if its gradients are somebody else's (`wrapper.BackwardCall`).
+Hooks registered, and gradients retained, inside the compiled function are in its graph.
 The graph is the captured one, not a simplified one, in which two equal tensors may have become one.
 """
 

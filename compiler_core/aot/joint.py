@@ -29,8 +29,8 @@ from compiler_core.aot.stops import Stop
 from compiler_core.errors import GraphError
 from compiler_core.graph.ir import Call, Graph, GraphBuilder, Node
 from compiler_core.ops import prims
-from compiler_core.ops.convert import DETACH
-from compiler_core.ops.custom_gradient import CUSTOM_GRADIENT
+from compiler_core.ops.primitives.convert import DETACH
+from compiler_core.ops.primitives.custom_gradient import CUSTOM_GRADIENT
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Value, bind, use_trace
 
 

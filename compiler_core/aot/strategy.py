@@ -133,8 +133,8 @@ class ComparedPlan(Protocol):
 class GradientStrategy(Protocol):
     """Who decides about the gradients of one graph.
 
-    parameters_may_wait: whether a forward may be started before its parameters are up to date (`tensor/fence.py`); it
-    is then compiled to wait for each where it is first used.
+    parameters_may_wait: whether a forward may be started before its parameters are up to date
+    (`tensor/memory/fence.py`); it is then compiled to wait for each where it is first used.
     """
 
     @property

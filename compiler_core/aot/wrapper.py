@@ -32,8 +32,8 @@ from compiler_core.errors import AutogradError, GraphError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.overrides.state import other_layouts
-from compiler_core.tensor.cell import Cell
-from compiler_core.tensor.tape import Edge, GradNode, freed_error
+from compiler_core.tensor.autograd.tape import Edge, GradNode, freed_error
+from compiler_core.tensor.memory.cell import Cell
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor

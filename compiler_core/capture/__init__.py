@@ -1,9 +1,14 @@
-"""Capture: user code -> Graph + guards. `compile` is the way in."""
+"""Capture: user code -> Graph + guards. `compile` is the way in.
+
+`points.py` first (where captured code starts), then `segment.py` (from a start to its end) and `captured.py` (what
+becomes of it). Rooms: `tracing/` notes what the program reads and changes; `guards/`, `numbers/`, `recipes/` are what
+is kept of that, `polyfills/` is Python in the place of C, `compiled/` is what a user holds.
+"""
 
 from __future__ import annotations
 
-from compiler_core.capture.compiled_function import CompiledFunction
-from compiler_core.capture.compiled_module import CompiledModule
-from compiler_core.capture.entry_point import compile
+from compiler_core.capture.compiled.entry_point import compile
+from compiler_core.capture.compiled.function import CompiledFunction
+from compiler_core.capture.compiled.module import CompiledModule
 
 __all__ = ["CompiledFunction", "CompiledModule", "compile"]

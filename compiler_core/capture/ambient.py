@@ -15,8 +15,8 @@ from compiler_core.capture.guards.guards import Guards
 from compiler_core.device import Device, default_devices, set_default_devices, times_asked
 from compiler_core.ops.casting import casting
 from compiler_core.overrides.state import IDLE, Now, become, thread_overrides
-from compiler_core.tensor.grad_mode import thread_mode
-from compiler_core.tensor.random_state import current_shard, shard_mode
+from compiler_core.tensor.autograd.grad_mode import thread_mode
+from compiler_core.tensor.making.random_state import current_shard, shard_mode
 
 
 @dataclass(frozen=True, slots=True)

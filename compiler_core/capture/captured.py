@@ -16,12 +16,12 @@ from compiler_core.aot.boundary import Hook
 from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.capture.ambient import Ambient
+from compiler_core.capture.compiled.kept import Keeper, KeptInput, KeptWrite
 from compiler_core.capture.guards.guards import Check, Guards
 from compiler_core.capture.guards.memory import guard_memory
 from compiler_core.capture.guards.module_protocol import ModuleProtocol
 from compiler_core.capture.guards.modules import guard_modules
 from compiler_core.capture.guards.sources import AtEnd, Source
-from compiler_core.capture.kept import Keeper, KeptInput, KeptWrite
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.random_inputs import RandomInputs, guard_outside
 from compiler_core.capture.recipes.holders import holders
@@ -31,7 +31,7 @@ from compiler_core.capture.segment import Segment
 from compiler_core.capture.trace import CaptureTrace, Known, Lifted
 from compiler_core.device import cpu
 from compiler_core.graph.ir import Graph, Node
-from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 
 Pauses: TypeAlias = Literal["", "step", "again"]

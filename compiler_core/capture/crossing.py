@@ -30,9 +30,9 @@ from compiler_core.aot.tensor_hooks import TensorHooks
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.ops.registry import Array, Value
-from compiler_core.tensor.autograd import attach_node
-from compiler_core.tensor.grad_mode import enable_grad
-from compiler_core.tensor.tape import Edge, FunctionNode, GradNode, HookHandle
+from compiler_core.tensor.autograd.backward import attach_node
+from compiler_core.tensor.autograd.grad_mode import enable_grad
+from compiler_core.tensor.autograd.tape import Edge, FunctionNode, GradNode, HookHandle
 from compiler_core.tensor.tensor import Tensor
 
 

@@ -19,10 +19,10 @@ from compiler_core.graph.ir import Call, GraphBuilder, Node
 from compiler_core.location import user_location
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
-from compiler_core.tensor.placement import place_of
+from compiler_core.tensor.making.placement import place_of
 
 if TYPE_CHECKING:
-    from compiler_core.tensor.cell import Cell
+    from compiler_core.tensor.memory.cell import Cell
     from compiler_core.tensor.tensor import Tensor
 
 _KEEP_NUMBERS = ("expand", "cast", "reshape", "detach")  # what one of these makes of a number is still one

@@ -25,17 +25,17 @@ from compiler_core.graph.ir import Node, Placeholder
 from compiler_core.location import user_location
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
-from compiler_core.ops.custom_gradient import HISTORY
 from compiler_core.ops.meta_value import MetaValue
+from compiler_core.ops.primitives.custom_gradient import HISTORY
 from compiler_core.ops.registry import Array, Value, bind, meta_of
-from compiler_core.tensor import views
-from compiler_core.tensor.cell import Cell, ViewCell
-from compiler_core.tensor.grad_mode import Inference
-from compiler_core.tensor.inference import check_written
-from compiler_core.tensor.journal import Journal
-from compiler_core.tensor.lent import overlap
-from compiler_core.tensor.rebinding import rebound
-from compiler_core.tensor.tape import TRACED, Edge, GradNode, is_traced
+from compiler_core.tensor.autograd.grad_mode import Inference
+from compiler_core.tensor.autograd.inference import check_written
+from compiler_core.tensor.autograd.tape import TRACED, Edge, GradNode, is_traced
+from compiler_core.tensor.memory import views
+from compiler_core.tensor.memory.cell import Cell, ViewCell
+from compiler_core.tensor.memory.journal import Journal
+from compiler_core.tensor.memory.lent import overlap
+from compiler_core.tensor.memory.rebinding import rebound
 from compiler_core.tensor.tensor import Tensor, ViewLink
 
 MemoryPlace: TypeAlias = "tuple[Shape, str, int, views.Strides]"

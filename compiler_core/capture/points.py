@@ -26,14 +26,14 @@ from compiler_core.bytecode.machine import Machine
 from compiler_core.bytecode.native import NativeSemantics
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.captured import Captured, Pauses, Survivors, close, settle
-from compiler_core.capture.control import stance
-from compiler_core.capture.entry import Entry, Paused
+from compiler_core.capture.compiled.control import stance
+from compiler_core.capture.compiled.entry import Entry, Paused
+from compiler_core.capture.compiled.reached import MethodOf, UncompiledSemantics
 from compiler_core.capture.guards.deaths import Deaths
 from compiler_core.capture.guards.guards import Check
 from compiler_core.capture.guards.sources import Source
 from compiler_core.capture.lessons import Memory
 from compiler_core.capture.numbers.symbols import is_symbol
-from compiler_core.capture.reached import MethodOf, UncompiledSemantics
 from compiler_core.capture.recipes.plain_numbers import plain_numbers
 from compiler_core.capture.recipes.recipes import CannotRebuild
 from compiler_core.capture.recipes.transplant import transplant_each
@@ -54,7 +54,7 @@ from compiler_core.steps import timed
 from compiler_core.watch import Watch
 
 if TYPE_CHECKING:
-    from compiler_core.capture.compiled_function import State
+    from compiler_core.capture.compiled.function import State
 
 
 MOST_IN_ALL = 32  # times as many captures as entries, of which some have gone with what they relied on

@@ -36,15 +36,15 @@ ENTERED = tuple(
         "distcompile/utils/_pytree",
         "distcompile/utils/checkpoint.py",
         "distcompile/ddp/ddp.py",
-        "distcompile/determinism.py",
-        "distcompile/loops.py",
+        "distcompile/surface/determinism.py",
+        "distcompile/surface/loops.py",
         "distcompile/parity/case.py",
         "distcompile/func.py",
         "distcompile/library/calls.py",
         "compiler_core/capture/polyfills",
         "compiler_core/bytecode/equivalents.py",
-        "compiler_core/tensor/function_apply.py",
-        "compiler_core/tensor/handles.py",
+        "compiler_core/tensor/autograd/function_apply.py",
+        "compiler_core/tensor/autograd/handles.py",
         "compiler_core/numpy_trace/wrap.py",
     )
 )
@@ -59,7 +59,7 @@ NATIVE = tuple(
         "distcompile/nn/init.py",
         "distcompile/nn/utils/rnn.py",
         "distcompile/nn/parameter.py",
-        "distcompile/optim/array_optimizer.py",
+        "distcompile/optim/update_rules/array_optimizer.py",
     )
 )
 OURS = tuple(f"{_ROOT / package}{os.sep}" for package in ("compiler_core", "distcompile", "collectives", "launch"))
@@ -73,11 +73,11 @@ RECORDING = tuple(
         "distcompile/__config__.py",
         "distcompile/__init__.py",
         "distcompile/_dynamo/__init__.py",
-        "distcompile/absent.py",
+        "distcompile/surface/absent.py",
         "distcompile/accelerator.py",
         "distcompile/amp/",
         "distcompile/as_torch/",
-        "distcompile/asking.py",
+        "distcompile/surface/asking.py",
         "distcompile/autograd/",
         "distcompile/backends.py",
         "distcompile/compiler.py",
@@ -86,34 +86,34 @@ RECORDING = tuple(
         "distcompile/cuda/amp.py",
         "distcompile/cuda/devices.py",
         "distcompile/ddp/modes.py",
-        "distcompile/derivatives.py",
+        "distcompile/surface/derivatives.py",
         "distcompile/errors.py",
         "distcompile/fft.py",
-        "distcompile/flat.py",
-        "distcompile/foreach.py",
+        "distcompile/surface/flat.py",
+        "distcompile/surface/foreach.py",
         "distcompile/functional.py",
         "distcompile/jit/",
-        "distcompile/late.py",
+        "distcompile/surface/late.py",
         "distcompile/library/",
-        "distcompile/limits.py",
+        "distcompile/surface/limits.py",
         "distcompile/linalg.py",
-        "distcompile/mapping.py",
+        "distcompile/surface/mapping.py",
         "distcompile/masked.py",
         "distcompile/mps.py",
         "distcompile/mtia.py",
-        "distcompile/names.py",
+        "distcompile/surface/names.py",
         "distcompile/overrides.py",
         "distcompile/profiler/",
         "distcompile/random.py",
-        "distcompile/rare.py",
+        "distcompile/surface/rare.py",
         "distcompile/return_types.py",
         "distcompile/signal/",
         "distcompile/special.py",
         "distcompile/storage.py",
-        "distcompile/symbols.py",
+        "distcompile/surface/symbols.py",
         "distcompile/testing.py",
-        "distcompile/threads.py",
-        "distcompile/torch_version.py",
+        "distcompile/surface/threads.py",
+        "distcompile/surface/torch_version.py",
         "distcompile/types.py",
         "distcompile/utils/__init__.py",
         "distcompile/version.py",
@@ -121,7 +121,9 @@ RECORDING = tuple(
     )
 )
 # of these, what keeps the functions of the program's that it is given, and calls them later
-KEEPING = tuple(str(_ROOT / part) for part in ("compiler_core/tensor/hooks.py", "distcompile/derivatives.py"))
+KEEPING = tuple(
+    str(_ROOT / part) for part in ("compiler_core/tensor/autograd/hooks.py", "distcompile/surface/derivatives.py")
+)
 TALKING = tuple(str(_ROOT / part) for part in ("collectives/", "distcompile/distributed/", "distcompile/futures.py"))
 # files of Python's library whose functions speak to the system, keep state of their own, or look at the stack
 SYSTEM = frozenset(

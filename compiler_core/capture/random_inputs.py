@@ -16,10 +16,10 @@ from compiler_core.capture.guards.guards import Guards
 from compiler_core.config import config
 from compiler_core.device import Device, check_device
 from compiler_core.graph.ir import Graph, Placeholder
-from compiler_core.ops.composite_draws import Draw
+from compiler_core.ops.random.composite import Draw
 from compiler_core.ops.registry import Value
-from compiler_core.tensor.random import States, default_generator, generator_for
-from compiler_core.tensor.random_state import Counter, set_shard
+from compiler_core.tensor.making.random import States, default_generator, generator_for
+from compiler_core.tensor.making.random_state import Counter, set_shard
 
 if TYPE_CHECKING:
     from compiler_core.capture.trace import CaptureTrace

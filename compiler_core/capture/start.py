@@ -14,6 +14,7 @@ from typing import Any
 from compiler_core.bytecode.frame import UNSET, Enter, Frame, Marker
 from compiler_core.bytecode.instructions import variable_names
 from compiler_core.capture import policy
+from compiler_core.capture.compiled.reached import Carried
 from compiler_core.capture.guards.kinds import in_cell
 from compiler_core.capture.guards.module_protocol import is_module, unwrapped
 from compiler_core.capture.guards.sources import Argument, Bound, CellContents, Item, Source
@@ -21,7 +22,6 @@ from compiler_core.capture.lessons import Memory
 from compiler_core.capture.liveness import live_at
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.outside import Lazy, Outside
-from compiler_core.capture.reached import Carried
 from compiler_core.capture.segment import Segment
 from compiler_core.capture.tracing.semantics import TracingSemantics
 

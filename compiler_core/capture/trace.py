@@ -25,9 +25,9 @@ from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Graph, Node, Placeholder
 from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
-from compiler_core.ops.composite_draws import Draw
+from compiler_core.ops.random.composite import Draw
 from compiler_core.ops.registry import Attrs, Op, Value
-from compiler_core.tensor.random_state import current_shard
+from compiler_core.tensor.making.random_state import current_shard
 from compiler_core.tensor.tensor import Tensor
 
 __all__ = ["RNG_KEY", "CaptureTrace", "Known", "Lifted", "Mark", "Written"]

@@ -39,7 +39,7 @@ from compiler_core.runtime.memory import is_pooled
 from compiler_core.runtime.profiler import ProfileSource, StepCost
 from compiler_core.runtime.toolchain import Toolchain, find_toolchain
 from compiler_core.steps import compiling, record
-from compiler_core.tensor.ownership import POOLS
+from compiler_core.tensor.memory.ownership import POOLS
 
 if TYPE_CHECKING:
     from compiler_core.codegen.cpp.program import Source

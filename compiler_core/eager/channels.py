@@ -15,7 +15,7 @@ import numpy as np
 from compiler_core.dtype import float32, float64
 from compiler_core.eager.native import Kernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, dense_or_none
-from compiler_core.ops.composite_activation import scale_of_kept
+from compiler_core.ops.composites.activation import scale_of_kept
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
 

@@ -341,7 +341,7 @@ ACTIVATION(silu)
 KERNEL relu(const T* x, T* out, i64 n) { ALL(i, n) out[i] = in(x[i]) <= 0 ? as_stored(0) : x[i]; }
 KERNEL relu_backward(const T* g, const T* out, T* dx, i64 n) { ALL(i, n) dx[i] = in(out[i]) <= 0 ? as_stored(0) : g[i]; }
 
-// ---- dropout: what is kept is drawn as ops/random.py has it, element number by element number
+// ---- dropout: what is kept is drawn as ops/random/op.py has it, element number by element number
 
 __device__ inline unsigned drawn(u64 element, u64 seed, u64 stream) {
   unsigned c0 = (unsigned)element, c1 = (unsigned)(element >> 32), c2 = (unsigned)stream, c3 = (unsigned)(stream >> 32);

@@ -22,8 +22,9 @@ from compiler_core.eager.device_define import Grads, alike, define_there, empty
 from compiler_core.eager.device_kernels import F64, I32, I64, MOST_ROWS, U32, U64, Kernels, dense, kernels
 from compiler_core.eager.device_narrow import joined_with
 from compiler_core.eager.device_norms import define_norms
-from compiler_core.ops import composite_convolution, functional  # noqa: F401  declares the composites
-from compiler_core.ops.adding import add_at
+from compiler_core.ops import functional  # noqa: F401  declares the composites
+from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
+from compiler_core.ops.indexing.adding import add_at
 from compiler_core.ops.registry import OPS, Array
 from compiler_core.ops.whole import Made
 

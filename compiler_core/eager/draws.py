@@ -1,4 +1,4 @@
-"""Native steps of large draws (ops/draws.py): Philox's words as uniform floats, and as normal ones.
+"""Native steps of large draws (ops/random/draws.py): Philox's words as uniform floats, and as normal ones.
 
 In: a block, the seed, the stream, and the numbers of the first elements. Out: the block, overwritten.
 A unit number is the upper 24 bits of word 0 of Philox4x32-10, times 2^-24: exact. Products and sums are rounded one
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from compiler_core import log
 from compiler_core.errors import DistCompileError
-from compiler_core.ops.draws import Steps
+from compiler_core.ops.random.draws import Steps
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
 
@@ -50,7 +50,7 @@ def source() -> str:
 
 
 class NativeSteps:
-    """See `Steps` of ops/draws.py."""
+    """See `Steps` of ops/random/draws.py."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         word, count, place, number = ctypes.c_uint64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_float

@@ -385,7 +385,7 @@ struct Relu {
   template <class T> static T back(T g, T x) { return x <= 0 ? (T)0 : g; }
 };
 
-struct Erfinv : Smooth<Erfinv> {  // as ops/composite_special.py has it
+struct Erfinv : Smooth<Erfinv> {  // as ops/special/elementary.py has it
   static double over(const double (&c)[9], double w) {
     double p = c[0];
     for (int k = 1; k < 9; ++k) p = p * w + c[k];
@@ -461,7 +461,7 @@ EXPORT dc_add_rows(void* arrays) { return BY_DTYPE(add_rows); }
 
 // ---- dropout
 
-// x, key u64[3] (seed, offset, shard) -> out, kept u8: bits as ops/random.py defines them, kept where >= threshold
+// x, key u64[3] (seed, offset, shard) -> out, kept u8: bits as ops/random/op.py defines them, kept where >= threshold
 template <class T> static int64_t dropout(const Tuple* t, double factor, int64_t stream, int64_t threshold) {
   const T *x = at<T>(t, 0), scale = (T)factor;
   const uint64_t* key = at<uint64_t>(t, 1);

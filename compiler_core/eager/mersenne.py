@@ -1,4 +1,4 @@
-"""Native steps of torch's draws (ops/mersenne.py): the functions of mersenne.h.
+"""Native steps of torch's draws (ops/random/mersenne.py): the functions of mersenne.h.
 
 In: a state u8[5056]; arrays, dense; numbers. Out: the arrays, filled. A library of its own, of some hundred lines: it
 is built in about a second, in the first draw of a machine, and then comes from the artefact cache.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from compiler_core.eager.native import LARGE, Library, loaded, text_of
-from compiler_core.ops.mersenne import Steps
+from compiler_core.ops.random.mersenne import Steps
 from compiler_core.ops.registry import Array
 
 _ARRAY, _DOUBLE, _INT, _WORD = ctypes.py_object, ctypes.c_double, ctypes.c_int64, ctypes.c_uint64
@@ -50,7 +50,7 @@ def native_steps() -> Steps | None:
 
 
 class _NativeSteps:
-    """See `Steps` of ops/mersenne.py; and those that draw by rejection, of arrays of parameters."""
+    """See `Steps` of ops/random/mersenne.py; and those that draw by rejection, of arrays of parameters."""
 
     def __init__(self, library: Library) -> None:
         self.seed = library.forms("seed", _ARRAY, _WORD)[0]

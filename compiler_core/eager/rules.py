@@ -19,8 +19,10 @@ from compiler_core.eager.channels import define_channels
 from compiler_core.eager.convolution import define_convolution
 from compiler_core.eager.native import Kernels, kernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas, product
-from compiler_core.ops import composite_convolution, composite_special, functional  # noqa: F401  declares the composites
+from compiler_core.ops import functional  # noqa: F401  declares the composites
+from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
 from compiler_core.ops.registry import Array
+from compiler_core.ops.special import elementary as composite_special  # noqa: F401  declares the composites
 from compiler_core.ops.whole import Made
 
 _I64 = np.dtype(np.int64)

@@ -15,8 +15,8 @@ from typing import Any
 from compiler_core.dtype import of
 from compiler_core.ops import prims
 from compiler_core.ops.registry import OPS, Attrs, NotDifferentiable, Op, Value, bind, meta_of
-from compiler_core.tensor.autograd import grad
-from compiler_core.tensor.grad_mode import enable_grad, no_grad, thread_mode
+from compiler_core.tensor.autograd.backward import grad
+from compiler_core.tensor.autograd.grad_mode import enable_grad, no_grad, thread_mode
 
 Tangents = Sequence[Value | None]
 # linear in their operands that have tangents, together: a missing one is zero; the others are places and conditions

@@ -6,8 +6,8 @@ Python's sign; `pow`, `div` on floats follow IEEE; `sign(nan)` is 0; `sigmoid(x)
 integer division by zero gives 0 (NumPy's). Of complex numbers abs, real and imag are real; complex(re, im) is of the
 complex dtype of such parts. and, or, xor are bitwise on integers, logical on bool. philox(seed, stream, element: u64)
 -> u32: word 0 of Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) with key (seed lo,
-seed hi) and counter (element lo, element hi, stream lo, stream hi). normal32, normal64, of two u32: ops/box_muller.py,
-of which every language gives the same bits.
+seed hi) and counter (element lo, element hi, stream lo, stream hi). normal32, normal64, of two u32:
+ops/random/box_muller.py, of which every language gives the same bits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from compiler_core.ops import box_muller
+from compiler_core.ops.random import box_muller
 
 Numeric = Any  # an ndarray or NumPy scalar
 

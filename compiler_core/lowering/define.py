@@ -29,7 +29,7 @@ from compiler_core.lowering.gemm import define_matmul
 from compiler_core.lowering.scatter import scatter_as_element
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import rules
-from compiler_core.ops.gemm import GEMM
+from compiler_core.ops.linear_algebra.gemm import GEMM
 from compiler_core.ops.routine import Routine, Strided
 from compiler_core.symbolic.affine import ZERO, Affine, IntLike, as_affine, of_axis
 

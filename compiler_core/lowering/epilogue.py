@@ -18,7 +18,7 @@ from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.define import Defined
 from compiler_core.meta import TensorMeta
-from compiler_core.ops import gemm_cuda
+from compiler_core.ops.linear_algebra import gemm_cuda
 
 
 def add_biases(defined: Defined) -> Defined:

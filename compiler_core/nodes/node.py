@@ -15,8 +15,8 @@ from compiler_core.errors import AutogradError
 from compiler_core.nodes.edges import GradientEdge
 from compiler_core.nodes.names import name_of
 from compiler_core.nodes.reads import read_by
-from compiler_core.tensor.grad_mode import thread_mode
-from compiler_core.tensor.tape import Edge, FunctionNode, GradNode, HookHandle, OpNode, OutputNode
+from compiler_core.tensor.autograd.grad_mode import thread_mode
+from compiler_core.tensor.autograd.tape import Edge, FunctionNode, GradNode, HookHandle, OpNode, OutputNode
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor

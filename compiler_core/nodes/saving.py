@@ -18,9 +18,9 @@ from compiler_core.errors import AutogradError
 from compiler_core.meta import TensorMeta
 from compiler_core.nodes.reads import read_by
 from compiler_core.ops.registry import OPS, Value, meta_of
-from compiler_core.tensor.cell import Cell
-from compiler_core.tensor.grad_mode import no_grad
-from compiler_core.tensor.tape import Edge, GradNode, OpNode, Poison, WholeNode, freed_error, watch
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.autograd.tape import Edge, GradNode, OpNode, Poison, WholeNode, freed_error, watch
+from compiler_core.tensor.memory.cell import Cell
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor

@@ -19,9 +19,9 @@ from compiler_core.numpy_trace.known import constant, known_value
 from compiler_core.numpy_trace.operands import cast, filled, holds_traced, is_number, shape_of, tensor_of
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.indexing import get_item as tensor_get_item
-from compiler_core.tensor.indexing import index_put
-from compiler_core.tensor.indexing import set_item as tensor_set_item
+from compiler_core.tensor.methods.indexing import get_item as tensor_get_item
+from compiler_core.tensor.methods.indexing import index_put
+from compiler_core.tensor.methods.indexing import set_item as tensor_set_item
 from compiler_core.tensor.tensor import Tensor
 
 

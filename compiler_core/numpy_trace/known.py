@@ -10,7 +10,7 @@ import numpy as np
 
 from compiler_core.graph.ir import Call, Constant
 from compiler_core.ops.registry import Array, bind, current_trace, use_trace
-from compiler_core.tensor.cell import Cell, ViewCell, cell_trace
+from compiler_core.tensor.memory.cell import Cell, ViewCell, cell_trace
 from compiler_core.tensor.tensor import Tensor
 
 

@@ -19,10 +19,10 @@ from compiler_core.dtype import of
 from compiler_core.errors import DTypeError
 from compiler_core.numpy_trace.array import not_traced
 from compiler_core.ops.registry import Array, Value, bind, current_trace, use_trace
-from compiler_core.tensor.cell import Cell, DeviceCell, ViewCell
-from compiler_core.tensor.lent import LentCell, is_computed, memory, storage_on
+from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell
+from compiler_core.tensor.memory.lent import LentCell, is_computed, memory, storage_on
+from compiler_core.tensor.memory.views import Strides
 from compiler_core.tensor.tensor import Tensor
-from compiler_core.tensor.views import Strides
 
 
 class ArrayCell(LentCell):

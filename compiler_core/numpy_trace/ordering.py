@@ -30,10 +30,10 @@ from compiler_core.numpy_trace.operands import (
     together,
 )
 from compiler_core.numpy_trace.reductions import given
-from compiler_core.ops import composite_order as order_ops
 from compiler_core.ops import functional as F
-from compiler_core.ops.composite_statistics import quantile as tensor_quantile
-from compiler_core.ops.composite_statistics import searchsorted as tensor_searchsorted
+from compiler_core.ops.composites.statistics import quantile as tensor_quantile
+from compiler_core.ops.composites.statistics import searchsorted as tensor_searchsorted
+from compiler_core.ops.sorting import composite as order_ops
 from compiler_core.tensor.tensor import Tensor
 
 

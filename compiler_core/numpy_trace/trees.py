@@ -13,7 +13,7 @@ import numpy as np
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.numpy_trace.known import constant
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.grad_mode import thread_mode
+from compiler_core.tensor.autograd.grad_mode import thread_mode
 from compiler_core.tensor.tensor import Tensor
 
 

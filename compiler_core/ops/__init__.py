@@ -1,77 +1,51 @@
-"""Ops: the registry, the primitives (each file here registers some), and the functions composed of them."""
+"""Ops: what an op is, the table of them all, and the functions composed of them.
 
-from compiler_core.ops import (
+The files beside this one are what every op uses: `registry.py` (what an op is; `bind`, through which every op passes),
+`routine.py` and `rules.py` (how it is lowered), `checks.py`, `broadcasting.py`, `casting.py`, `aliasing.py`,
+`refusals.py`; `prims.py` has the primitives as functions, `functional.py` every function over Values.
+The rooms hold the ops, and torch's functions over them: `primitives/`, `composites/`, `special/`, `signal/`,
+`attention/`, `convolution/`, `pooling/`, `linear_algebra/`, `recurrent/`, `indexing/`, `sorting/`, `random/`. Where a
+room is about one op, `op.py` registers it and `composite.py` has torch's functions. A room's first page lists its
+files.
+Importing this package registers every primitive.
+"""
+
+from compiler_core.ops.attention import op as attention_op
+from compiler_core.ops.convolution import inner, last
+from compiler_core.ops.convolution import op as convolution_op
+from compiler_core.ops.indexing import op as indexing_op
+from compiler_core.ops.linear_algebra import eigen, factor, matmul, solving
+from compiler_core.ops.pooling import inner as inner_windows
+from compiler_core.ops.pooling import windows, windows_maximum
+from compiler_core.ops.primitives import (
     arithmetic,
-    attention,
     bits,
-    box_muller,
     compare,
     complex_parts,
     convert,
-    convolution,
-    convolution_inner,
-    convolution_last,
     corners,
     creation,
     custom_gradient,
-    eigen,
-    factor,
-    fourier,
-    incomplete_gamma,
-    indexing,
     integer_routines,
     inverse,
     joining,
-    matmul,
     movement,
     pointwise,
-    pooling_inner,
-    random,
-    recurrent,
     reduction,
     requiring,
     scans,
-    solving,
-    sorting,
     strided,
-    windows,
-    windows_maximum,
 )
+from compiler_core.ops.random import box_muller
+from compiler_core.ops.random import op as random_op
+from compiler_core.ops.recurrent import op as recurrent_op
+from compiler_core.ops.signal import fourier
+from compiler_core.ops.sorting import op as sorting_op
+from compiler_core.ops.special import incomplete_gamma
 
-__all__ = [
-    "arithmetic",
-    "attention",
-    "bits",
-    "box_muller",
-    "compare",
-    "complex_parts",
-    "convert",
-    "convolution",
-    "convolution_inner",
-    "convolution_last",
-    "corners",
-    "creation",
-    "custom_gradient",
-    "eigen",
-    "factor",
-    "fourier",
-    "incomplete_gamma",
-    "indexing",
-    "integer_routines",
-    "inverse",
-    "joining",
-    "matmul",
-    "movement",
-    "pointwise",
-    "pooling_inner",
-    "random",
-    "recurrent",
-    "reduction",
-    "requiring",
-    "scans",
-    "solving",
-    "sorting",
-    "strided",
-    "windows",
-    "windows_maximum",
-]
+REGISTERED = (
+    *(arithmetic, bits, compare, complex_parts, convert, corners, creation, custom_gradient, integer_routines),
+    *(inverse, joining, movement, pointwise, reduction, requiring, scans, strided, incomplete_gamma, fourier),
+    *(random_op, box_muller, matmul, eigen, factor, solving, indexing_op, sorting_op, windows, windows_maximum),
+    *(inner_windows, attention_op, convolution_op, inner, last, recurrent_op),
+)

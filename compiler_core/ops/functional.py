@@ -7,8 +7,9 @@ Random ones take `rng=(key, stream)`, or `key` and `stream`, where torch takes a
 
 from __future__ import annotations
 
+from compiler_core.ops.attention.composite import scaled_dot_product_attention
 from compiler_core.ops.casting import in_float32_on_cuda
-from compiler_core.ops.composite_activation import (
+from compiler_core.ops.composites.activation import (
     dropout,
     elu,
     gelu,
@@ -31,8 +32,7 @@ from compiler_core.ops.composite_activation import (
     softplus,
     softsign,
 )
-from compiler_core.ops.composite_attention import scaled_dot_product_attention
-from compiler_core.ops.composite_creation import (
+from compiler_core.ops.composites.creation import (
     arange,
     eye,
     full,
@@ -43,38 +43,7 @@ from compiler_core.ops.composite_creation import (
     zeros,
     zeros_like,
 )
-from compiler_core.ops.composite_draws import bernoulli, rand, randint, randn
-from compiler_core.ops.composite_indexing import (
-    diag,
-    diagonal_mask,
-    embedding,
-    gather,
-    getitem,
-    index_add,
-    index_copy,
-    index_put,
-    index_select,
-    masked_select,
-    scatter,
-    scatter_add,
-    setitem,
-    take_along_dim,
-    wrap_negative,
-)
-from compiler_core.ops.composite_linalg import (
-    addmm,
-    baddbmm,
-    bilinear,
-    bmm,
-    dot,
-    einsum,
-    linear,
-    matmul,
-    mm,
-    mv,
-    outer,
-)
-from compiler_core.ops.composite_logic import (
+from compiler_core.ops.composites.logic import (
     bitwise_and,
     bitwise_not,
     bitwise_or,
@@ -97,7 +66,7 @@ from compiler_core.ops.composite_logic import (
     ne,
     where,
 )
-from compiler_core.ops.composite_loss import (
+from compiler_core.ops.composites.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cross_entropy,
@@ -108,7 +77,7 @@ from compiler_core.ops.composite_loss import (
     nll_loss,
     smooth_l1_loss,
 )
-from compiler_core.ops.composite_movement import (
+from compiler_core.ops.composites.movement import (
     below_diagonal,
     broadcast_tensors,
     cat,
@@ -148,7 +117,7 @@ from compiler_core.ops.composite_movement import (
     view,
     view_as,
 )
-from compiler_core.ops.composite_norm import (
+from compiler_core.ops.composites.norm import (
     batch_norm,
     batch_statistics,
     cosine_similarity,
@@ -157,8 +126,8 @@ from compiler_core.ops.composite_norm import (
     normalize,
     rms_norm,
 )
-from compiler_core.ops.composite_padding import pad
-from compiler_core.ops.composite_pointwise import (
+from compiler_core.ops.composites.padding import pad
+from compiler_core.ops.composites.pointwise import (
     abs,
     add,
     addcdiv,
@@ -208,7 +177,7 @@ from compiler_core.ops.composite_pointwise import (
     true_divide,
     trunc,
 )
-from compiler_core.ops.composite_reduction import (
+from compiler_core.ops.composites.reduction import (
     ValuesAndIndices,
     all,
     amax,
@@ -230,7 +199,38 @@ from compiler_core.ops.composite_reduction import (
     var,
     var_mean,
 )
+from compiler_core.ops.indexing.composite import (
+    diag,
+    diagonal_mask,
+    embedding,
+    gather,
+    getitem,
+    index_add,
+    index_copy,
+    index_put,
+    index_select,
+    masked_select,
+    scatter,
+    scatter_add,
+    setitem,
+    take_along_dim,
+    wrap_negative,
+)
+from compiler_core.ops.linear_algebra.products import (
+    addmm,
+    baddbmm,
+    bilinear,
+    bmm,
+    dot,
+    einsum,
+    linear,
+    matmul,
+    mm,
+    mv,
+    outer,
+)
 from compiler_core.ops.numpy_names import numpy_names
+from compiler_core.ops.random.composite import bernoulli, rand, randint, randn
 
 __all__ = [
     "ValuesAndIndices",

@@ -13,7 +13,7 @@ and nodes have none of the user's choosing, and pass as they are. A result that 
     alike     elementwise: by the rule of torch's TensorIterator
     attended  of queries, keys and values: as the queries, or row-major
     function  elementwise too, of operands with the strides that it makes of the operands' own
-The rules themselves: compiler_core/tensor/layout.py.
+The rules themselves: compiler_core/tensor/memory/layout.py.
 """
 
 from __future__ import annotations

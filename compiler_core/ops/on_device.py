@@ -2,7 +2,7 @@
 
 In: an op and arrays of which at least one is CuPy's. Out: an array on that device. NumPy operands are constants that
 composites made (full, iota), keys of draws, and 0-d tensors of the CPU, which may stand beside those of a device as in
-torch; a CPU tensor with dims was refused before (tensor/placement.py). One that repeats a number is handed to a
+torch; a CPU tensor with dims was refused before (tensor/making/placement.py). One that repeats a number is handed to a
 pointwise kernel as that number. Arrays of two devices are a DeviceError.
 Ops that something else computes better (cuDNN, cuBLAS, our kernels) are asked of it first. Ops that CuPy has no routine
 for (`Op.host`) are computed on the CPU, with one warning an op.

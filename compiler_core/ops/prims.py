@@ -17,7 +17,7 @@ from compiler_core.dtype import DType, of
 from compiler_core.ops.complex_prims import *  # noqa: F403  functions of this namespace, in files of their own
 from compiler_core.ops.linalg_prims import *  # noqa: F403
 from compiler_core.ops.meta_value import MetaValue
-from compiler_core.ops.random_there import drawing, philox_there
+from compiler_core.ops.random.on_device import drawing, philox_there
 from compiler_core.ops.registry import OPS, Value, bind, current_trace
 from compiler_core.ops.special_prims import *  # noqa: F403
 

@@ -85,8 +85,8 @@ class Op:
     samples: operands for conformance tests, never empty.
     dtypes: the operand dtypes it takes.
     random: the result depends on a generator key. alias: how the result shows operand 0's memory, where it does.
-    shares: `eager` may give operand 0's memory back, also where the result is no view: see tensor/lent.py.
-    follows: the result lies in memory as the operands do: see tensor/layout.py. Of elementwise ops that is so.
+    shares: `eager` may give operand 0's memory back, also where the result is no view: see tensor/memory/lent.py.
+    follows: the result lies in memory as the operands do: see tensor/memory/layout.py. Of elementwise ops that is so.
     commutative: (a, b) and (b, a) give the same. cheap: computing an element again costs less than keeping it.
     work: of others: how many bytes could be moved while one f32 element is computed; 0: far too many.
     nests: a reduction; over some dims and then over others it is that over all of them, and over no dim the operand.

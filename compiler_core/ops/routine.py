@@ -2,11 +2,12 @@
 
 In: an op's definition. Out: `Routine`, which stands as the op's `lower` rule. Two kinds, and one more on a GPU:
 
-    C call       `native` says which symbols are needed, and writes the call (ops/gemm.py); a planned one is given what
-                 the runtime prepared for it when the code was loaded (ops/convolution_last.py, runtime/onednn.py)
+    C call       `native` says which symbols are needed, and writes the call (ops/linear_algebra/gemm.py); a planned one
+    is given what
+                 the runtime prepared for it when the code was loaded (ops/convolution/last.py, runtime/onednn.py)
     call back    native code takes the GIL and calls the NumPy definition; `why` says why (`explain` repeats it)
     kernels      on a CUDA device, Triton functions that are written by hand (codegen/triton/kernels), each launch of
-                 which `kernels` describes (ops/attention_kernels.py); codegen/triton/handwritten.py prints them
+                 which `kernels` describes (ops/attention/kernels.py); codegen/triton/handwritten.py prints them
 
 A call back is never a graph break: what stands before and after it is still one native program. To declare one, give
 the op `lower=call_back("my_op", _eager_my_op, why="...")`: nothing else is needed. Invariants: an operand is read
@@ -24,7 +25,7 @@ import numpy as np
 
 from compiler_core.dtype import DType
 from compiler_core.meta import Shape, TensorMeta
-from compiler_core.ops.gemm_product import Product
+from compiler_core.ops.linear_algebra.gemm_product import Product
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Attrs: TypeAlias = Mapping[str, Any]

@@ -24,8 +24,8 @@ from typing import Any, TypeAlias
 from compiler_core.errors import OpDefinitionError
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.lying import as_told
+from compiler_core.ops.primitives.tied import tied
 from compiler_core.ops.registry import Array, Value
-from compiler_core.ops.tied import tied
 
 Made: TypeAlias = tuple[Array, tuple[Array, ...]] | None
 Forward: TypeAlias = Callable[..., Made]

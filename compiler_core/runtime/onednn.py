@@ -6,7 +6,7 @@ In: one routine call (name, attributes, layouts of operands and result; activati
     plan     create, destroy, execute (functions), engine, stream, number of steps, steps
     step     primitive, number of arguments, arguments (name, place, memory descriptor)
     place    >= 0: the call's array of that number (operands, then the result); < 0: -(place + 1) bytes into the scratch
-All words are i64; the reader is in ops/convolution_last.py. A weight is reordered into the blocks that the primitive
+All words are i64; the reader is in ops/convolution/last.py. A weight is reordered into the blocks that the primitive
 asks for (a blocked weight's gradient back), in the scratch; activations are never reordered.
 The library is that of the wheel onednn-cpu-gomp (2023.2.0 is oneDNN 3.2): its C API, called by address. Plans are made
 once a process, equal calls share one, and nothing of them is ever freed. Threads: OMP_NUM_THREADS, as OpenBLAS; a

@@ -19,7 +19,7 @@ from compiler_core.loop_ir.placement import place_events
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.define import Defined
 from compiler_core.meta import TensorMeta
-from compiler_core.ops.gemm import GEMM
+from compiler_core.ops.linear_algebra.gemm import GEMM
 from compiler_core.ops.routine import Strided
 from compiler_core.schedule import gpu_lines, gpu_scatter
 from compiler_core.schedule.batch import batched

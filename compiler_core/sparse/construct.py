@@ -23,7 +23,7 @@ from compiler_core.sparse.places import array_of, coo_pattern, is_in_order, join
 from compiler_core.sparse.rules import rule
 from compiler_core.sparse.tensor import SparseTensor, wrap
 from compiler_core.sparse.value import Pattern
-from compiler_core.tensor.creation import as_tensor, sizes
+from compiler_core.tensor.making.creation import as_tensor, sizes
 from compiler_core.tensor.tensor import Tensor
 
 _NO_GRAPH = breaks_graph("a sparse tensor is made", "make it outside of the compiled function")

@@ -24,9 +24,9 @@ from compiler_core.sparse.parts import same_memory
 from compiler_core.sparse.rules import not_there, rule
 from compiler_core.sparse.tensor import SparseTensor, wrap
 from compiler_core.sparse.value import Pattern, SparseCell, SparseValue
-from compiler_core.tensor.creation import sizes
-from compiler_core.tensor.legacy_types import dtype_of_type, type_name
-from compiler_core.tensor.rebinding import rebound
+from compiler_core.tensor.making.creation import sizes
+from compiler_core.tensor.making.legacy_types import dtype_of_type, type_name
+from compiler_core.tensor.memory.rebinding import rebound
 from compiler_core.tensor.tensor import Tensor
 
 
@@ -171,7 +171,7 @@ def zeros_like_(
     shape, kind = tuple(input.shape), dtype or input.dtype
     place = input.device if device is None else check_device(device)
     if layout is strided:
-        from compiler_core.tensor.creation import zeros
+        from compiler_core.tensor.making.creation import zeros
 
         return zeros(shape, dtype=kind, device=place, requires_grad=requires_grad)
     if layout is None or layout is input.pattern.layout:

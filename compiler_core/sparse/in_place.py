@@ -20,9 +20,9 @@ from compiler_core.sparse.rows import add_rows
 from compiler_core.sparse.rules import rule
 from compiler_core.sparse.tensor import SparseTensor, wrap
 from compiler_core.sparse.value import SparseValue
-from compiler_core.tensor.creation import sizes
-from compiler_core.tensor.grad_mode import no_grad
-from compiler_core.tensor.rebinding import rebound
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.creation import sizes
+from compiler_core.tensor.memory.rebinding import rebound
 from compiler_core.tensor.tensor import Tensor
 
 _Functions = Sequence[tuple[str, Callable[..., Any]]]

@@ -16,8 +16,8 @@ from compiler_core.forward import level
 from compiler_core.forward.level import tangent_of
 from compiler_core.ops.registry import meta_of
 from compiler_core.sparse.rules import not_there
-from compiler_core.tensor.grad_mode import thread_mode
-from compiler_core.tensor.tape import FunctionNode, OutputNode
+from compiler_core.tensor.autograd.grad_mode import thread_mode
+from compiler_core.tensor.autograd.tape import FunctionNode, OutputNode
 from compiler_core.tensor.tensor import Tensor
 
 T = TypeVar("T", bound=Tensor)

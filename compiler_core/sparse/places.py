@@ -17,7 +17,7 @@ from compiler_core.memory_format import layout, sparse_coo
 from compiler_core.meta import Shape
 from compiler_core.ops.registry import Array
 from compiler_core.sparse.value import Pattern
-from compiler_core.tensor.cell import shown
+from compiler_core.tensor.memory.cell import shown
 from compiler_core.tensor.tensor import Tensor
 
 

@@ -1,7 +1,7 @@
 """Some rows of a dense tensor changed in place: what a sparse gradient touches, at the cost of what it touches.
 
 In: a dense Tensor, places that are listed once, values there. Out: nothing; the tensor's memory, of which all but those
-places stays as it is. It is copied first only where others would see the change (`tensor/ownership.py`).
+places stays as it is. It is copied first only where others would see the change (`tensor/memory/ownership.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from compiler_core.sparse.parts import coalesced
 from compiler_core.sparse.places import array_of, keys_of
 from compiler_core.sparse.tensor import SparseTensor
 from compiler_core.sparse.value import Pattern
-from compiler_core.tensor.ownership import destination
+from compiler_core.tensor.memory.ownership import destination
 from compiler_core.tensor.tensor import Tensor
 
 

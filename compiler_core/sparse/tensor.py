@@ -17,8 +17,8 @@ from compiler_core.ops.registry import Attrs, Op, Value, current_trace
 from compiler_core.overrides.state import other_layouts
 from compiler_core.overrides.switch import turn_on
 from compiler_core.sparse.value import Pattern, SparseCell, SparseValue, refuse_trace
-from compiler_core.tensor.cell import Cell
-from compiler_core.tensor.tape import GradNode
+from compiler_core.tensor.autograd.tape import GradNode
+from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 
 

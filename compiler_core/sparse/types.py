@@ -10,8 +10,8 @@ from typing import Any
 from compiler_core.device import check_device
 from compiler_core.sparse.construct import sparse_coo_tensor
 from compiler_core.sparse.tensor import SparseTensor
-from compiler_core.tensor import legacy_types
-from compiler_core.tensor.legacy_types import TensorType
+from compiler_core.tensor.making import legacy_types
+from compiler_core.tensor.making.legacy_types import TensorType
 from compiler_core.tensor.tensor import Tensor
 
 

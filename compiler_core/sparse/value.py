@@ -19,7 +19,7 @@ from compiler_core.location import user_location
 from compiler_core.memory_format import layout, sparse_coo, sparse_csr
 from compiler_core.meta import Shape
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.memory.cell import Cell
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor

@@ -13,8 +13,8 @@ import numpy as np
 from compiler_core.errors import ShapeError
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.creation import leaf
-from compiler_core.tensor.placement import beside
+from compiler_core.tensor.making.creation import leaf
+from compiler_core.tensor.making.placement import beside
 from compiler_core.tensor.tensor import Tensor
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from compiler_core.ops import functional as F
-from compiler_core.ops.composite_trigonometry import floating_operands
+from compiler_core.ops.composites.trigonometry import floating_operands
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.registry import Value
 from compiler_core.tensor.tensor import Tensor

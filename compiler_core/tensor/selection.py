@@ -13,16 +13,17 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.dtype import float32, float64
 from compiler_core.errors import DomainError, DTypeError, NoKernelError, ShapeError
-from compiler_core.ops import composite_logic, composite_statistics
 from compiler_core.ops import functional as F
+from compiler_core.ops.composites import logic as composite_logic
+from compiler_core.ops.composites import statistics as composite_statistics
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.creation import arange, leaf
-from compiler_core.tensor.filling import exponential_like
-from compiler_core.tensor.layout import relaid
-from compiler_core.tensor.placement import beside, check_generator
-from compiler_core.tensor.random import Generator
-from compiler_core.tensor.random_creation import rand
+from compiler_core.tensor.making.creation import arange, leaf
+from compiler_core.tensor.making.filling import exponential_like
+from compiler_core.tensor.making.placement import beside, check_generator
+from compiler_core.tensor.making.random import Generator
+from compiler_core.tensor.making.random_creation import rand
+from compiler_core.tensor.memory.layout import relaid
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.tensor.torch_names import public, write_out
 

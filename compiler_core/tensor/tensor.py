@@ -5,7 +5,7 @@ tracing. Aliasing: `detach()` and `.data` share the cell; a view has a ViewCell 
 taken from. An in-place method computes a new value and `_assign`s it: into the cell, or, through a view, into the
 base by `views.scatter`; the base then has the history of that scatter, and every other view takes its history from
 the base anew (by version). While tracing nothing is recorded: results carry `TRACED` as their history, so that
-requires_grad is right. Methods and operators are attached in `operators.py`, `methods.py`, `function_methods.py`,
+requires_grad is right. Methods and operators are attached in `operators.py`, `methods.py`, `methods/of_functions.py`,
 `inplace.py`; subclasses (Parameter) are operands only.
 """
 
@@ -22,34 +22,35 @@ from compiler_core.dtype import DType, of
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops import prims
-from compiler_core.ops.arithmetic import add_gradients
 from compiler_core.ops.meta_value import MetaValue, no_data
+from compiler_core.ops.primitives.arithmetic import add_gradients
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, Trace, Value, current_trace, meta_of, run_eager
 from compiler_core.ops.whole import Composite
 from compiler_core.overrides.state import disabled, other_layouts
 from compiler_core.overrides.subclasses import as_subclass, iterate, make_subclass, torch_function
 from compiler_core.overrides.surface import make_overridable
 from compiler_core.overrides.switch import turn_on
-from compiler_core.tensor import copying, hooks, inference, layout, lent, views, writing
-from compiler_core.tensor.cell import Cell, DataCell, ViewCell, cell_of, memory_of, read, shown
-from compiler_core.tensor.function_methods import FunctionMethods
-from compiler_core.tensor.grad_mode import Inference, thread_mode
-from compiler_core.tensor.hooks import LeafHooks
-from compiler_core.tensor.indexing import get_item, set_item
-from compiler_core.tensor.inplace import InPlaceMethods
-from compiler_core.tensor.interop import Interop
-from compiler_core.tensor.journal import note_change, note_outside
-from compiler_core.tensor.late_methods import LateMethods
-from compiler_core.tensor.layout_methods import LayoutMethods
-from compiler_core.tensor.methods import Methods
-from compiler_core.tensor.operators import Operators
-from compiler_core.tensor.placement import check_together, place_of
-from compiler_core.tensor.rare_methods import RareMethods
-from compiler_core.tensor.rebinding import rebound
+from compiler_core.tensor.autograd import hooks, inference
+from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
+from compiler_core.tensor.autograd.hooks import LeafHooks
+from compiler_core.tensor.autograd.tape import TRACED, Edge, GradNode, OpNode, OutputNode, WholeNode, is_traced, watch
+from compiler_core.tensor.making.placement import check_together, place_of
+from compiler_core.tensor.memory import copying, layout, lent, views, writing
+from compiler_core.tensor.memory.cell import Cell, DataCell, ViewCell, cell_of, memory_of, read, shown
+from compiler_core.tensor.memory.journal import note_change, note_outside
+from compiler_core.tensor.memory.rebinding import rebound
+from compiler_core.tensor.memory.view_link import ViewLink
+from compiler_core.tensor.methods.about_handles import Methods
+from compiler_core.tensor.methods.indexing import get_item, set_item
+from compiler_core.tensor.methods.inplace import InPlaceMethods
+from compiler_core.tensor.methods.interop import Interop
+from compiler_core.tensor.methods.late import LateMethods
+from compiler_core.tensor.methods.of_functions import FunctionMethods
+from compiler_core.tensor.methods.of_layouts import LayoutMethods
+from compiler_core.tensor.methods.operators import Operators
+from compiler_core.tensor.methods.rare import RareMethods
 from compiler_core.tensor.size import Size
-from compiler_core.tensor.tape import TRACED, Edge, GradNode, OpNode, OutputNode, WholeNode, is_traced, watch
 from compiler_core.tensor.torch_names import load
-from compiler_core.tensor.view_link import ViewLink
 
 __all__ = ["Size", "Tensor", "ViewLink"]
 
@@ -84,7 +85,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         elif len(data) == 1 and isinstance(data[0], Tensor):
             return as_subclass(data[0], cls)
         else:
-            from compiler_core.tensor.creation import legacy_value
+            from compiler_core.tensor.making.creation import legacy_value
 
             self = _new(cls)
             self._cell = Cell(legacy_value(data))
@@ -348,7 +349,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
 
         `gradient` defaults to 1 for a one-element tensor.
         """
-        from compiler_core.tensor.autograd import backward
+        from compiler_core.tensor.autograd.backward import backward
 
         backward(self, gradient, retain_graph, create_graph, inputs)
 

@@ -15,8 +15,8 @@ from typing import Any
 from compiler_core.errors import AutogradError, DeviceError, DTypeError, ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops.numpy_names import numpy_names
-from compiler_core.tensor.grad_mode import thread_mode
-from compiler_core.tensor.overlap import check_apart, check_no_element_twice
+from compiler_core.tensor.autograd.grad_mode import thread_mode
+from compiler_core.tensor.memory.overlap import check_apart, check_no_element_twice
 from compiler_core.tensor.torch_arguments import check_tensors, is_of_first, tensor_parameters
 from compiler_core.torch_table import CREATIONS, FUNCTIONS, Place
 
@@ -166,8 +166,8 @@ def creation(function: Callable[..., Any]) -> Callable[..., Any]:
         pin_memory: bool = False,
         **kwargs: Any,
     ) -> Any:
-        from compiler_core.tensor.creation import leaf
-        from compiler_core.tensor.placement import chosen, in_pinned_memory, run_on
+        from compiler_core.tensor.making.creation import leaf
+        from compiler_core.tensor.making.placement import chosen, in_pinned_memory, run_on
 
         place = chosen(device)
         result = run_on(place, function, *args, **kwargs)

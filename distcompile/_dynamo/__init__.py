@@ -12,7 +12,7 @@ from typing import Any
 
 from compiler_core.capture import CompiledFunction, CompiledModule
 from compiler_core.capture import CompiledModule as OptimizedModule
-from compiler_core.capture.entry_point import warn_of_sizes
+from compiler_core.capture.compiled.entry_point import warn_of_sizes
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph

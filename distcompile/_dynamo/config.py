@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distcompile.settings import hold
+from distcompile.surface.settings import hold
 
 _OFF = """
 verbose suppress_errors capture_scalar_outputs capture_dynamic_output_shape_ops allow_unspec_int_on_nn_module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distcompile.settings import hold
+from distcompile.surface.settings import hold
 
 _OFF = """
 max_autotune max_autotune_gemm max_autotune_pointwise freezing coordinate_descent_tuning debug conv_1x1_as_mm

@@ -16,7 +16,7 @@ import numpy as np
 from compiler_core.breaking import breaks_graph
 from compiler_core.dtype import float16, float32
 from compiler_core.errors import DistCompileError
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.amp.autocasting import is_here
 from distcompile.errors import ArgumentError

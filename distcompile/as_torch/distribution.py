@@ -9,7 +9,7 @@ import os
 from importlib.metadata import Distribution
 from typing import Any
 
-from distcompile.torch_version import __version__
+from distcompile.surface.torch_version import __version__
 
 _TEXTS = {
     "METADATA": f"Metadata-Version: 2.1\nName: torch\nVersion: {__version__}\n"

@@ -19,9 +19,9 @@ _PRIVATE = {
     "distributed": {"distcompile.distributed.group": "_rank_not_in_group:not_in"},
     "distributed.distributed_c10d": {"distcompile.distributed.group": "_get_default_group:default_group"},
     "distributed.utils": {"distcompile.ddp.model_state": "_sync_module_states:sync_module_states"},
-    "nn.functional": {"distcompile.rare": "grouped_mm"},
-    "_higher_order_ops": {"distcompile.loops": "associative_scan cond while_loop"},
-    "_C": {"distcompile.rare": "_get_accelerator:accelerator _get_default_device:default_device_type"},
+    "nn.functional": {"distcompile.surface.rare": "grouped_mm"},
+    "_higher_order_ops": {"distcompile.surface.loops": "associative_scan cond while_loop"},
+    "_C": {"distcompile.surface.rare": "_get_accelerator:accelerator _get_default_device:default_device_type"},
     "_ops": {
         "distcompile.library.operators": "OpOverload OpOverloadPacket",
         "distcompile.library.namespaces": "_OpNamespace:OpNamespace _Ops:Ops ops",
@@ -40,9 +40,9 @@ _PRIVATE = {
     },
     "nn.init": {"distcompile.nn.init": "_no_grad_uniform_:uniform_ _no_grad_normal_:normal_"},
     "_utils": {
-        "distcompile.flat": "_flatten_dense_tensors:flatten_dense_tensors _take_tensors:take_tensors "
+        "distcompile.surface.flat": "_flatten_dense_tensors:flatten_dense_tensors _take_tensors:take_tensors "
         "_unflatten_dense_tensors:unflatten_dense_tensors",
-        "distcompile.rare": "_element_size:element_size _get_device_index:device_index",
+        "distcompile.surface.rare": "_element_size:element_size _get_device_index:device_index",
     },
 }
 

@@ -9,10 +9,10 @@ import importlib
 from typing import Any
 
 from compiler_core.overrides.functions import make_functions_overridable
-from compiler_core.tensor.anomaly import detect_anomaly, set_detect_anomaly
-from compiler_core.tensor.autograd import backward, grad
-from compiler_core.tensor.function import Function
-from compiler_core.tensor.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
+from compiler_core.tensor.autograd.anomaly import detect_anomaly, set_detect_anomaly
+from compiler_core.tensor.autograd.backward import backward, grad
+from compiler_core.tensor.autograd.function import Function
+from compiler_core.tensor.autograd.grad_mode import enable_grad, inference_mode, no_grad, set_grad_enabled
 from distcompile.autograd import function, functional
 from distcompile.autograd.gradcheck import gradcheck, gradgradcheck
 from distcompile.autograd.variable import Variable

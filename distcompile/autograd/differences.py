@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import GradcheckError
 

@@ -5,7 +5,7 @@ In: nothing. Out: the names.
 
 from __future__ import annotations
 
-from compiler_core.tensor.function import Function, FunctionContext, once_differentiable
+from compiler_core.tensor.autograd.function import Function, FunctionContext, once_differentiable
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]
 

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 from compiler_core.errors import AutogradError
 from compiler_core.ops import functional as F
-from compiler_core.tensor.autograd import grad
-from compiler_core.tensor.creation import full_like
-from compiler_core.tensor.grad_mode import enable_grad
+from compiler_core.tensor.autograd.backward import grad
+from compiler_core.tensor.autograd.grad_mode import enable_grad
+from compiler_core.tensor.making.creation import full_like
 from compiler_core.tensor.tensor import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]

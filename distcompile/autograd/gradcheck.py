@@ -27,8 +27,8 @@ import numpy as np
 
 from compiler_core.dtype import complex128, float64
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.autograd import grad
-from compiler_core.tensor.grad_mode import enable_grad
+from compiler_core.tensor.autograd.backward import grad
+from compiler_core.tensor.autograd.grad_mode import enable_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.autograd.differences import (
     Function,

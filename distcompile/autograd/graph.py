@@ -16,8 +16,8 @@ from compiler_core.errors import AutogradError
 from compiler_core.nodes.edges import GradientEdge
 from compiler_core.nodes.node import Node, gradient_edge_of
 from compiler_core.nodes.saving import disable_saved_tensors_hooks, saved_tensors_hooks
-from compiler_core.tensor.engine import running_backwards
-from compiler_core.tensor.tape import Edge
+from compiler_core.tensor.autograd.engine import running_backwards
+from compiler_core.tensor.autograd.tape import Edge
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, MutationContextError
 

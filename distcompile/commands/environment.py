@@ -17,7 +17,7 @@ from pathlib import Path
 
 from compiler_core.config import Config
 from compiler_core.errors import ConfigError, DistCompileError
-from distcompile.torch_version import MEANT, OWN
+from distcompile.surface.torch_version import MEANT, OWN
 
 DESCRIPTION = "versions, compiler, BLAS, MPI, devices, cache, knobs that differ: for bug reports"
 PACKAGES = (
@@ -87,7 +87,7 @@ def _blas() -> str:
 
 def _mpi_library() -> str:
     from collectives.errors import CollectiveError
-    from collectives.mpi_library import load_mpi
+    from collectives.over_mpi.library import load_mpi
 
     try:
         return " ".join(load_mpi().Get_library_version().split()[:3])

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from compiler_core import cuda as _core
 from compiler_core.device import check_device as _placed
-from compiler_core.tensor import random as _random
+from compiler_core.tensor.making import random as _random
 from distcompile.cuda.devices import (
     DeviceProperties,
     can_device_access_peer,
@@ -239,7 +239,7 @@ def __getattr__(name: str) -> Any:
         return tuple(_all_generators())
     if name in _NOT_YET:
         return refusing(name)
-    from compiler_core.tensor.legacy_types import TYPES, gpu_type
+    from compiler_core.tensor.making.legacy_types import TYPES, gpu_type
 
     if name in TYPES:
         globals()[name] = made = gpu_type(name)

@@ -12,7 +12,7 @@ from typing import Any
 
 from compiler_core import cuda as core
 from compiler_core.device import Device
-from compiler_core.tensor.fence import anything_waits, settle_all
+from compiler_core.tensor.memory.fence import anything_waits, settle_all
 from distcompile.errors import ArgumentError, NoGPUError
 
 

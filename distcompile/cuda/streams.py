@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 
 from compiler_core import cuda as core
 from compiler_core.device import Device, cuda_device
-from compiler_core.tensor.fence import anything_waits, settle_all
-from distcompile import streams
+from compiler_core.tensor.memory.fence import anything_waits, settle_all
 from distcompile.cuda.devices import no_gpu, number
 from distcompile.errors import ArgumentError, NoGPUError
+from distcompile.surface import streams
 
 
 class Stream(streams.Stream):
@@ -182,7 +182,8 @@ class Event(streams.Event):
 
 
 def enqueue_all() -> None:
-    """Put what waits to be computed (tensor/fence.py) into the current stream. The host waits for nothing there."""
+    """Put what waits to be computed (tensor/memory/fence.py) into the current stream. The host waits for nothing
+    there."""
     if anything_waits():
         settle_all()
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.tensor.borrowing import from_numpy
-from compiler_core.tensor.creation import leaf
+from compiler_core.tensor.making.creation import leaf
+from compiler_core.tensor.memory.borrowing import from_numpy
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import BatchTypeError, DataLoaderError
 

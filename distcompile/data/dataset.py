@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
-from compiler_core.tensor.random import Generator, place_of_draws
-from compiler_core.tensor.random_creation import randperm
+from compiler_core.tensor.making.random import Generator, place_of_draws
+from compiler_core.tensor.making.random_creation import randperm
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, AssertedArgumentError, DataLoaderError, LengthError
 

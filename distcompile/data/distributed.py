@@ -14,8 +14,8 @@ import math
 from collections.abc import Iterator
 from typing import Any, cast
 
-from compiler_core.tensor.random import Generator
-from compiler_core.tensor.random_creation import randperm
+from compiler_core.tensor.making.random import Generator
+from compiler_core.tensor.making.random_creation import randperm
 from distcompile.data.dataset import size_of
 from distcompile.data.sampler import Sampler
 from distcompile.errors import ArgumentError

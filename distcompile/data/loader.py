@@ -17,7 +17,7 @@ from typing import Any
 
 from compiler_core import cuda
 from compiler_core.log import warn_once
-from compiler_core.tensor.random import Generator
+from compiler_core.tensor.making.random import Generator
 from distcompile.data.collate import default_collate, default_convert
 from distcompile.data.dataset import IterableDataset, size_of
 from distcompile.data.fetch import Recipe

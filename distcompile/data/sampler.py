@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from compiler_core.dtype import float64, int64
-from compiler_core.tensor.creation import as_tensor, empty
-from compiler_core.tensor.random import Generator, place_of_draws
-from compiler_core.tensor.random_creation import randint, randperm
+from compiler_core.tensor.making.creation import as_tensor, empty
+from compiler_core.tensor.making.random import Generator, place_of_draws
+from compiler_core.tensor.making.random_creation import randint, randperm
 from compiler_core.tensor.selection import multinomial
 from compiler_core.tensor.tensor import Tensor
 from distcompile.data.dataset import size_of

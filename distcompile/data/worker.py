@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.tensor.random import manual_seed
+from compiler_core.tensor.making.random import manual_seed
 from distcompile.data import messages
 from distcompile.data.fetch import Fetch, Recipe
 

@@ -19,17 +19,17 @@ from weakref import ref
 from collectives import Communicator
 from compiler_core import dtype as dtypes
 from compiler_core.log import warn_once
-from compiler_core.tensor.engine import Backward, running_backwards
+from compiler_core.tensor.autograd.engine import Backward, running_backwards
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject
-from distcompile.ddp.bucket_plan import REGISTRATION_ORDER, BucketPlan, Caps, ReadyParameter, make_plan
 from distcompile.ddp.errors import PlanError
 from distcompile.ddp.forwards import Forwards
-from distcompile.ddp.layout import BY_GRAPH, BY_REGISTRATION, BY_STEP, Layout, Version
 from distcompile.ddp.ledger import Ledger
 from distcompile.ddp.overlap import Recorder
 from distcompile.ddp.overlap.recorder import Time
-from distcompile.ddp.pieces import look_at, plan_step
+from distcompile.ddp.plan.bucket_plan import REGISTRATION_ORDER, BucketPlan, Caps, ReadyParameter, make_plan
+from distcompile.ddp.plan.layout import BY_GRAPH, BY_REGISTRATION, BY_STEP, Layout, Version
+from distcompile.ddp.plan.pieces import look_at, plan_step
 from distcompile.ddp.turns import Turns
 from distcompile.optim.optimizer import STEP_CLOCKS
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from collectives import Communicator
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 
 Stamp: TypeAlias = tuple[Cell, int] | None  # a storage, and how often it was written; None: nobody can tell

@@ -19,7 +19,7 @@ from compiler_core.device import Device, cpu
 from compiler_core.errors import DeviceError
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
-from distcompile.ddp.bucket_plan import Bucket
+from distcompile.ddp.plan.bucket_plan import Bucket
 
 
 def allocate(bucket: Bucket, communicator: Communicator, device: Device) -> Array:

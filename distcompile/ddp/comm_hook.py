@@ -23,9 +23,9 @@ from collectives.work import WorkTimes
 from compiler_core.device import device_of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
-from distcompile.ddp.bucket_plan import BucketPlan
 from distcompile.ddp.buffers import BucketBuffer
 from distcompile.ddp.errors import CommHookError
+from distcompile.ddp.plan.bucket_plan import BucketPlan
 from distcompile.futures import Future
 
 Hook: TypeAlias = Callable[[Any, "GradBucket"], Future[Any]]

@@ -22,18 +22,16 @@ from collectives import Communicator
 from compiler_core import log, observe
 from compiler_core.aot.strategy import OwnerStrategy
 from compiler_core.device import Device
-from compiler_core.tensor.grad_mode import is_grad_enabled
-from compiler_core.tensor.random_state import set_shard
+from compiler_core.tensor.autograd.grad_mode import is_grad_enabled
+from compiler_core.tensor.making.random_state import set_shard
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject, agree
 from distcompile.ddp.books import Books, Settings
-from distcompile.ddp.bucket_plan import BucketPlan, Caps
 from distcompile.ddp.buffer_sync import BufferSync
 from distcompile.ddp.comm_hook import Hook, make_hook, name_of
 from distcompile.ddp.eager import keep_for_backward, own
 from distcompile.ddp.errors import CommHookError, NoGradientsError
 from distcompile.ddp.join import Joining
-from distcompile.ddp.layout import word_of
 from distcompile.ddp.model_state import (
     IGNORED,
     IGNORED_TENSOR,
@@ -45,6 +43,8 @@ from distcompile.ddp.model_state import (
 )
 from distcompile.ddp.modes import NoSync, announced, begins_apart, ended, switch
 from distcompile.ddp.overlap import JobReport, OverlapReport, gather_report, make_report, optimizer_spans
+from distcompile.ddp.plan.bucket_plan import BucketPlan, Caps
+from distcompile.ddp.plan.layout import word_of
 from distcompile.ddp.strategy import BucketStrategy
 from distcompile.errors import ArgumentError
 from distcompile.nn.module import Module

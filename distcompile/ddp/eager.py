@@ -16,8 +16,8 @@ import weakref
 from typing import Any
 
 from compiler_core.aot.strategy import GradientStrategy
-from compiler_core.tensor.engine import running_backwards
-from compiler_core.tensor.tape import GradNode
+from compiler_core.tensor.autograd.engine import running_backwards
+from compiler_core.tensor.autograd.tape import GradNode
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.books import Books
 from distcompile.utils._pytree import tree_iter

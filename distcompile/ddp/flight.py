@@ -19,11 +19,11 @@ from collectives import Communicator, Gate, Stamp, Work
 from collectives.call import ReduceOp, Task
 from collectives.work import Mark, WorkTimes
 from compiler_core.tensor.tensor import Tensor
-from distcompile.ddp.bucket_plan import BucketPlan
 from distcompile.ddp.buffers import BucketBuffer
-from distcompile.ddp.layout import Layout
 from distcompile.ddp.overlap import FlightRecord
-from distcompile.ddp.pieces import Flown
+from distcompile.ddp.plan.bucket_plan import BucketPlan
+from distcompile.ddp.plan.layout import Layout
+from distcompile.ddp.plan.pieces import Flown
 
 
 class BucketWork(Protocol):

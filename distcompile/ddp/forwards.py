@@ -12,8 +12,8 @@ import math
 import weakref
 from bisect import bisect
 
-from compiler_core.tensor.engine import Backward
-from compiler_core.tensor.tape import tape_position
+from compiler_core.tensor.autograd.engine import Backward
+from compiler_core.tensor.autograd.tape import tape_position
 
 MOST = 4096  # remembered; then the older half is forgotten
 

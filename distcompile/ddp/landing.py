@@ -1,9 +1,9 @@
 """Landing across the step: a backward returns while its buckets travel; whoever needs one waits for that one.
 
 In: a flight whose gate has passed, and the gradients that its buckets show. Out: a fence for each bucket
-(`compiler_core/tensor/fence.py`): reading such a gradient waits for its bucket; an optimizer's step puts its updates
-off behind it; the next forward waits for a parameter where it first uses it. When the last bucket has been waited for,
-the flight is recorded, with overlap="backward" at once.
+(`compiler_core/tensor/memory/fence.py`): reading such a gradient waits for its bucket; an optimizer's step puts its
+updates off behind it; the next forward waits for a parameter where it first uses it. When the last bucket has been
+waited for, the flight is recorded, with overlap="backward" at once.
 On a GPU it is the stream that waits, where the host's program says so; the host goes on. There the last bucket has a
 fence also with overlap="backward", one that a step of an optimizer settles at its end: what that bucket has left to
 travel is hidden behind the updates of the others.
@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING
 from collectives import Work
 from collectives.work import Mark
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.cell import Cell
-from compiler_core.tensor.fence import Fence, can_guard
+from compiler_core.tensor.memory.cell import Cell
+from compiler_core.tensor.memory.fence import Fence, can_guard
 from distcompile.ddp.overlap import FlightRecord
 
 if TYPE_CHECKING:
     from distcompile.ddp.books import Books
     from distcompile.ddp.flight import Flight
-    from distcompile.ddp.layout import Layout
-    from distcompile.ddp.pieces import Flown
+    from distcompile.ddp.plan.layout import Layout
+    from distcompile.ddp.plan.pieces import Flown
 
 
 def can_put_off(books: Books, flight: Flight) -> bool:

@@ -27,15 +27,15 @@ from compiler_core.device import device_of
 from compiler_core.log import warn_once
 from compiler_core.ops.registry import Array
 from compiler_core.overrides.state import other_layouts
-from compiler_core.tensor.engine import Backward, queue_callback
-from compiler_core.tensor.lent import Lending, is_lent
+from compiler_core.tensor.autograd.engine import Backward, queue_callback
+from compiler_core.tensor.memory.lent import Lending, is_lent
 from compiler_core.tensor.tensor import Tensor
 from distcompile import watchdog
 from distcompile.ddp.buffers import BucketBuffer
 from distcompile.ddp.flight import Flight
 from distcompile.ddp.landing import can_put_off, put_off
 from distcompile.ddp.ledger import reduced_twice, unused_error
-from distcompile.ddp.pieces import Took
+from distcompile.ddp.plan.pieces import Took
 from distcompile.ddp.reconcile import AGREE, judge, reconcile, words_of
 from distcompile.ddp.turns import Turn, may_nest
 from distcompile.ddp.users import Users
@@ -43,8 +43,8 @@ from distcompile.errors import NotSupportedError
 
 if TYPE_CHECKING:
     from distcompile.ddp.books import Books
-    from distcompile.ddp.bucket_plan import BucketPlan
-    from distcompile.ddp.pieces import Flown
+    from distcompile.ddp.plan.bucket_plan import BucketPlan
+    from distcompile.ddp.plan.pieces import Flown
 
 COUNT_BUCKET = 1 << 20  # the stamp's bucket number of the count of users
 

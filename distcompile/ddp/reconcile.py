@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 from collectives.work import Rows
 from compiler_core import log
 from distcompile.ddp.agreement import raise_disagreement
-from distcompile.ddp.bucket_plan import BucketPlan
 from distcompile.ddp.errors import LedgerError, RankDisagreementError
-from distcompile.ddp.layout import Version
 from distcompile.ddp.ledger import ROUNDING
+from distcompile.ddp.plan.bucket_plan import BucketPlan
+from distcompile.ddp.plan.layout import Version
 
 if TYPE_CHECKING:
     from distcompile.ddp.books import Books, Fingerprint

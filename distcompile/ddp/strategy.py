@@ -35,18 +35,18 @@ from compiler_core.config import config
 from compiler_core.device import device_of
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.engine import Backward, running_backwards
+from compiler_core.tensor.autograd.engine import Backward, running_backwards
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import sizes_of, skeleton
 from distcompile.ddp.books import Books, Fingerprint, Settings
-from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.ddp.eager import owners_of
-from distcompile.ddp.layout import Layout, word_of
-from distcompile.ddp.order import first_use, launch_order, ready_shares
 from distcompile.ddp.overlap.recorder import Time
 from distcompile.ddp.passes import Pass, show_gradient
-from distcompile.ddp.pieces import Piece, PutOff, Step
-from distcompile.ddp.splitter import assign_segments, gradient_ready_order, plan_backward, split, whole
+from distcompile.ddp.plan.bucket_plan import BucketPlan, ReadyParameter
+from distcompile.ddp.plan.layout import Layout, word_of
+from distcompile.ddp.plan.order import first_use, launch_order, ready_shares
+from distcompile.ddp.plan.pieces import Piece, PutOff, Step
+from distcompile.ddp.plan.splitter import assign_segments, gradient_ready_order, plan_backward, split, whole
 
 
 class Ticket:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from compiler_core.tensor.engine import Backward
-from compiler_core.tensor.tape import FunctionNode
+from compiler_core.tensor.autograd.engine import Backward
+from compiler_core.tensor.autograd.tape import FunctionNode
 
 
 def may_nest(run: Backward) -> bool:

@@ -67,7 +67,7 @@ from distcompile.distributed.tensors import (
 )
 from distcompile.distributed.work import TensorWork
 from distcompile.distributed.work import TensorWork as Work
-from distcompile.laid_out import lay_out
+from distcompile.surface.laid_out import lay_out
 
 __all__ = [
     "Backend",

@@ -30,7 +30,7 @@ import numpy as np
 from collectives import Communicator
 from compiler_core import log, observe
 from compiler_core.capture.guards.module_protocol import unwrapped
-from compiler_core.tensor.random import get_rng_state, set_rng_state
+from compiler_core.tensor.making.random import get_rng_state, set_rng_state
 from compiler_core.tensor.tensor import Tensor
 from distcompile import serialization
 from distcompile.distributed.group import ProcessGroup, get_global_rank, group_or_default, is_initialized

@@ -24,7 +24,7 @@ from compiler_core.device import Device
 from compiler_core.errors import GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.fence import settle_all
+from compiler_core.tensor.memory.fence import settle_all
 from distcompile import watchdog
 from distcompile.ddp.errors import NotInitializedError
 from distcompile.distributed import environment

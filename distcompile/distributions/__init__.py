@@ -54,7 +54,7 @@ from distcompile.distributions.multivariate import (
 )
 from distcompile.distributions.transforms import *  # noqa: F403
 from distcompile.distributions.transforms import __all__ as _transforms
-from distcompile.laid_out import lay_out
+from distcompile.surface.laid_out import lay_out
 
 __all__ = [
     "Bernoulli",

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import distcompile as dc
 import distcompile.nn.functional as F
-from compiler_core.tensor.rejection_draws import binomial, poisson, standard_gamma
+from compiler_core.tensor.making.rejection_draws import binomial, poisson, standard_gamma
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
 from distcompile.distributions.categorical import Categorical, OverCategorical

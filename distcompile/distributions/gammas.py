@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import distcompile as dc
-from compiler_core.tensor.rejection_draws import sample_dirichlet, standard_gamma, standard_gamma_grad
+from compiler_core.tensor.making.rejection_draws import sample_dirichlet, standard_gamma, standard_gamma_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
 from distcompile.distributions.distribution import (

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import distcompile as dc
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.rejection_draws import standard_gamma, von_mises
+from compiler_core.tensor.making.rejection_draws import standard_gamma, von_mises
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
 from distcompile.distributions.distribution import (

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import distcompile as dc
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.rejection_draws import sample_dirichlet, standard_gamma
+from compiler_core.tensor.making.rejection_draws import sample_dirichlet, standard_gamma
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributions import constraints
 from distcompile.distributions.distribution import HALF_LOG_TAU, Constraint, Distribution, ExponentialFamily, Shape

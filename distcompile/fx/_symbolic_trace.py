@@ -21,15 +21,15 @@ from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 from compiler_core.tensor.tensor import Tensor
-from distcompile.asking import _assert
 from distcompile.fx.errors import FxError, FxPlaceError
 from distcompile.fx.graph import Graph
 from distcompile.fx.graph_module import GraphModule
 from distcompile.fx.node import Argument, map_aggregate
 from distcompile.fx.proxy import Proxy, TracerBase, _operator
-from distcompile.nn.containers import Sequential
+from distcompile.nn.layers.containers import Sequential
 from distcompile.nn.module import Module
 from distcompile.nn.parameter import Parameter
+from distcompile.surface.asking import _assert
 
 __all__ = ["PH", "Tracer", "symbolic_trace", "wrap"]
 

@@ -11,9 +11,9 @@ import builtins
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from distcompile.asking import _assert
 from distcompile.fx.errors import FxError
 from distcompile.fx.immutable_collections import immutable_dict, immutable_list
+from distcompile.surface.asking import _assert
 
 if TYPE_CHECKING:
     from distcompile.fx.graph import Graph

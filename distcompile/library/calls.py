@@ -20,8 +20,8 @@ from typing import Any
 from compiler_core.capture import policy
 from compiler_core.device import Device
 from compiler_core.dtype import DType, float64
-from compiler_core.tensor.cell import memory_of
-from compiler_core.tensor.grad_mode import is_grad_enabled, no_grad
+from compiler_core.tensor.autograd.grad_mode import is_grad_enabled, no_grad
+from compiler_core.tensor.memory.cell import memory_of
 from compiler_core.tensor.tensor import Tensor
 from distcompile.amp.autocasting import autocast, is_autocast_enabled
 from distcompile.autograd import Function

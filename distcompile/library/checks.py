@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import distcompile as dc
-from compiler_core.tensor.cell import memory_of
+from compiler_core.tensor.memory.cell import memory_of
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, OperatorCheckError
 from distcompile.library.calls import tensors_in

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.births import note as note_births
 from distcompile.nn import functional, init, utils
-from distcompile.nn.activation import (
+from distcompile.nn.layers.activation import (
     CELU,
     ELU,
     GELU,
@@ -39,16 +39,15 @@ from distcompile.nn.activation import (
     Tanhshrink,
     Threshold,
 )
-from distcompile.nn.adaptive import AdaptiveLogSoftmaxWithLoss
-from distcompile.nn.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from distcompile.nn.containers import ModuleDict, ModuleList, Sequential
-from distcompile.nn.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
-from distcompile.nn.distance import CosineSimilarity, PairwiseDistance
-from distcompile.nn.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
-from distcompile.nn.embedding import Embedding, EmbeddingBag
-from distcompile.nn.instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
-from distcompile.nn.lazy import UninitializedBuffer, UninitializedParameter
-from distcompile.nn.lazy_layers import (
+from distcompile.nn.layers.adaptive import AdaptiveLogSoftmaxWithLoss
+from distcompile.nn.layers.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from distcompile.nn.layers.containers import ModuleDict, ModuleList, Sequential
+from distcompile.nn.layers.conv import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
+from distcompile.nn.layers.distance import CosineSimilarity, PairwiseDistance
+from distcompile.nn.layers.dropout import AlphaDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout
+from distcompile.nn.layers.embedding import Embedding, EmbeddingBag
+from distcompile.nn.layers.instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
+from distcompile.nn.layers.lazy_layers import (
     LazyBatchNorm1d,
     LazyBatchNorm2d,
     LazyBatchNorm3d,
@@ -63,8 +62,8 @@ from distcompile.nn.lazy_layers import (
     LazyInstanceNorm3d,
     LazyLinear,
 )
-from distcompile.nn.linear import Bilinear, Flatten, Identity, Linear, Unflatten
-from distcompile.nn.loss import (
+from distcompile.nn.layers.linear import Bilinear, Flatten, Identity, Linear, Unflatten
+from distcompile.nn.layers.loss import (
     BCELoss,
     BCEWithLogitsLoss,
     CrossEntropyLoss,
@@ -75,7 +74,7 @@ from distcompile.nn.loss import (
     NLLLoss,
     SmoothL1Loss,
 )
-from distcompile.nn.margin_loss import (
+from distcompile.nn.layers.margin_loss import (
     CosineEmbeddingLoss,
     CTCLoss,
     GaussianNLLLoss,
@@ -90,10 +89,9 @@ from distcompile.nn.margin_loss import (
     TripletMarginLoss,
     TripletMarginWithDistanceLoss,
 )
-from distcompile.nn.module import Module
-from distcompile.nn.multihead_attention import MultiheadAttention
-from distcompile.nn.normalization import CrossMapLRN2d, GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
-from distcompile.nn.padding import (
+from distcompile.nn.layers.multihead_attention import MultiheadAttention
+from distcompile.nn.layers.normalization import CrossMapLRN2d, GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm
+from distcompile.nn.layers.padding import (
     CircularPad1d,
     CircularPad2d,
     CircularPad3d,
@@ -110,9 +108,8 @@ from distcompile.nn.padding import (
     ZeroPad2d,
     ZeroPad3d,
 )
-from distcompile.nn.parameter import Buffer, Parameter
-from distcompile.nn.parameter_containers import ParameterDict, ParameterList
-from distcompile.nn.pooling import (
+from distcompile.nn.layers.parameter_containers import ParameterDict, ParameterList
+from distcompile.nn.layers.pooling import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
     AdaptiveAvgPool3d,
@@ -134,17 +131,17 @@ from distcompile.nn.pooling import (
     MaxUnpool2d,
     MaxUnpool3d,
 )
-from distcompile.nn.recurrent import GRU, LSTM, RNN, RNNBase
-from distcompile.nn.recurrent_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
-from distcompile.nn.sync_batchnorm import SyncBatchNorm
-from distcompile.nn.transformer import (
+from distcompile.nn.layers.recurrent import GRU, LSTM, RNN, RNNBase
+from distcompile.nn.layers.recurrent_cells import GRUCell, LSTMCell, RNNCell, RNNCellBase
+from distcompile.nn.layers.sync_batchnorm import SyncBatchNorm
+from distcompile.nn.layers.transformer import (
     Transformer,
     TransformerDecoder,
     TransformerDecoderLayer,
     TransformerEncoder,
     TransformerEncoderLayer,
 )
-from distcompile.nn.upsampling import (
+from distcompile.nn.layers.upsampling import (
     ChannelShuffle,
     Fold,
     PixelShuffle,
@@ -154,6 +151,9 @@ from distcompile.nn.upsampling import (
     UpsamplingBilinear2d,
     UpsamplingNearest2d,
 )
+from distcompile.nn.lazy import UninitializedBuffer, UninitializedParameter
+from distcompile.nn.module import Module
+from distcompile.nn.parameter import Buffer, Parameter
 
 if TYPE_CHECKING:
     from distcompile.nn import attention, modules, parallel

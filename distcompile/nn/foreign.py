@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core.dtype import bfloat16
-from compiler_core.tensor.creation import leaf
+from compiler_core.tensor.making.creation import leaf
 from compiler_core.tensor.tensor import Tensor
 
 

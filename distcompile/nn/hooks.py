@@ -24,8 +24,8 @@ from compiler_core.log import DistCompileWarning
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import current_trace, meta_of
-from compiler_core.tensor.grad_mode import is_grad_enabled
-from compiler_core.tensor.handles import RemovableHandle
+from compiler_core.tensor.autograd.grad_mode import is_grad_enabled
+from compiler_core.tensor.autograd.handles import RemovableHandle
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import HookError, NotSupportedError
 from distcompile.nn.module_watch import ModuleWatch

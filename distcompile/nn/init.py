@@ -18,11 +18,11 @@ import numpy as np
 from compiler_core.log import warn_once
 from compiler_core.ops import functional as C
 from compiler_core.overrides.functions import make_functions_overridable
-from compiler_core.tensor.creation import empty_like, leaf
-from compiler_core.tensor.creation import eye as identity
-from compiler_core.tensor.grad_mode import no_grad
-from compiler_core.tensor.random import Generator
-from compiler_core.tensor.random_creation import randperm
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.creation import empty_like, leaf
+from compiler_core.tensor.making.creation import eye as identity
+from compiler_core.tensor.making.random import Generator
+from compiler_core.tensor.making.random_creation import randperm
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 

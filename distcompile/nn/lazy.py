@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, cast
 from compiler_core.dtype import DType
 from compiler_core.ops.registry import Attrs, Op, Value
 from compiler_core.overrides.state import disabled
-from compiler_core.tensor.creation import DeviceLike, empty
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.creation import DeviceLike, empty
 from compiler_core.tensor.tensor import Size, Tensor
 from distcompile.errors import ArgumentError, StateDictError
 from distcompile.nn.parameter import Parameter

@@ -16,8 +16,8 @@ from typing import Any, Self, TypeVar
 from compiler_core import dtype as dtypes
 from compiler_core.device import Device
 from compiler_core.dtype import DType
-from compiler_core.tensor.creation import DeviceLike
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
 from distcompile import empty_like
 from distcompile.errors import ArgumentError, RegistrationTypeError

@@ -7,9 +7,10 @@ Compared are a module's own `__dict__` and, one by one, the items of its registr
 hooks): objects by identity, plain values by type and value, tensors also by meta and requires_grad. So what is set to
 what it was, or is none of the code's business, changes nothing: eval() and train(), a hook added and removed, `to` the
 dtype it has, a counter that a training loop keeps on the model. The contents of other containers, and tensors' values,
-belong to other guards; so do tensors that change otherwise than by the module (`compiler_core/tensor/rebinding.py`).
-What is watched is not kept alive. Limits: those of `versions.py`; a list, dict or other object that cannot be referred
-to weakly is told by its address, which the next one may have when it is gone: guards on its contents ask it anew.
+belong to other guards; so do tensors that change otherwise than by the module
+(`compiler_core/tensor/memory/rebinding.py`). What is watched is not kept alive. Limits: those of `versions.py`; a list,
+dict or other object that cannot be referred to weakly is told by its address, which the next one may have when it is
+gone: guards on its contents ask it anew.
 """
 
 from __future__ import annotations

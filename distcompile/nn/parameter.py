@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from compiler_core.overrides.state import disabled
-from compiler_core.tensor.creation import empty
+from compiler_core.tensor.making.creation import empty
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import RegistrationTypeError
 

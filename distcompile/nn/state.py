@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
 from compiler_core.errors import DistCompileError
-from compiler_core.tensor.grad_mode import no_grad
-from compiler_core.tensor.handles import RemovableHandle
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.autograd.handles import RemovableHandle
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import HookError, RegistrationTypeError, StateDictError
 from distcompile.nn.foreign import as_tensor_like, is_tensor_like

@@ -14,8 +14,8 @@ from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from distcompile.errors import ArgumentError
 from distcompile.optim.checks import check_not_negative
-from distcompile.optim.rule import Group, Scalars
-from distcompile.optim.rule_optimizer import RuleOptimizer
+from distcompile.optim.update_rules.rule import Group, Scalars
+from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
 
 @dataclass(frozen=True, slots=True)

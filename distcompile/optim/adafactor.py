@@ -18,8 +18,8 @@ import numpy as np
 from compiler_core.dtype import of
 from compiler_core.ops.registry import Array
 from distcompile.errors import ArgumentError
-from distcompile.optim.array_optimizer import ArrayOptimizer, put, read
 from distcompile.optim.optimizer import Group
+from distcompile.optim.update_rules.array_optimizer import ArrayOptimizer, put, read
 
 STEP = np.dtype(np.float32)
 

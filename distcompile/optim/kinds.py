@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler_core.tensor.grad_mode import set_grad_enabled
+from compiler_core.tensor.autograd.grad_mode import set_grad_enabled
 from compiler_core.tensor.tensor import Tensor
 
 Group = tuple[list[list[Any]], list[int]]

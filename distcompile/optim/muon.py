@@ -17,8 +17,8 @@ import numpy as np
 from compiler_core.dtype import bfloat16
 from compiler_core.ops.registry import Array
 from distcompile.errors import ArgumentError
-from distcompile.optim.array_optimizer import ArrayOptimizer, put, read
 from distcompile.optim.optimizer import Group
+from distcompile.optim.update_rules.array_optimizer import ArrayOptimizer, put, read
 
 EPS = 1e-7
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 
 from compiler_core import observe
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.grad_mode import enable_grad
-from compiler_core.tensor.handles import RemovableHandle
+from compiler_core.tensor.autograd.grad_mode import enable_grad
+from compiler_core.tensor.autograd.handles import RemovableHandle
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, NotSupportedError, OptimizerStateError, RegistrationTypeError
 from distcompile.nn.foreign import as_tensor_like, is_tensor_like

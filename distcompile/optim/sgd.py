@@ -15,8 +15,8 @@ from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
-from distcompile.optim.rule import Group, Scalars
-from distcompile.optim.rule_optimizer import RuleOptimizer
+from distcompile.optim.update_rules.rule import Group, Scalars
+from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from compiler_core.sparse.parts import coalesced
 from compiler_core.sparse.places import array_of
 from compiler_core.sparse.rows import put_rows, rows_at
 from compiler_core.sparse.tensor import SparseTensor
-from compiler_core.tensor.creation import zeros_like
+from compiler_core.tensor.making.creation import zeros_like
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure

@@ -13,11 +13,11 @@ from copy import deepcopy
 from typing import Any, Literal
 
 from compiler_core.dtype import int64
-from compiler_core.tensor.creation import zeros
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.creation import zeros
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
-from distcompile.nn.batchnorm import _BatchNorm
+from distcompile.nn.layers.batchnorm import _BatchNorm
 from distcompile.nn.module import Module
 from distcompile.optim.lr_scheduler.base import LRScheduler, per_group
 from distcompile.optim.optimizer import Optimizer

@@ -18,7 +18,7 @@ import numpy as np
 from collectives import Communicator, ThreadedWorld
 from compiler_core import dtype as dtypes
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.random import counter_draws, default_generator
+from compiler_core.tensor.making.random import counter_draws, default_generator
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn.module import Module
 from distcompile.overrides import TorchFunctionMode

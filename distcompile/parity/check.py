@@ -17,7 +17,7 @@ from collectives import Communicator
 from compiler_core.backend import Backend, GraphCompiler, find_backend
 from compiler_core.capture import compile
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.random_state import set_shard
+from compiler_core.tensor.making.random_state import set_shard
 from distcompile import distributed
 from distcompile.ddp import DistributedDataParallel
 from distcompile.nn.module import Module

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn.module import Module
 from distcompile.parity.case import Case, copy_of

@@ -17,8 +17,8 @@ import numpy as np
 
 from collectives import Communicator
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.creation import leaf
-from compiler_core.tensor.random_state import set_shard
+from compiler_core.tensor.making.creation import leaf
+from compiler_core.tensor.making.random_state import set_shard
 from compiler_core.tensor.tensor import Tensor
 from distcompile.parity.case import LOSS, Case, average, gradients, widened
 from distcompile.parity.closing import REMEDY, CannotCutError, of_own_rows

@@ -17,8 +17,8 @@ from compiler_core.capture import compile
 from compiler_core.errors import DistCompileError
 from compiler_core.graph.ir import Call, Graph
 from compiler_core.ops.registry import Array, NotDifferentiable, bind
-from compiler_core.tensor.creation import leaf
-from compiler_core.tensor.function import Application, observe_functions
+from compiler_core.tensor.autograd.function import Application, observe_functions
+from compiler_core.tensor.making.creation import leaf
 from compiler_core.tensor.tensor import Tensor
 from distcompile.parity.case import Case, Whole, copy_of
 from distcompile.parity.differences import TOLERANCE, UNSETTLED, central, kink, random_direction, size_of

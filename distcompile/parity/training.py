@@ -18,7 +18,7 @@ from collectives import Communicator
 from compiler_core.backend import Backend, GraphCompiler
 from compiler_core.capture import compile
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.creation import leaf
+from compiler_core.tensor.making.creation import leaf
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn.module import Module
 from distcompile.optim import SGD

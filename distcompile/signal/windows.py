@@ -1,7 +1,8 @@
-"""torch.signal.windows. The functions are in compiler_core/ops/composite_windows.py; options: device, requires_grad."""
+"""torch.signal.windows. The functions are in compiler_core/ops/signal/window_functions.py; options: device,
+requires_grad."""
 
 from __future__ import annotations
 
-from distcompile.late import namespace
+from distcompile.surface.late import namespace
 
 __all__, __getattr__ = namespace("signal.windows")

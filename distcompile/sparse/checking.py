@@ -13,7 +13,7 @@ from typing import Any
 
 from compiler_core.sparse.construct import sparse_compressed_tensor, sparse_coo_tensor
 from compiler_core.sparse.tensor import SparseTensor
-from compiler_core.tensor.creation import ones
+from compiler_core.tensor.making.creation import ones
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 

@@ -20,9 +20,9 @@ from compiler_core.dtype import DType, of
 from compiler_core.memory_format import layout
 from compiler_core.ops.registry import Array
 from compiler_core.sparse.tensor import SparseTensor
-from compiler_core.tensor.cell import Cell, ViewCell
+from compiler_core.tensor.memory.cell import Cell, ViewCell
+from compiler_core.tensor.memory.views import contiguous_strides
 from compiler_core.tensor.tensor import Size, Tensor
-from compiler_core.tensor.views import contiguous_strides
 from distcompile.nn.lazy import is_lazy
 from distcompile.nn.parameter import Parameter
 from distcompile.nn.state import StateDict

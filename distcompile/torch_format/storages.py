@@ -24,9 +24,9 @@ from compiler_core.ops import prims
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import Array
 from compiler_core.sparse.construct import sparse_compressed_tensor, sparse_coo_tensor
-from compiler_core.tensor.strided import as_strided
+from compiler_core.tensor.memory.strided import as_strided
+from compiler_core.tensor.memory.views import contiguous_strides
 from compiler_core.tensor.tensor import Tensor
-from compiler_core.tensor.views import contiguous_strides
 from distcompile.errors import CheckpointError
 from distcompile.nn.parameter import Parameter
 

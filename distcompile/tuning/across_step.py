@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
-from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter, plan_from_groups
 from distcompile.ddp.overlap.times import StepTimes, overlap
+from distcompile.ddp.plan.bucket_plan import BucketPlan, ReadyParameter, plan_from_groups
 from distcompile.tuning.launch_order import best_step
 from distcompile.tuning.observe import groups_of, plan_of, spread
 from distcompile.tuning.optimum import best_groups

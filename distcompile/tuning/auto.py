@@ -24,8 +24,8 @@ from collectives import Communicator
 from compiler_core import log
 from compiler_core.device import Device
 from compiler_core.graph.ir import Graph
-from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.ddp.overlap.times import StepTimes
+from distcompile.ddp.plan.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.tuning.across_step import Needs, best_plan, outcome_of
 from distcompile.tuning.measure import bench_of, measure_contention, measure_costs
 from distcompile.tuning.observe import (

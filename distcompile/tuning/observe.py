@@ -14,8 +14,8 @@ from statistics import median, quantiles
 
 from collectives import Communicator
 from compiler_core.graph.ir import Graph
-from distcompile.ddp.bucket_plan import ALIGNMENT_NBYTES, BucketPlan, ReadyParameter, plan_from_groups
 from distcompile.ddp.overlap.times import StepTimes, overlap
+from distcompile.ddp.plan.bucket_plan import ALIGNMENT_NBYTES, BucketPlan, ReadyParameter, plan_from_groups
 from distcompile.tuning.cost import CostFit
 from distcompile.tuning.optimum import in_order
 from distcompile.tuning.problem import Contention, Gradient, Groups, Problem

@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.ddp.errors import PlanError
-from distcompile.ddp.plan_text import plan_from_data, to_text
+from distcompile.ddp.plan.bucket_plan import BucketPlan, ReadyParameter
+from distcompile.ddp.plan.plan_text import plan_from_data, to_text
 from distcompile.tuning.cost import CostFit, CostPiece, CostPoint
 from distcompile.tuning.errors import PlanFileError, PlanFileMismatchError
 

@@ -16,7 +16,7 @@ from compiler_core.aot.cutting import closure, is_free
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.ops.routine import Routine
 from compiler_core.ops.rules import Expansion
-from distcompile.ddp.bucket_plan import ReadyParameter
+from distcompile.ddp.plan.bucket_plan import ReadyParameter
 
 FLOPS = 80e9
 BYTES_PER_S = 10e9

@@ -8,7 +8,7 @@ begin to move less than one start-up time before the gradient is ready: waiting 
 from __future__ import annotations
 
 from compiler_core import dtype as dtypes
-from distcompile.ddp.bucket_plan import Caps, ReadyParameter, make_plan
+from distcompile.ddp.plan.bucket_plan import Caps, ReadyParameter, make_plan
 from distcompile.tuning.problem import Groups, Problem
 
 

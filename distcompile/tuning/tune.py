@@ -21,7 +21,7 @@ from typing import Any
 from compiler_core.capture import compile
 from distcompile import cuda
 from distcompile.ddp import DistributedDataParallel
-from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter, plan_from_groups
+from distcompile.ddp.plan.bucket_plan import BucketPlan, ReadyParameter, plan_from_groups
 from distcompile.nn.module import Module
 from distcompile.optim import SGD, AdamW
 from distcompile.optim.optimizer import Optimizer

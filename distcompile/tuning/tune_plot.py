@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distcompile.ddp.bucket_plan import MIB
+from distcompile.ddp.plan.bucket_plan import MIB
 from distcompile.errors import MissingExtraError
 from distcompile.tuning.tune_report import Row, TuneReport
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from distcompile.ddp.bucket_plan import MIB, BucketPlan
+from distcompile.ddp.plan.bucket_plan import MIB, BucketPlan
 from distcompile.tuning.observe import spread
 from distcompile.tuning.plan_file import Place, PlanRecord
 from distcompile.tuning.problem import Problem

@@ -15,8 +15,8 @@ from collectives import Communicator
 from compiler_core import dtype as dtypes
 from compiler_core.device import Device, cpu
 from compiler_core.graph.ir import Graph
-from distcompile.ddp.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.ddp.overlap.times import StepTimes
+from distcompile.ddp.plan.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.errors import ArgumentError
 from distcompile.tuning.across_step import Needs, needs_of
 from distcompile.tuning.auto import AutoTuner

@@ -1,12 +1,12 @@
 """torch.utils.checkpoint: a function whose intermediate values are dropped, and computed again in the backward.
 
 In: a function and its arguments. Out: its result, with the same gradients.
-Eager, use_reentrant=False: the recording of the call is replaced by one node (`compiler_core/tensor/segment.py`).
-use_reentrant=True: an autograd Function that runs it without recording, and a backward inside the backward; tensors
-that the function finds elsewhere than in its arguments get gradients in `.grad` alone, as in torch.
-Compiled, either way: the nodes of the call form a region of the graph, of which the partition keeps nothing.
-The random state, and what autocast casts to, is that of the first run when it is run again (preserve_rng_state), and so
-is the shard that it draws for.
+Eager, use_reentrant=False: the recording of the call is replaced by one node
+(`compiler_core/tensor/autograd/segment.py`). use_reentrant=True: an autograd Function that runs it without recording,
+and a backward inside the backward; tensors that the function finds elsewhere than in its arguments get gradients in
+`.grad` alone, as in torch. Compiled, either way: the nodes of the call form a region of the graph, of which the
+partition keeps nothing. The random state, and what autocast casts to, is that of the first run when it is run again
+(preserve_rng_state), and so is the shard that it draws for.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from compiler_core.capture.recipes.pytree import flatten
 from compiler_core.errors import AutogradError
 from compiler_core.ops.casting import acting, casting, own_casts
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.engine import running_backwards
-from compiler_core.tensor.function import Function
-from compiler_core.tensor.grad_mode import enable_grad, is_grad_enabled
-from compiler_core.tensor.random import States, drawing_from, saved_states
-from compiler_core.tensor.random_state import current_shard, set_shard
-from compiler_core.tensor.segment import RecomputationError as CheckpointError
-from compiler_core.tensor.segment import backward_within, frozen, record_segment
+from compiler_core.tensor.autograd.engine import running_backwards
+from compiler_core.tensor.autograd.function import Function
+from compiler_core.tensor.autograd.grad_mode import enable_grad, is_grad_enabled
+from compiler_core.tensor.autograd.segment import RecomputationError as CheckpointError
+from compiler_core.tensor.autograd.segment import backward_within, frozen, record_segment
+from compiler_core.tensor.making.random import States, drawing_from, saved_states
+from compiler_core.tensor.making.random_state import current_shard, set_shard
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, NotSupportedError
 

@@ -10,7 +10,7 @@ import platform
 import sys
 
 from distcompile import __config__
-from distcompile.torch_version import __version__
+from distcompile.surface.torch_version import __version__
 
 __all__ = ["get_pretty_env_info", "main"]
 

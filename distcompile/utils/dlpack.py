@@ -1,10 +1,11 @@
-"""torch.utils.dlpack: tensors to and from other libraries, without a copy. See compiler_core/tensor/lending.py."""
+"""torch.utils.dlpack: tensors to and from other libraries, without a copy. See
+compiler_core/tensor/memory/lending.py."""
 
 from __future__ import annotations
 
 import enum
 
-from compiler_core.tensor.lending import from_dlpack, to_dlpack
+from compiler_core.tensor.memory.lending import from_dlpack, to_dlpack
 
 __all__ = ["DLDeviceType", "from_dlpack", "to_dlpack"]
 

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from typing import Any, Self, TypeVar
 
 from compiler_core.meta import TensorMeta
-from compiler_core.ops.attention_plan import Plan
+from compiler_core.ops.attention.plan import Plan
 from compiler_core.ops.registry import Array, Attrs, Op, meta_of
 from compiler_core.ops.routine import Routine
 from compiler_core.ops.rules import Expansion

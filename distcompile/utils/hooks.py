@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from compiler_core.tensor.handles import RemovableHandle
+from compiler_core.tensor.autograd.handles import RemovableHandle
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import NotSupportedError
 

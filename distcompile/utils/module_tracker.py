@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Self
 
-from compiler_core.tensor.engine import queue_callback, running_backwards
+from compiler_core.tensor.autograd.engine import queue_callback, running_backwards
 from compiler_core.tensor.tensor import Tensor
 from distcompile.autograd.graph import register_multi_grad_hook
 from distcompile.nn.hooks import register_module_forward_hook, register_module_forward_pre_hook

@@ -5,7 +5,7 @@ In: two Tensors. Out: each has the other's memory, history, class and attributes
 
 from __future__ import annotations
 
-from compiler_core.tensor.rebinding import rebound
+from compiler_core.tensor.memory.rebinding import rebound
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import distcompile as dc
-from distcompile.torch_version import TorchVersion
+from distcompile.surface.torch_version import TorchVersion
 
 OTHERS: list[Any] = [
     "2.13.0", "2.13", "2.13.0+cpu", "2.13.0+z", "2.9", "2.13.1", "2.13.0a0", "2.13.0rc1", "2.13.0.dev3", "2.13.0.post1",

@@ -61,7 +61,7 @@ def test_a_peer_without_torch_is_refused(sides: ModuleType, tmp_path: Path) -> N
     python.chmod(0o755)
     with pytest.raises(SystemExit, match="does not import torch"):
         sides.peer_version(str(python))
-    python.write_text("#!/bin/sh\necho 0.1.0 distcompile.nn.linear\n")
+    python.write_text("#!/bin/sh\necho 0.1.0 distcompile.nn.layers.linear\n")
     with pytest.raises(SystemExit, match="does not import torch"):
         sides.peer_version(str(python))
 

@@ -10,8 +10,8 @@ import pytest
 from collectives import connect, was_launched_by_mpi
 from collectives.call import Call, Task
 from collectives.errors import CollectiveArgumentError, MpiNotFoundError, ThreadLevelError, TransportError
-from collectives.mpi_library import check_thread_level, load_mpi
-from collectives.thread_engine import ThreadEngine
+from collectives.over_mpi.library import check_thread_level, load_mpi
+from collectives.over_mpi.thread_engine import ThreadEngine
 from collectives.work import LocalWork
 
 

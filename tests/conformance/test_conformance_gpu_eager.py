@@ -8,7 +8,7 @@ from cases import SUMS, Case, all_cases, assert_near, assert_same, by_op, check_
 
 from compiler_core import cuda
 from compiler_core import dtype as dt
-from compiler_core.ops import random_there
+from compiler_core.ops.random import on_device as random_there
 from compiler_core.ops.registry import run_eager
 
 pytestmark = [

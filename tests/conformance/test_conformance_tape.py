@@ -16,8 +16,8 @@ from compiler_core.dtype import complex128, float64
 from compiler_core.errors import AutogradError
 from compiler_core.ops.registry import bind
 from compiler_core.tensor import Tensor
-from compiler_core.tensor.borrowing import from_numpy
-from compiler_core.tensor.gradcheck import gradcheck, gradgradcheck
+from compiler_core.tensor.autograd.gradcheck import gradcheck, gradgradcheck
+from compiler_core.tensor.memory.borrowing import from_numpy
 from tests.conformance.cases import Case, all_cases
 from tests.sharing import some
 

@@ -15,7 +15,7 @@ from distcompile import distributed
 from distcompile.cli import COMMANDS, main
 from distcompile.parity import ParityTargetError
 from distcompile.parity.target import load_target
-from distcompile.torch_version import OWN
+from distcompile.surface.torch_version import OWN
 
 ROOT = Path(distributed.__file__).parents[2]
 

@@ -9,7 +9,7 @@ import pytest
 import distcompile as dc
 from compiler_core import cuda
 from compiler_core.errors import DeviceError
-from compiler_core.tensor.lent import memory
+from compiler_core.tensor.memory.lent import memory
 from distcompile import Tensor, distributions, nn
 from distcompile.nn import functional as F
 from tests.fake_cupy import on_fake_device

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import distcompile as dc
-from distcompile import foreach
+from distcompile.surface import foreach
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -17,7 +17,7 @@ from compiler_core.runtime.cuda import context
 from compiler_core.torch_table import FUNCTIONS
 from distcompile.errors import ArgumentError, InstallationError
 from distcompile.installation import check_installation
-from distcompile.names import SOURCES, SUBMODULES
+from distcompile.surface.names import SOURCES, SUBMODULES
 
 ROOT = Path(dc.__file__).parents[1]
 OURS_ONLY = {"data", "ddp", "debug", "demo", "errors", "explain", "parity", "save_file", "load_file"}

@@ -11,7 +11,7 @@ import pytest
 import distcompile as dc
 from compiler_core.config import config as knobs
 from compiler_core.log import DistCompileWarning
-from distcompile.settings import Settings
+from distcompile.surface.settings import Settings
 
 
 def _names(settings: Settings, path: str) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 
 from collectives.errors import CollectiveTimeoutError
-from collectives.mpi import MpiCommunicator
+from collectives.over_mpi.transport import MpiCommunicator
 
 FLOATS = 32 << 20
 

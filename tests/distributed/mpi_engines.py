@@ -15,7 +15,7 @@ ENGINES = ("python", "python messages", "native", "native messages")
 
 def open_communicator(engine: str, **options: Any) -> Communicator:
     """A communicator of all ranks, driven by one of ENGINES."""
-    from collectives.mpi import MpiCommunicator
+    from collectives.over_mpi.transport import MpiCommunicator
     from distcompile.engine_build import build_engine
 
     build = build_engine if engine.startswith("native") else None

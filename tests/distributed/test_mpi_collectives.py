@@ -14,7 +14,7 @@ import ml_dtypes  # noqa: F401 - np.dtype("bfloat16")
 import numpy as np
 import pytest
 
-from collectives import Communicator, rollcall
+from collectives import Communicator
 from collectives.call import BITWISE_OPS, DTYPES, REDUCE_OPS
 from collectives.errors import (
     ClosedError,
@@ -23,6 +23,7 @@ from collectives.errors import (
     RankFailedError,
     SlowRanksWarning,
 )
+from collectives.over_mpi import rollcall
 from collectives.reduce import reduce_in_rank_order
 
 pytestmark = pytest.mark.mpi(min_size=2)

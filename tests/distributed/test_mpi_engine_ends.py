@@ -12,9 +12,9 @@ import pytest
 from mpi_engines import open_communicator
 
 from collectives.errors import CollectiveError, RankFailedError
-from collectives.mpi import MpiCommunicator
 from collectives.native_engine import NativeEngine
 from collectives.native_work import NativeWork
+from collectives.over_mpi.transport import MpiCommunicator
 
 pytestmark = pytest.mark.mpi(min_size=2)
 NATIVE = pytest.mark.parametrize("engine", ["native", "native messages"])

@@ -14,10 +14,10 @@ from mpi_engines import open_communicator
 
 from collectives import Communicator
 from collectives.errors import SlowEngineWarning
-from collectives.mpi import MpiCommunicator
-from collectives.mpi_library import load_mpi
 from collectives.native_engine import NativeEngine
-from collectives.thread_engine import ThreadEngine
+from collectives.over_mpi.library import load_mpi
+from collectives.over_mpi.thread_engine import ThreadEngine
+from collectives.over_mpi.transport import MpiCommunicator
 from distcompile.engine_build import build_engine
 
 pytestmark = pytest.mark.mpi(min_size=2)

@@ -14,7 +14,7 @@ import distcompile as dc
 from collectives import Communicator
 from distcompile import nn
 from distcompile.ddp import DistributedDataParallel
-from distcompile.ddp.bucket_plan import BucketPlan, plan_from_groups
+from distcompile.ddp.plan.bucket_plan import BucketPlan, plan_from_groups
 from distcompile.distributed import use_communicator
 from distcompile.tuning import auto
 from distcompile.tuning.cost import linear

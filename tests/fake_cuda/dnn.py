@@ -1,9 +1,9 @@
 """A cuDNN that is not there: the few functions of its graph API that runtime/cuda/cudnn.py calls, over NumPy.
 
 In: a `FakeCuda`. Out: `add_cudnn(fake)`: the fake answers for cuDNN too. Descriptors are dicts of attributes, as set; a
-plan, executed, computes its convolution by the definition in compiler_core/ops/convolution.py. The heuristics propose
-two engines: of the first the notes say that its results differ from run to run. `Dnn.ran`: (kind, workspace) of each
-execution.
+plan, executed, computes its convolution by the definition in compiler_core/ops/convolution/op.py. The heuristics
+propose two engines: of the first the notes say that its results differ from run to run. `Dnn.ran`: (kind, workspace) of
+each execution.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from compiler_core.ops.convolution import CONVOLUTION, CONVOLUTION_INPUT, CONVOLUTION_WEIGHT
+from compiler_core.ops.convolution.op import CONVOLUTION, CONVOLUTION_INPUT, CONVOLUTION_WEIGHT
 from compiler_core.ops.registry import run_eager
 from tests.fake_cuda import FakeCuda
 

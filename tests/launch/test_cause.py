@@ -7,10 +7,10 @@ import signal
 
 import pytest
 
-from launch import verdict
 from launch.cause import causes
 from launch.channel import Link
 from launch.records import RankRecord
+from launch.screen import verdict
 
 STACKS = 'Fatal Python error: {}\n\nCurrent thread 0x1 (most recent call first):\n  File "train.py", line 3 in step\n'
 

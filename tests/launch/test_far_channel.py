@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from launch.channel import Channel, FarAddress, listen_far, local_addresses
-from launch.output import Screen, Writer
-from launch.relay import Relay
+from launch.screen.output import Screen, Writer
+from launch.screen.relay import Relay
 from launch.switchboard import Switchboard
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.binding import Share, cores_of, quota_cpus, share, thread_environment
+from launch.machine.binding import Share, cores_of, quota_cpus, share, thread_environment
 
 FOUR = [(0,), (1,), (2,), (3,)]
 SMT = [(0, 4), (1, 5), (2, 6), (3, 7)]

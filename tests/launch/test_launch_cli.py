@@ -11,7 +11,7 @@ from launch_jobs import program, run
 from launch.cli import main
 from launch.command import build_command
 from launch.errors import UsageError, WorldSizeError
-from launch.mpi_discovery import FAMILIES, MPI
+from launch.machine.mpi_discovery import FAMILIES, MPI
 from launch.options import build_parser, parse, split_command_line
 from launch.ranks import NO_MPI, Identity, identify
 

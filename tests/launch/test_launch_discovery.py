@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from launch import mpi_discovery
 from launch.errors import MpiexecNotFoundError, MPIMismatchError, MPINotFoundError
-from launch.mpi_discovery import FAMILIES, discover, mpiexec_family
+from launch.machine import mpi_discovery
+from launch.machine.mpi_discovery import FAMILIES, discover, mpiexec_family
 
 HYDRA = "HYDRA build details:\n    Version:                                 4.2.1\n"
 OPEN_MPI = "mpirun (Open MPI) 5.0.3\n\nReport bugs to https://www.open-mpi.org/community/help/\n"

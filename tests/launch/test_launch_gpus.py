@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import gpus
+from launch.machine import gpus
 
 
 @pytest.fixture

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 from launch_jobs import program, run
 
-from launch import allocation, restarts
-from launch.binding import allowed_cpus
-from launch.cores import CoreClaim
+from launch import restarts
 from launch.errors import UsageError
 from launch.folder import JobFolder, sweep
+from launch.machine import allocation
+from launch.machine.binding import allowed_cpus
+from launch.machine.cores import CoreClaim
 from launch.options import parse
-from launch.relay import Files
 from launch.restarts import Attempt
+from launch.screen.relay import Files
 
 THIS = ["-m", "this"]
 
@@ -36,7 +37,7 @@ THIS = ["-m", "this"]
     ],
 )
 def test_the_number_of_ranks(line: str, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("launch.binding.cores_of", lambda cpus: [(cpu,) for cpu in cpus])
+    monkeypatch.setattr("launch.machine.binding.cores_of", lambda cpus: [(cpu,) for cpu in cpus])
     assert parse([*line.split(), *THIS], {}).ranks == ranks
 
 
@@ -180,7 +181,7 @@ def test_two_jobs_do_not_share_cores(tmp_path: Path) -> None:
 
 
 def test_threads_per_rank_leave_cores_to_the_next_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("launch.cores.cores_of", lambda cpus: [(cpu,) for cpu in cpus])
+    monkeypatch.setattr("launch.machine.cores.cores_of", lambda cpus: [(cpu,) for cpu in cpus])
     one, two = CoreClaim(tmp_path / "cores"), CoreClaim(tmp_path / "cores")
     two.file = two.folder / "2"
     assert one.take(range(8), least=4, cores=4) == (0, 1, 2, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from launch.output import LineBuffer, Screen
+from launch.screen.output import LineBuffer, Screen
 
 
 class Recorder:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from launch_jobs import TIMEOUT_S, environment, processes_with, program, run
 
-from launch.output import LineBuffer
+from launch.screen.output import LineBuffer
 
 LONG = 30_000_000
 READS = "import os, sys\nprint(repr(sys.stdin.read()))\n"

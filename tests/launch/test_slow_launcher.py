@@ -7,9 +7,9 @@ from pathlib import Path
 
 from launch import ending
 from launch.channel import Channel
-from launch.output import Screen, Writer
 from launch.records import RankRecord
-from launch.relay import Relay
+from launch.screen.output import Screen, Writer
+from launch.screen.relay import Relay
 from launch.switchboard import Switchboard
 
 RANKS = 40

@@ -20,10 +20,10 @@ from compiler_core.device import Device
 from compiler_core.dtype import DType
 from compiler_core.meta import TensorMeta
 from compiler_core.overrides.state import other_layouts
-from compiler_core.tensor.cell import Cell, DeviceCell
-from compiler_core.tensor.random import Generator
+from compiler_core.tensor.making.random import Generator
+from compiler_core.tensor.memory.cell import Cell, DeviceCell
+from compiler_core.tensor.memory.views import contiguous_strides
 from compiler_core.tensor.tensor import Tensor
-from compiler_core.tensor.views import contiguous_strides
 
 IDENTIFIED = (
     *(FunctionType, BuiltinFunctionType, MethodType, ModuleType, type, enum.Enum),

@@ -21,8 +21,8 @@ import numpy as np
 
 from compiler_core.capture.guards.deaths import Deaths, is_mortal
 from compiler_core.capture.guards.module_protocol import WatchedModule, watch_modules
-from compiler_core.tensor.cell import Cell, ViewCell
-from compiler_core.tensor.rebinding import TensorWatch, lags
+from compiler_core.tensor.memory.cell import Cell, ViewCell
+from compiler_core.tensor.memory.rebinding import TensorWatch, lags
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.watch import Watch
 

@@ -13,8 +13,8 @@ from functools import partial
 
 from compiler_core.capture.guards.guards import Guards
 from compiler_core.capture.memory import Known, OutsideMemory, memory_place
-from compiler_core.tensor.cell import Cell
-from compiler_core.tensor.lent import Lending, any_overlap
+from compiler_core.tensor.memory.cell import Cell
+from compiler_core.tensor.memory.lent import Lending, any_overlap
 
 
 def guard_memory(guards: Guards, trace: OutsideMemory, known: Sequence[Known]) -> None:

@@ -27,9 +27,9 @@ from compiler_core.capture.numbers.symbols import (
 )
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import Attrs, Op, Value
-from compiler_core.tensor import views
-from compiler_core.tensor.cell import Cell, ViewCell, read
-from compiler_core.tensor.journal import note_change
+from compiler_core.tensor.memory import views
+from compiler_core.tensor.memory.cell import Cell, ViewCell, read
+from compiler_core.tensor.memory.journal import note_change
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:

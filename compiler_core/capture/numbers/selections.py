@@ -22,8 +22,8 @@ from compiler_core.location import user_location
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import meta_of
 from compiler_core.ops.rules import Pointwise
-from compiler_core.tensor.cell import Cell
-from compiler_core.tensor.tape import TRACED
+from compiler_core.tensor.autograd.tape import TRACED
+from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 
 NEEDS_DATA = "indexing by a mask needs the data of a traced tensor"

@@ -35,11 +35,11 @@ from compiler_core.capture.recipes.plans import (
     pairs,
 )
 from compiler_core.capture.recipes.transplant import classed
-from compiler_core.tensor.tape import HookHandle
+from compiler_core.tensor.autograd.tape import HookHandle
 from compiler_core.tensor.tensor import Tensor
 
 _MACHINERY = (
-    *("aot", "capture", "graph", "runtime", "tensor.cell", "tensor.segment", "tensor.tape"),
+    *("aot", "capture", "graph", "runtime", "tensor.memory.cell", "tensor.autograd.segment", "tensor.autograd.tape"),
     *("bytecode.machine", "bytecode.native", "bytecode.program", "bytecode.semantics"),
 )
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from compiler_core.capture.compiled.kept import KeptTensor
 from compiler_core.capture.guards.guards import is_plain
-from compiler_core.capture.kept import KeptTensor
 from compiler_core.capture.memory import Known, Rebound
 from compiler_core.capture.numbers.selections import SelectionCell
 from compiler_core.capture.recipes.rebinding import RESULT, Rebinding, stand_in, what_changed
@@ -23,8 +23,8 @@ from compiler_core.dtype import DType
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Node
 from compiler_core.ops.registry import OPS, Attrs, Op, Value, bind
-from compiler_core.tensor.cell import Cell, DataCell, ViewCell
-from compiler_core.tensor.grad_mode import enable_grad
+from compiler_core.tensor.autograd.grad_mode import enable_grad
+from compiler_core.tensor.memory.cell import Cell, DataCell, ViewCell
 from compiler_core.tensor.tensor import Size, Tensor
 
 Keep = Callable[[Known], KeptTensor]

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler_core.capture.kept import KeptTensor
+from compiler_core.capture.compiled.kept import KeptTensor
 from compiler_core.capture.memory import Rebound
-from compiler_core.tensor.rebinding import rebound
-from compiler_core.tensor.tape import is_traced
+from compiler_core.tensor.autograd.tape import is_traced
+from compiler_core.tensor.memory.rebinding import rebound
 from compiler_core.tensor.tensor import Tensor
 
 KEPT, NONE, RESULT = "kept", "none", "result"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler_core.tensor.rebinding import rebound
+from compiler_core.tensor.memory.rebinding import rebound
 from compiler_core.tensor.tensor import Tensor, ViewLink
 
 __all__ = ["classed", "transplant", "transplant_each"]

@@ -26,12 +26,13 @@ from typing import Any
 
 from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture import policy, polyfills, taking_back
+from compiler_core.capture import policy, taking_back
 from compiler_core.capture.guards.kinds import is_constant, key_of, own_attributes
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.capture.guards.sources import Attribute, Bound, CellContents, InDict, Item, Variable
 from compiler_core.capture.numbers.symbols import is_symbol, plain_of
 from compiler_core.capture.outside import Lazy, Outside, own_source
+from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.base import Base
 from compiler_core.capture.tracing.lookup import (
     ABSENT,

@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.bytecode.native import advance_generator
 from compiler_core.bytecode.reflection import zero_argument_super
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture import polyfills, polyfills_itertools
 from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.guards.kinds import CONTAINERS, is_constant
 from compiler_core.capture.guards.sources import Attribute, Bound, CellContents, Item, Raw, Variable
 from compiler_core.capture.numbers.symbols import PLAIN, computed, converted, is_computed, is_computed_of, is_symbol
 from compiler_core.capture.outside import Lazy
+from compiler_core.capture.polyfills import builtins as polyfills
+from compiler_core.capture.polyfills import of_itertools as polyfills_itertools
 from compiler_core.capture.tracing import copying, overriding
 from compiler_core.capture.tracing.items import Step, is_interpreted
 from compiler_core.capture.tracing.library_rules import HEAPS
@@ -38,9 +39,9 @@ from compiler_core.config import config
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray, numpy_of
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.function_calls import finish
-from compiler_core.tensor.function_purity import only_computes
-from compiler_core.tensor.indexing import masked_select
+from compiler_core.tensor.autograd.function_calls import finish
+from compiler_core.tensor.autograd.function_purity import only_computes
+from compiler_core.tensor.methods.indexing import masked_select
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:

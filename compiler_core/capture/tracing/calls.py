@@ -37,13 +37,15 @@ from compiler_core.bytecode.binding import make_frame
 from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.native import call_generator
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture import policy, polyfills, polyfills_itertools
+from compiler_core.capture import policy
 from compiler_core.capture.guards.kinds import CONTAINERS, GETTERS, is_constant, own_attributes
 from compiler_core.capture.guards.sources import Attribute, Bound, Got, Item, Referent, Source
 from compiler_core.capture.numbers.clocks import CLOCKS, read_clock
 from compiler_core.capture.numbers.operands import filling, made_of, operands
 from compiler_core.capture.numbers.symbols import computed, is_computed, is_symbol, place_among
 from compiler_core.capture.outside import Lazy
+from compiler_core.capture.polyfills import builtins as polyfills
+from compiler_core.capture.polyfills import of_itertools as polyfills_itertools
 from compiler_core.capture.tracing import overriding
 from compiler_core.capture.tracing.base import drives_program, is_shared
 from compiler_core.capture.tracing.cached import call_cached
@@ -73,8 +75,8 @@ from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.ops.registry import use_trace
 from compiler_core.overrides.switch import ENTRIES
+from compiler_core.tensor.memory.typed_storage import looks_at_storage
 from compiler_core.tensor.tensor import Tensor
-from compiler_core.tensor.typed_storage import looks_at_storage
 
 BISECTIONS = frozenset({bisect.bisect_left, bisect.bisect_right})
 REFER = vars(weakref.ref)["__call__"]

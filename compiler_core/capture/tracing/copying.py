@@ -10,9 +10,9 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode.frame import Enter, Frame
-from compiler_core.capture import polyfills
 from compiler_core.capture.guards.kinds import is_constant, is_plain_instance
 from compiler_core.capture.numbers.symbols import is_symbol
+from compiler_core.capture.polyfills import builtins as polyfills
 
 if TYPE_CHECKING:
     from compiler_core.capture.tracing.calls import Calls

@@ -13,13 +13,13 @@ from typing import Any
 
 from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture import polyfills
 from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.guards.kinds import CONTAINERS, _key, is_constant, is_registry, plain_copy, viewed
 from compiler_core.capture.guards.sources import Attribute, Raw
 from compiler_core.capture.numbers.places import read_place, written_place
 from compiler_core.capture.numbers.selections import is_selection
 from compiler_core.capture.numbers.symbols import beside_tensor, is_symbol
+from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.base import OPAQUE
 from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.lookup import is_fixed_class, lookup

@@ -15,11 +15,11 @@ from typing import Any
 from compiler_core.bytecode.frame import Enter
 from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.bytecode.semantics import STOP
-from compiler_core.capture import polyfills
 from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.guards.kinds import CONTAINERS
 from compiler_core.capture.guards.sources import Raw
 from compiler_core.capture.numbers.symbols import arithmetic, is_symbol
+from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.items import Items, Step, is_interpreted
 from compiler_core.capture.tracing.lookup import ABSENT, lookup
 from compiler_core.tensor.tensor import Tensor

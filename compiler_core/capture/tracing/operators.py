@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture import polyfills
 from compiler_core.capture.guards.kinds import CONTAINERS, is_constant, plain_copy
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.capture.numbers import symbols
 from compiler_core.capture.numbers.selections import elements
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.outside import contents_of
+from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.items import kind_of
 from compiler_core.capture.tracing.iteration import Iteration
 from compiler_core.capture.tracing.lookup import lookup

@@ -11,7 +11,7 @@ from types import MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture import polyfills_overrides
+from compiler_core.capture.polyfills import of_overrides as polyfills_overrides
 from compiler_core.overrides import calls, switch
 from compiler_core.overrides.state import other_layouts, plain, thread_overrides
 from compiler_core.overrides.subclasses import torch_function

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.capture import polyfills
 from compiler_core.capture.guards.kinds import is_constant
+from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.pure_table import (
     BY_CONTEXT,
     FUNCTIONS,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compiler_core.codegen.cpp import complex as complex_numbers
-from compiler_core.ops import box_muller
+from compiler_core.ops.random import box_muller
 from compiler_core.runtime.toolchain import vector_functions
 
 TYPES = """\

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from compiler_core import cuda, log
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.print import print_attrs
-from compiler_core.ops.convolution_cudnn import BY_CUDNN
+from compiler_core.ops.convolution.cudnn import BY_CUDNN
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.cuda import cudnn
 

@@ -22,8 +22,8 @@ from compiler_core.graph.ir import GraphBuilder
 from compiler_core.graph.passes.expand import kernels_take
 from compiler_core.graph.passes.rewrite import frozen
 from compiler_core.meta import Shape, TensorMeta
-from compiler_core.ops.attention import ATTENTION
-from compiler_core.ops.attention_plan import Plan
+from compiler_core.ops.attention.op import ATTENTION
+from compiler_core.ops.attention.plan import Plan
 from compiler_core.ops.broadcasting import broadcast_to
 from compiler_core.ops.registry import bind, use_trace
 from compiler_core.runtime.cuda import context, driver

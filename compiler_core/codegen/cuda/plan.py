@@ -19,7 +19,7 @@ from compiler_core.codegen.triton.module import Launch, Module
 from compiler_core.graph.ir import Graph, Placeholder
 from compiler_core.graph.print import print_attrs
 from compiler_core.loop_ir.ir import KernelCall, Program, RoutineCall, Step, slots_of
-from compiler_core.ops.gemm_product import Product
+from compiler_core.ops.linear_algebra.gemm_product import Product
 from compiler_core.ops.routine import CudaCall
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.cuda.entry import WORKSPACE_NBYTES

@@ -6,7 +6,8 @@ Triton's own that are jitted at its import (tl.sum, tl.max): the interpreter tak
 exp2_quick and inverse_quick are the GPU's instructions (2^x and 1/x of f32 to 2 units in the last place, tiny results
 and operands taken as 0): a third of the instructions of tl.exp2 and of a division, where neither matters.
 Sources: log1p and expm1 after Kahan (Higham, "Accuracy and Stability of Numerical Algorithms", 1.14.1); philox after
-Salmon et al., SC'11; sine and cosine after Cody and Waite, with Cephes' polynomials; erfc after Cody, as in ops/erf.py.
+Salmon et al., SC'11; sine and cosine after Cody and Waite, with Cephes' polynomials; erfc after Cody, as in
+ops/primitives/erf.py.
 Limits: pow goes through exp and log in float64, so that of float64 operands is good to about 1e-13 for results of
 moderate size; a remainder on a GPU has no digits left where the quotient exceeds 2^24.
 """
@@ -15,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler_core.ops import box_muller, erf
+from compiler_core.ops.primitives import erf
+from compiler_core.ops.random import box_muller
 
 
 def _horner(coefficients: Sequence[float], variable: str) -> str:

@@ -18,7 +18,7 @@ from compiler_core.codegen.triton.types import pointer_type
 from compiler_core.dtype import bfloat16, float16, int32
 from compiler_core.loop_ir.ir import Kernel, Loop
 from compiler_core.loop_ir.rename import Names
-from compiler_core.ops import box_muller
+from compiler_core.ops.random import box_muller
 
 _ROUNDED = {p.name for p in box_muller.PRECISIONS}  # functions that give the same bits everywhere, step by step
 

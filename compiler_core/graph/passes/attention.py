@@ -20,7 +20,7 @@ from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.rewrite import Rewriter, splat
-from compiler_core.ops.attention_plan import DTYPES, MAX_WIDTH, Plan
+from compiler_core.ops.attention.plan import DTYPES, MAX_WIDTH, Plan
 
 _MAX_TEST = 1 << 24  # elements of a mask that is computed while compiling
 

@@ -2,7 +2,7 @@
 
 In: a Graph, before differentiation. Out: if it is of a CUDA device, a Graph in which the op `attention`, whose operands
 were 16-bit floats cast to f32, takes these as they are, and so its backward will: kernels multiply them as they are and
-sum in f32 (ops/attention_kernels.py). What is read of the result is cast where it is read; that this gives the dtype
+sum in f32 (ops/attention/kernels.py). What is read of the result is cast where it is read; that this gives the dtype
 that was cast from again, and so vanishes, is seen here too. Where a call's kernels would refuse, it stays as it is.
 The numbers differ from f32's as torch's fused attention's do: weights are rounded before they multiply values.
 """
@@ -18,8 +18,8 @@ from compiler_core.graph.passes.canonicalise_movement import slice_of_cat
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.expand import kernels_take
 from compiler_core.graph.passes.rewrite import Rewriter
-from compiler_core.ops.attention import ATTENTION
-from compiler_core.ops.attention_plan import NARROW, Plan
+from compiler_core.ops.attention.op import ATTENTION
+from compiler_core.ops.attention.plan import NARROW, Plan
 
 _MOVES = ("slice", "reshape", "permute")
 

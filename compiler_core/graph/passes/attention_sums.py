@@ -16,8 +16,8 @@ from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.expand import kernels_take
 from compiler_core.graph.passes.rewrite import Rewriter
-from compiler_core.ops.attention import ATTENTION_BACKWARD
-from compiler_core.ops.attention_plan import Plan
+from compiler_core.ops.attention.op import ATTENTION_BACKWARD
+from compiler_core.ops.attention.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

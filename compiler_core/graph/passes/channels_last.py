@@ -5,7 +5,7 @@ which a convolution that it computes is `convolution_last` of permuted operands,
 that read such a result (pointwise, reductions, pad, slice, cat, sums over windows) work on the array with channels
 last and permute theirs back. So two permutes meet before the next convolution and vanish, and every array between is
 contiguous with channels last: the shapes in the graph say how values lie in memory, and no later step knows of layouts.
-For a GPU (`weights`) the weight, too, has its channels last, and convolutions are ops/convolution_inner.py's; one that
+For a GPU (`weights`) the weight, too, has its channels last, and convolutions are ops/convolution/inner.py's; one that
 reads each position alone is a matrix product there. Shapes that the user sees do not change. A permute that stays (of
 an input, before a reshape) is a view, copied where its reader needs it. Method: one forward sweep; layouts follow
 convolutions, as torch's channels_last format does.
@@ -26,8 +26,8 @@ from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.meta import Shape
-from compiler_core.ops.convolution_inner import INNER
-from compiler_core.ops.convolution_last import LAST, to_first, to_last
+from compiler_core.ops.convolution.inner import INNER
+from compiler_core.ops.convolution.last import LAST, to_first, to_last
 from compiler_core.ops.routine import Strided
 from compiler_core.ops.rules import Pointwise, Reduction
 

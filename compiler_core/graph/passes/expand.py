@@ -16,13 +16,13 @@ from compiler_core import log
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.meta import TensorMeta
-from compiler_core.ops.attention import COMPOSED
-from compiler_core.ops.convolution_last import LAST
+from compiler_core.ops.attention.op import COMPOSED
+from compiler_core.ops.convolution.last import LAST
+from compiler_core.ops.pooling.windows_maximum import WINDOW_MAX_PUT
+from compiler_core.ops.pooling.windows_maximum import composed as window_max_put
 from compiler_core.ops.registry import Attrs, Op, Value, use_trace
 from compiler_core.ops.routine import Routine, contiguous
 from compiler_core.ops.rules import Expansion
-from compiler_core.ops.windows_maximum import WINDOW_MAX_PUT
-from compiler_core.ops.windows_maximum import composed as window_max_put
 
 
 @dataclass(frozen=True, slots=True)

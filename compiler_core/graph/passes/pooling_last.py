@@ -12,7 +12,7 @@ from typing import Any
 
 from compiler_core.graph.ir import Call, Node
 from compiler_core.graph.passes.rewrite import Rewriter
-from compiler_core.ops.pooling_inner import POOL_MAX_INNER, POOL_MAX_PUT_INNER
+from compiler_core.ops.pooling.inner import POOL_MAX_INNER, POOL_MAX_PUT_INNER
 from compiler_core.ops.routine import Strided, contiguous
 
 Judge = Callable[[str, Mapping[str, Any], tuple[Strided, ...]], object]

@@ -1,7 +1,7 @@
 """Convolutions of eager code on a CUDA device by cuDNN: 16-bit floats of one or two spatial dims.
 
-In: an op of ops/convolution.py, CuPy's arrays as the user has them (channels first), its attributes. Out: an array, or
-None where cuDNN is missing, switched off, or refuses: the op's own definition is then run (columns and a product).
+In: an op of ops/convolution/op.py, CuPy's arrays as the user has them (channels first), its attributes. Out: an array,
+or None where cuDNN is missing, switched off, or refuses: the op's own definition is then run (columns and a product).
 The engine is the first that the heuristics propose, of those whose bits repeat; nothing is measured.
 Asked for by name (ops/on_device.py: DEFINITIONS).
 """
@@ -15,7 +15,7 @@ from compiler_core import log
 from compiler_core.dtype import of
 from compiler_core.graph.print import print_attrs
 from compiler_core.meta import TensorMeta
-from compiler_core.ops.convolution_last import to_last
+from compiler_core.ops.convolution.last import to_last
 from compiler_core.ops.routine import Strided
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.cuda import cudnn

@@ -18,8 +18,8 @@ import numpy as np
 
 from compiler_core.dtype import bfloat16, float16, of
 from compiler_core.errors import DeviceError
-from compiler_core.ops.blas_layout import order
-from compiler_core.ops.gemm_cuda import INT32_MAX, TYPES
+from compiler_core.ops.linear_algebra.blas_layout import order
+from compiler_core.ops.linear_algebra.gemm_cuda import INT32_MAX, TYPES
 from compiler_core.ops.routine import Strided
 from compiler_core.runtime.cuda import context, driver
 

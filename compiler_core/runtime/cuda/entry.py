@@ -11,7 +11,7 @@ from typing import Any
 
 from compiler_core.dtype import by_name
 from compiler_core.meta import TensorMeta
-from compiler_core.ops.gemm_product import Product
+from compiler_core.ops.linear_algebra.gemm_product import Product
 from compiler_core.runtime.callback import Callback
 
 WORKSPACE_NBYTES = 32 << 20  # of cuBLAS: what its manual wants on Hopper

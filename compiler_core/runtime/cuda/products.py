@@ -1,7 +1,7 @@
 """Products by cuBLASLt: their descriptors, and which of its algorithms computes each.
 
-In: `Product`s (ops/gemm_product.py). Out: `make_table`: the rows that generated code reads (`dc_product` of
-codegen/cuda/launcher.py), two a product, the second for f32 in tf32; and `choose`: the fastest algorithm of each, as
+In: `Product`s (ops/linear_algebra/gemm_product.py). Out: `make_table`: the rows that generated code reads (`dc_product`
+of codegen/cuda/launcher.py), two a product, the second for f32 in tf32; and `choose`: the fastest algorithm of each, as
 measured on the current device.
 
     algorithm   64 bytes of cuBLASLt's, which mean the same to the same version of it on the same kind of device:
@@ -28,7 +28,7 @@ import numpy as np
 from compiler_core import cuda, log
 from compiler_core.dtype import bfloat16
 from compiler_core.errors import DeviceError
-from compiler_core.ops.gemm_product import Product
+from compiler_core.ops.linear_algebra.gemm_product import Product
 from compiler_core.runtime.cuda import context, driver, measure
 from compiler_core.runtime.cuda.entry import WORKSPACE_NBYTES, CudaEntry
 

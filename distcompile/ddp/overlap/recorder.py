@@ -17,8 +17,8 @@ from collectives.work import Mark, TimesOfWork, WorkTimes
 from compiler_core.config import config
 from compiler_core.tensor.tensor import Tensor
 from distcompile import watchdog
-from distcompile.ddp.bucket_plan import BucketPlan
 from distcompile.ddp.overlap.times import BucketTimes, Interval, Kind, Span, StepTimes, segment_ends
+from distcompile.ddp.plan.bucket_plan import BucketPlan
 from distcompile.optim.optimizer import RECENT_STEPS
 
 RECORDED_STEPS = 32

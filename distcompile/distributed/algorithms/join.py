@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 
 from compiler_core import log
 from compiler_core.device import Device
-from compiler_core.tensor.creation import full
+from compiler_core.tensor.making.creation import full
 from distcompile.ddp.errors import EarlyEndError
 from distcompile.distributed.group import get_rank
 from distcompile.distributed.tensors import all_reduce

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from collectives.call import ReduceOp as OpName
-from compiler_core.tensor.creation import zeros_like
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.creation import zeros_like
 from compiler_core.tensor.tensor import Tensor
 from distcompile import distributed as dist
 from distcompile.autograd import Function

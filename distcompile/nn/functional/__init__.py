@@ -5,15 +5,15 @@ In: tensors. Out: tensors.
 
 from __future__ import annotations
 
-from compiler_core.ops.composite_adaptive import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    adaptive_max_pool3d,
+from compiler_core.ops.composites.grid import affine_grid, grid_sample
+from compiler_core.ops.composites.interpolate import interpolate
+from compiler_core.ops.composites.products import pdist
+from compiler_core.ops.composites.shuffle import (
+    channel_shuffle,
+    pixel_shuffle,
+    pixel_unshuffle,
 )
-from compiler_core.ops.composite_convolution import (
+from compiler_core.ops.convolution.composite import (
     conv1d,
     conv2d,
     conv3d,
@@ -23,9 +23,15 @@ from compiler_core.ops.composite_convolution import (
     fold,
     unfold,
 )
-from compiler_core.ops.composite_grid import affine_grid, grid_sample
-from compiler_core.ops.composite_interpolate import interpolate
-from compiler_core.ops.composite_pooling import (
+from compiler_core.ops.pooling.adaptive import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+    adaptive_max_pool1d,
+    adaptive_max_pool2d,
+    adaptive_max_pool3d,
+)
+from compiler_core.ops.pooling.composite import (
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
@@ -35,12 +41,6 @@ from compiler_core.ops.composite_pooling import (
     max_pool1d,
     max_pool2d,
     max_pool3d,
-)
-from compiler_core.ops.composite_products import pdist
-from compiler_core.ops.composite_shuffle import (
-    channel_shuffle,
-    pixel_shuffle,
-    pixel_unshuffle,
 )
 from compiler_core.overrides.functions import make_functions_overridable
 from distcompile.nn.functional.activations import (

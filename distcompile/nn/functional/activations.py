@@ -18,9 +18,9 @@ from compiler_core.ops.broadcasting import rounded_once
 from compiler_core.ops.casting import in_lower
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.cell import cell_trace
-from compiler_core.tensor.creation import empty
-from compiler_core.tensor.random_creation import rand_like
+from compiler_core.tensor.making.creation import empty
+from compiler_core.tensor.making.random_creation import rand_like
+from compiler_core.tensor.memory.cell import cell_trace
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 

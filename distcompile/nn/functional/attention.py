@@ -11,7 +11,7 @@ from __future__ import annotations
 from compiler_core.dtype import bool_
 from compiler_core.ops import functional as C
 from compiler_core.ops.broadcasting import broadcast_shapes
-from compiler_core.tensor.filling import kept_by_dropout
+from compiler_core.tensor.making.filling import kept_by_dropout
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 

@@ -20,8 +20,8 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
 from compiler_core.ops.casting import as_given
 from compiler_core.ops.refusals import need_kind
-from compiler_core.tensor.creation import arange
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.creation import arange
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.tensor.torch_names import load
 from distcompile.errors import ArgumentError, NotSupportedError

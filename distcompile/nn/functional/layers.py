@@ -15,12 +15,12 @@ from compiler_core.dtype import int64
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
 from compiler_core.ops.casting import in_lower
-from compiler_core.ops.composite_convolution import conv1d
+from compiler_core.ops.convolution.composite import conv1d
 from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.filling import kept_by_dropout, order_like
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.filling import kept_by_dropout, order_like
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, NotSupportedError
 

@@ -16,7 +16,7 @@ from compiler_core.ops import functional as C
 from compiler_core.ops import prims
 from compiler_core.ops.casting import in_float32
 from compiler_core.ops.refusals import need_floating, need_kind
-from compiler_core.tensor.creation import arange
+from compiler_core.tensor.making.creation import arange
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn.functional.losses import checked_reduction, pairwise_distance

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler_core.errors import ShapeError
-from compiler_core.ops import composite_adaptive as adaptive
-from compiler_core.ops import composite_pooling as pooling
 from compiler_core.ops.casting import in_float32
-from compiler_core.ops.composite_convolution import spread
+from compiler_core.ops.convolution.composite import spread
 from compiler_core.ops.lying import lies
+from compiler_core.ops.pooling import adaptive
+from compiler_core.ops.pooling import composite as pooling
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 

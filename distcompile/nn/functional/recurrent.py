@@ -2,9 +2,9 @@
 
 In: for a run, rows of all steps one after the other, f[sum of sizes, I], and how many sequences reach each step (for a
 padded batch: B at every step). Out: rows alike, f[sum of sizes, H], and the last states.
-Method: the input's product for all steps is one GEMM; the steps are one op (`run_layer`; core: ops/recurrent.py). Where
-that does not do (a projection, 16-bit floats), and as its oracle in tests, they are written out (`run`), one GEMM a
-step; then the rows are split by halves, so that the gradient of the split costs rows · log(steps), not rows · steps.
+Method: the input's product for all steps is one GEMM; the steps are one op (`run_layer`; core: ops/recurrent/op.py).
+Where that does not do (a projection, 16-bit floats), and as its oracle in tests, they are written out (`run`), one GEMM
+a step; then the rows are split by halves, so that the gradient of the split costs rows · log(steps), not rows · steps.
 Sources: Elman 1990; Hochreiter, Schmidhuber 1997 (LSTM); Sak et al. 2014 (its projection); Cho et al. 2014 (GRU).
 """
 
@@ -20,8 +20,8 @@ from compiler_core.dtype import of
 from compiler_core.ops import functional as C
 from compiler_core.ops import prims
 from compiler_core.ops.casting import acting, casting, lowered
-from compiler_core.ops.recurrent import RECURRENT, unpacked
-from compiler_core.ops.recurrent_plan import Runs, runs_of
+from compiler_core.ops.recurrent.op import RECURRENT, unpacked
+from compiler_core.ops.recurrent.plan import Runs, runs_of
 from compiler_core.tensor.tensor import Tensor
 
 State = tuple[Tensor, ...]  # (h,), or (h, c) for LSTM: f[B, H] each

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler_core.ops.casting import in_float32
-from compiler_core.ops.composite_fractional import fractional_max_pool
-from compiler_core.tensor.random_creation import rand
+from compiler_core.ops.pooling.fractional import fractional_max_pool
+from compiler_core.tensor.making.random_creation import rand
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 

@@ -8,34 +8,34 @@ from __future__ import annotations
 
 import importlib
 
-from distcompile.laid_out import lay_out
 from distcompile.nn import *  # noqa: F403
 from distcompile.nn.state import EXTRA_STATE, IncompatibleKeys
+from distcompile.surface.laid_out import lay_out
 
 FILES: dict[str, str] = {
-    "activation": "activation multihead_attention",
-    "adaptive": "adaptive",
-    "batchnorm": "batchnorm sync_batchnorm lazy_layers",
-    "channelshuffle": "upsampling",
-    "container": "containers parameter_containers",
-    "conv": "conv lazy_layers",
-    "distance": "distance",
-    "dropout": "dropout",
-    "flatten": "linear",
-    "fold": "upsampling",
-    "instancenorm": "instancenorm lazy_layers",
+    "activation": "layers.activation layers.multihead_attention",
+    "adaptive": "layers.adaptive",
+    "batchnorm": "layers.batchnorm layers.sync_batchnorm layers.lazy_layers",
+    "channelshuffle": "layers.upsampling",
+    "container": "layers.containers layers.parameter_containers",
+    "conv": "layers.conv layers.lazy_layers",
+    "distance": "layers.distance",
+    "dropout": "layers.dropout",
+    "flatten": "layers.linear",
+    "fold": "layers.upsampling",
+    "instancenorm": "layers.instancenorm layers.lazy_layers",
     "lazy": "lazy",
-    "linear": "linear lazy_layers",
-    "loss": "loss margin_loss",
+    "linear": "layers.linear layers.lazy_layers",
+    "loss": "layers.loss layers.margin_loss",
     "module": "module hooks",
-    "normalization": "normalization",
-    "padding": "padding",
-    "pixelshuffle": "upsampling",
-    "pooling": "pooling",
-    "rnn": "recurrent recurrent_cells",
-    "sparse": "embedding",
-    "transformer": "transformer",
-    "upsampling": "upsampling",
+    "normalization": "layers.normalization",
+    "padding": "layers.padding",
+    "pixelshuffle": "layers.upsampling",
+    "pooling": "layers.pooling",
+    "rnn": "layers.recurrent layers.recurrent_cells",
+    "sparse": "layers.embedding",
+    "transformer": "layers.transformer",
+    "upsampling": "layers.upsampling",
 }
 
 

@@ -6,9 +6,9 @@ In: a module. Out: the same module, its gradients averaged over the ranks; or ju
 from __future__ import annotations
 
 from distcompile.ddp import DistributedDataParallel
-from distcompile.laid_out import lay_out
 from distcompile.nn.parallel.data_parallel import DataParallel, data_parallel
 from distcompile.nn.parallel.spreading import gather, parallel_apply, replicate, scatter, scatter_kwargs
+from distcompile.surface.laid_out import lay_out
 
 __all__ = [
     "DataParallel", "DistributedDataParallel", "data_parallel", "gather", "parallel_apply", "replicate", "scatter",

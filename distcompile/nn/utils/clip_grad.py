@@ -18,12 +18,12 @@ import numpy as np
 from compiler_core.dtype import of, promote
 from compiler_core.errors import LayoutError
 from compiler_core.log import warn_once
-from compiler_core.ops.composite_movement import stack
+from compiler_core.ops.composites.movement import stack
 from compiler_core.ops.registry import Array, current_trace
 from compiler_core.overrides.state import other_layouts
-from compiler_core.tensor.fence import fence_of
-from compiler_core.tensor.grad_mode import no_grad
-from compiler_core.tensor.ownership import destination
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.memory.fence import fence_of
+from compiler_core.tensor.memory.ownership import destination
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import GradientNormError
 

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
-from distcompile.nn.batchnorm import _BatchNorm
-from distcompile.nn.linear import Linear
+from distcompile.nn.layers.batchnorm import _BatchNorm
+from distcompile.nn.layers.linear import Linear
 from distcompile.nn.module import Module
 from distcompile.nn.parameter import Parameter
 

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from compiler_core.ops import functional as C
-from compiler_core.ops.composite_matrix import householder_product
-from compiler_core.ops.composite_solving import matrix_exp, solve
-from compiler_core.tensor.creation import eye, leaf
-from compiler_core.tensor.grad_mode import no_grad
-from compiler_core.tensor.random_creation import randn
+from compiler_core.ops.linear_algebra.norms import householder_product
+from compiler_core.ops.linear_algebra.solvers import matrix_exp, solve
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.creation import eye, leaf
+from compiler_core.tensor.making.random_creation import randn
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, NotSupportedError
 from distcompile.nn import functional as F

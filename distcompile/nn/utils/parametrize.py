@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, cast
 
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
-from distcompile.nn.containers import ModuleDict, ModuleList
+from distcompile.nn.layers.containers import ModuleDict, ModuleList
 from distcompile.nn.module import Module
 from distcompile.nn.parameter import Parameter
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from compiler_core.ops import functional as C
-from compiler_core.tensor.creation import tensor
+from compiler_core.tensor.making.creation import tensor
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 

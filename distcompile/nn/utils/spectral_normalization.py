@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from compiler_core.ops import functional as C
-from compiler_core.tensor.grad_mode import no_grad
-from compiler_core.tensor.random_creation import randn
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.random_creation import randn
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F

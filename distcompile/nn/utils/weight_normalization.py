@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn.module import Module

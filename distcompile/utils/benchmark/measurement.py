@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from distcompile.threads import get_num_threads, set_num_threads
+from distcompile.surface.threads import get_num_threads, set_num_threads
 
 SUSPECT, GROSS = 0.1, 0.25  # of the median: an interquartile range above it is worth a word
 _MOST_FIGURES = 4

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from distcompile.data import *  # noqa: F403
 from distcompile.data import __all__ as __all__
-from distcompile.laid_out import lay_out
+from distcompile.surface.laid_out import lay_out
 from distcompile.utils.data import dataloader as dataloader
 from distcompile.utils.data import distributed as distributed
 

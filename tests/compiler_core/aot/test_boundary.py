@@ -13,8 +13,8 @@ from compiler_core.aot.boundary import gradient_boundary, opaque_backward
 from compiler_core.capture import compile
 from compiler_core.errors import AutogradError
 from compiler_core.ops import prims
-from compiler_core.tensor.autograd import grad
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.backward import grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
 
 BACKENDS = ["eager", "aot_eager"]

@@ -19,8 +19,8 @@ from compiler_core.graph.verify import verify
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, Array
 from compiler_core.steps import compile_times
-from compiler_core.tensor.random import manual_seed
-from compiler_core.tensor.random_creation import randn
+from compiler_core.tensor.making.random import manual_seed
+from compiler_core.tensor.making.random_creation import randn
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
 

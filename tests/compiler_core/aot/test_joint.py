@@ -22,7 +22,7 @@ from compiler_core.graph.verify import verify
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import OPS, use_trace
-from compiler_core.tensor.autograd import grad
+from compiler_core.tensor.autograd.backward import grad
 from compiler_core.tensor.tensor import Tensor
 
 sys.path.append(str(Path(__file__).parents[1] / "graph"))

@@ -11,9 +11,9 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from compiler_core.tensor.creation import ones
-from compiler_core.tensor.grad_mode import no_grad
-from compiler_core.tensor.random_creation import rand
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.creation import ones
+from compiler_core.tensor.making.random_creation import rand
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn import functional as F
 

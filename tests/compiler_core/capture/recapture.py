@@ -31,13 +31,13 @@ import numpy as np
 import pytest
 
 from compiler_core.capture.captured import Captured
-from compiler_core.capture.entry import Entry
+from compiler_core.capture.compiled.entry import Entry
 from compiler_core.capture.guards.guards import is_plain
 from compiler_core.capture.lessons import Memory
 from compiler_core.capture.points import Broke, Capture, Point, Returned
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.print import print_graph
-from compiler_core.tensor.cell import Cell
+from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 
 LONGEST_S = 60

@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler_core.bytecode.frame import NULL, UNSET, Frame
 from compiler_core.capture.recipes.recipes import Recipe
-from compiler_core.tensor.creation import ones
+from compiler_core.tensor.making.creation import ones
 from compiler_core.tensor.tensor import Tensor
 from tests.compiler_core.capture.likeness import alike
 

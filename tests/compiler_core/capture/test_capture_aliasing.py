@@ -14,8 +14,8 @@ import pytest
 import distcompile as dc
 from compiler_core.capture import compile
 from compiler_core.errors import GraphBreak
-from compiler_core.tensor.creation import ones, tensor, zeros
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.creation import ones, tensor, zeros
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from compiler_core.capture import compile
-from compiler_core.tensor.creation import ones
+from compiler_core.tensor.making.creation import ones
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
 

@@ -19,7 +19,7 @@ import pytest
 
 from compiler_core.capture import CompiledFunction, compile
 from compiler_core.dtype import float32
-from compiler_core.tensor.creation import full, ones
+from compiler_core.tensor.making.creation import full, ones
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
 

@@ -13,10 +13,10 @@ import pytest
 from compiler_core.capture import CompiledFunction, compile
 from compiler_core.errors import AutogradError, ConfigError
 from compiler_core.log import DistCompileWarning
-from compiler_core.tensor.creation import arange, ones
-from compiler_core.tensor.grad_mode import no_grad
-from compiler_core.tensor.random import default_generator, manual_seed
-from compiler_core.tensor.random_creation import randn
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.creation import arange, ones
+from compiler_core.tensor.making.random import default_generator, manual_seed
+from compiler_core.tensor.making.random_creation import randn
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
 from distcompile.nn import functional as F

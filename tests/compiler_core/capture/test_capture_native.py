@@ -12,9 +12,9 @@ from test_capture_modules import Block, Running, Tied, assert_step_as_eager
 
 from compiler_core.capture import compile
 from compiler_core.errors import CompilerNotFoundError
-from compiler_core.tensor.creation import arange, tensor
-from compiler_core.tensor.random import manual_seed
-from compiler_core.tensor.random_creation import randn
+from compiler_core.tensor.making.creation import arange, tensor
+from compiler_core.tensor.making.random import manual_seed
+from compiler_core.tensor.making.random_creation import randn
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from compiler_core.capture import compile
-from compiler_core.tensor.creation import ones
+from compiler_core.tensor.making.creation import ones
 from tests.sharing import some
 
 FEW, MANY = 250, 2000

@@ -19,9 +19,9 @@ from compiler_core.errors import AutogradError, BackendError, RecompileLimitErro
 from compiler_core.graph.interpret import interpret
 from compiler_core.log import DistCompileWarning
 from compiler_core.steps import compile_times
-from compiler_core.tensor.autograd import grad
-from compiler_core.tensor.creation import full, ones
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.backward import grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.creation import full, ones
 from compiler_core.tensor.tensor import Tensor
 
 BACKENDS = ["eager", "aot_eager"]

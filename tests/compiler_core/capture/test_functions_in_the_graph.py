@@ -13,8 +13,8 @@ import pytest
 
 import distcompile
 from compiler_core.errors import GraphError
-from compiler_core.ops.custom_gradient import HISTORY, rule_of
-from compiler_core.tensor.function_purity import only_computes
+from compiler_core.ops.primitives.custom_gradient import HISTORY, rule_of
+from compiler_core.tensor.autograd.function_purity import only_computes
 from tests.compiler_core.capture.test_writes_in_the_graph import CALLS, Case, arange, backward, close, look, story
 
 torch = pytest.importorskip("torch")

@@ -13,7 +13,7 @@ import pytest
 from compiler_core.capture import CompiledFunction, compile
 from compiler_core.dtype import float32
 from compiler_core.errors import GraphBreak
-from compiler_core.tensor.creation import full, ones, tensor
+from compiler_core.tensor.making.creation import full, ones, tensor
 from compiler_core.tensor.tensor import Tensor
 
 

@@ -15,7 +15,7 @@ from handle_programs import program
 from compiler_core.capture import compile
 from compiler_core.capture.recipes.pytree import flatten
 from compiler_core.errors import AutogradError
-from compiler_core.tensor.random import default_generator, manual_seed
+from compiler_core.tensor.making.random import default_generator, manual_seed
 from compiler_core.tensor.tensor import Tensor
 from tests.sharing import some
 

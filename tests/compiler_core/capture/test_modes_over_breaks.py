@@ -14,8 +14,8 @@ import pytest
 
 import distcompile as dc
 from compiler_core.capture import compile
-from compiler_core.tensor.random import manual_seed
-from compiler_core.tensor.random_state import current_shard, set_shard
+from compiler_core.tensor.making.random import manual_seed
+from compiler_core.tensor.making.random_state import current_shard, set_shard
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
 

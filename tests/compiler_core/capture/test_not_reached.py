@@ -16,7 +16,7 @@ from reached_programs import SEEN, compiled, double, mark, needs_frames, outside
 import distcompile as dc
 from compiler_core import log
 from compiler_core.bytecode.machine import Machine
-from compiler_core.capture.reached import Reached, judge
+from compiler_core.capture.compiled.reached import Reached, judge
 from compiler_core.config import config
 from compiler_core.runtime import frames
 from compiler_core.runtime.frames import OFF, PLAIN, frame_evaluation

@@ -15,7 +15,7 @@ from compiler_core.capture import policy
 from compiler_core.location import is_ours
 from distcompile import distributions as dists
 from distcompile.data import BatchSampler, DistributedSampler, Sampler
-from distcompile.flat import flatten_dense_tensors
+from distcompile.surface.flat import flatten_dense_tensors
 from distcompile.utils import _pytree as pytree
 
 ROOT = Path(__file__).resolve().parents[3]

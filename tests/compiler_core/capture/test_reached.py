@@ -21,7 +21,7 @@ from reached_programs import SEEN, compiled, double, entries, mark, needs_frames
 
 import distcompile as dc
 from compiler_core import log
-from compiler_core.capture.reached import NESTED, RAISES
+from compiler_core.capture.compiled.reached import NESTED, RAISES
 from compiler_core.config import config
 from distcompile import Tensor, compiler, nn
 from distcompile._dynamo import explain

@@ -32,7 +32,7 @@ from compiler_core.capture.recipes.kinds import EXACT
 from compiler_core.capture.recipes.plans import Part, Plan
 from compiler_core.capture.recipes.recipes import CannotRebuild, Recipe
 from compiler_core.dtype import float32
-from compiler_core.tensor.creation import ones
+from compiler_core.tensor.making.creation import ones
 from distcompile import nn
 from tests.compiler_core.capture.recipe_objects import (
     Both,

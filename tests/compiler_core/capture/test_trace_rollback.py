@@ -17,8 +17,9 @@ from compiler_core.aot.boundary import gradient_boundary
 from compiler_core.capture.trace import CaptureTrace
 from compiler_core.graph.interpret import interpret
 from compiler_core.ops.registry import use_trace
-from compiler_core.tensor import Tensor, creation, random_creation
-from compiler_core.tensor.grad_mode import set_grad_enabled
+from compiler_core.tensor import Tensor
+from compiler_core.tensor.autograd.grad_mode import set_grad_enabled
+from compiler_core.tensor.making import creation, random_creation
 
 Handles = dict[str, Tensor]
 

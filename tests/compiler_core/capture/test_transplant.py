@@ -16,8 +16,8 @@ from compiler_core.capture.recipes.recipes import Recipe
 from compiler_core.capture.recipes.transplant import transplant
 from compiler_core.capture.trace import CaptureTrace
 from compiler_core.ops.registry import use_trace
-from compiler_core.tensor.creation import ones, tensor
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.creation import ones, tensor
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn import Parameter
 

@@ -14,10 +14,11 @@ from handwritten_harness import assert_near, check_compiled, contiguous, interpr
 from compiler_core.codegen.triton.handwritten import Handwritten, print_call
 from compiler_core.dtype import DType, bfloat16, float16, float32, float64
 from compiler_core.errors import LoweringError
-from compiler_core.ops import attention_kernels, attention_numpy
-from compiler_core.ops.attention import ATTENTION, ATTENTION_BACKWARD
-from compiler_core.ops.attention_kernels import BLOCKS, Blocks
-from compiler_core.ops.attention_plan import Plan
+from compiler_core.ops.attention import by_numpy as attention_numpy
+from compiler_core.ops.attention import kernels as attention_kernels
+from compiler_core.ops.attention.kernels import BLOCKS, Blocks
+from compiler_core.ops.attention.op import ATTENTION, ATTENTION_BACKWARD
+from compiler_core.ops.attention.plan import Plan
 from compiler_core.ops.routine import Routine
 from tests.sharing import some
 

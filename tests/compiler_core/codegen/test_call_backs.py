@@ -11,7 +11,7 @@ import pytest
 from native_harness import compile_programs
 
 import distcompile as dc
-from compiler_core.capture.compiled_function import CompiledFunction
+from compiler_core.capture.compiled.function import CompiledFunction
 from compiler_core.dtype import float32, int64
 from compiler_core.errors import GraphError
 from compiler_core.loop_ir.interpret import interpret_program

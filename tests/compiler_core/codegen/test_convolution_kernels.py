@@ -12,8 +12,8 @@ from handwritten_harness import assert_near, check_compiled, contiguous, interpr
 from compiler_core.codegen.triton.handwritten import print_call
 from compiler_core.dtype import DType, bfloat16, float16, float32, float64
 from compiler_core.errors import LoweringError
-from compiler_core.ops import convolution as first
-from compiler_core.ops.convolution_inner import INNER
+from compiler_core.ops.convolution import op as first
+from compiler_core.ops.convolution.inner import INNER
 from compiler_core.ops.registry import Op, run_eager
 
 pytestmark = pytest.mark.triton

@@ -17,7 +17,7 @@ from compiler_core.graph.ir import GraphBuilder
 from compiler_core.graph.passes import SIMPLIFY_JOINT, run_passes
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.composite_convolution import conv2d
+from compiler_core.ops.convolution.composite import conv2d
 from compiler_core.ops.registry import use_trace
 from distcompile import nn
 from tests.fake_cuda import FakeCuda

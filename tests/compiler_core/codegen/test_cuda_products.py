@@ -17,7 +17,8 @@ from compiler_core.errors import DeviceError
 from compiler_core.log import DistCompileWarning
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
-from compiler_core.ops import gemm_cuda, prims
+from compiler_core.ops import prims
+from compiler_core.ops.linear_algebra import gemm_cuda
 from compiler_core.runtime.cuda import context, driver, measure, products
 from compiler_core.runtime.cuda.entry import CudaEntry
 from tests.fake_cuda import FakeCuda

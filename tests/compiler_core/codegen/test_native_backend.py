@@ -183,7 +183,7 @@ def test_a_forked_child_does_not_wait_for_the_parents_threads(compiled_before: b
 import os, time
 import numpy as np
 from compiler_core.capture import compile
-from compiler_core.tensor.creation import ones
+from compiler_core.tensor.making.creation import ones
 run, x = compile(lambda x: (x * 2).exp().sum(1)), ones(512, 2048)
 other = compile(lambda x: (x * 3).exp().sum(1))
 run(x)

@@ -16,7 +16,7 @@ from compiler_core.codegen.triton.handwritten import print_call
 from compiler_core.codegen.triton.load import HostArray, load
 from compiler_core.config import config
 from compiler_core.dtype import DType, bfloat16, float16, float32
-from compiler_core.ops.pooling_inner import POOL_MAX_INNER, POOL_MAX_PUT_INNER
+from compiler_core.ops.pooling.inner import POOL_MAX_INNER, POOL_MAX_PUT_INNER
 from compiler_core.ops.registry import run_eager
 from distcompile import nn
 from tests.fake_cuda import FakeCuda

@@ -19,10 +19,10 @@ from compiler_core.eager import native, rules
 from compiler_core.errors import AutogradError, BackendError, IndexError_, OpDefinitionError
 from compiler_core.ops import functional as F
 from compiler_core.ops.whole import COMPOSITES, define
-from compiler_core.tensor.autograd import grad
-from compiler_core.tensor.creation import tensor
-from compiler_core.tensor.grad_mode import no_grad
-from compiler_core.tensor.tape import WholeNode
+from compiler_core.tensor.autograd.backward import grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.autograd.tape import WholeNode
+from compiler_core.tensor.making.creation import tensor
 from compiler_core.tensor.tensor import Tensor
 
 needs_compiler = pytest.mark.skipif(native.kernels() is None, reason="no compiler")

@@ -21,9 +21,9 @@ from compiler_core.log import DistCompileWarning
 from compiler_core.ops import functional as F
 from compiler_core.ops.whole import COMPOSITES
 from compiler_core.runtime.cuda import driver
-from compiler_core.tensor.autograd import grad
-from compiler_core.tensor.creation import tensor
-from compiler_core.tensor.tape import WholeNode
+from compiler_core.tensor.autograd.backward import grad
+from compiler_core.tensor.autograd.tape import WholeNode
+from compiler_core.tensor.making.creation import tensor
 from compiler_core.tensor.tensor import Tensor
 from tests.compiler_core.eager.test_whole import CASES, Case, close, drawn, leaves, weighted, whole
 from tests.fake_cupy import on_fake_device

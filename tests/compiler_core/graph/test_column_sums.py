@@ -12,7 +12,7 @@ from compiler_core.graph.ir import Graph, GraphBuilder
 from compiler_core.graph.passes import SIMPLIFY_JOINT, ColumnSums, run_passes
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.composite_norm import batch_norm, batch_statistics
+from compiler_core.ops.composites.norm import batch_norm, batch_statistics
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.registry import use_trace
 

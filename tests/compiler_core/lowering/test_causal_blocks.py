@@ -17,7 +17,7 @@ from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
-from compiler_core.ops.composite_attention import written_out
+from compiler_core.ops.attention.composite import written_out
 from compiler_core.ops.registry import use_trace
 
 Function = Callable[..., Node | Sequence[Node]]

@@ -22,9 +22,9 @@ from compiler_core.graph.verify import verify
 from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as C
-from compiler_core.ops.composite_attention import written_out
+from compiler_core.ops.attention.composite import written_out
 from compiler_core.ops.registry import use_trace
-from compiler_core.tensor.gradcheck import gradcheck, gradgradcheck
+from compiler_core.tensor.autograd.gradcheck import gradcheck, gradgradcheck
 from distcompile.nn import functional as F
 
 # name -> shapes of q, k, v, mask (or None), keyword arguments

@@ -14,9 +14,11 @@ import pytest
 import distcompile
 from compiler_core.dtype import DType, bfloat16, float16, float32, float64
 from compiler_core.errors import DTypeError, ShapeError
-from compiler_core.ops import box_muller, draws, prims, random_there
 from compiler_core.ops import functional as F
-from compiler_core.ops.box_muller import PRECISIONS, Precision
+from compiler_core.ops import prims
+from compiler_core.ops.random import box_muller, draws
+from compiler_core.ops.random import on_device as random_there
+from compiler_core.ops.random.box_muller import PRECISIONS, Precision
 from compiler_core.ops.registry import OPS
 
 EDGES = np.array([0, 255, 256, 2**29, 2**30 - 1, 2**30, 2**31, 3 * 2**30, 2**32 - 256, 2**32 - 1], np.uint32)

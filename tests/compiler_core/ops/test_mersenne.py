@@ -9,8 +9,8 @@ import pytest
 
 from compiler_core import dtype as dt
 from compiler_core.errors import CompilerNotFoundError
-from compiler_core.ops import mersenne
-from compiler_core.ops.mersenne import NUMPY, STATE, Mersenne
+from compiler_core.ops.random import mersenne
+from compiler_core.ops.random.mersenne import NUMPY, STATE, Mersenne
 from compiler_core.runtime import toolchain
 
 SIZES = (0, 1, 2, 15, 16, 17, 31, 100, 1001, 40_003)

@@ -14,7 +14,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import DTypeError, IndexError_, OpDefinitionError, ShapeError
 from compiler_core.loop_ir.expr import SCALARS
 from compiler_core.ops import complex_prims, functional, linalg_prims, prims, special_prims
-from compiler_core.ops.movement import dim_groups
+from compiler_core.ops.primitives.movement import dim_groups
 from compiler_core.ops.registry import OPS, NotDifferentiable, Op, Sample, register
 from compiler_core.ops.rules import Pointwise
 

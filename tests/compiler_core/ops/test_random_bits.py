@@ -9,9 +9,10 @@ import distcompile as torch
 from compiler_core import dtype as dt
 from compiler_core.config import config
 from compiler_core.errors import ShapeError
-from compiler_core.ops import draws, prims
 from compiler_core.ops import functional as F
-from compiler_core.ops.random import philox_words
+from compiler_core.ops import prims
+from compiler_core.ops.random import draws
+from compiler_core.ops.random.op import philox_words
 
 # Random123 1.14, tests/kat_vectors, philox4x32 10: counter (4 words), key (2 words), result (4 words)
 KNOWN = [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import distcompile as dc
-from compiler_core.ops import composite_linalg
+from compiler_core.ops.linear_algebra import products as composite_linalg
 
 SHAPES = [((7, 9), (9, 5)), ((2, 3, 4), (4, 5)), ((6,), (6, 2)), ((3, 6), (6,)), ((8,), (8,))]
 DTYPES = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"]

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from compiler_core.errors import DistCompileError
-from compiler_core.tensor import Tensor, creation, grad_mode
-from compiler_core.tensor import autograd as our_autograd
+from compiler_core.tensor import Tensor
+from compiler_core.tensor.autograd import backward as our_autograd
+from compiler_core.tensor.autograd import grad_mode
+from compiler_core.tensor.making import creation
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -10,7 +10,7 @@ import pytest
 
 import distcompile as dc
 from compiler_core.errors import AutogradError, DTypeError
-from compiler_core.tensor.gradcheck import gradcheck, gradgradcheck
+from compiler_core.tensor.autograd.gradcheck import gradcheck, gradgradcheck
 from distcompile.errors import CheckpointError
 
 torch = pytest.importorskip("torch")

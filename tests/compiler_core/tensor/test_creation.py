@@ -10,9 +10,11 @@ import pytest
 from compiler_core import dtype as dt
 from compiler_core.dtype import set_default_dtype
 from compiler_core.errors import AutogradError, DeviceError, DomainError, DTypeError, ShapeError
-from compiler_core.tensor import Size, Tensor, borrowing, creation
-from compiler_core.tensor import random_creation as rc
-from compiler_core.tensor.random import Generator, default_generator, manual_seed
+from compiler_core.tensor import Size, Tensor
+from compiler_core.tensor.making import creation
+from compiler_core.tensor.making import random_creation as rc
+from compiler_core.tensor.making.random import Generator, default_generator, manual_seed
+from compiler_core.tensor.memory import borrowing
 from distcompile.nn.init import normal_
 
 LIKE_TORCH = {

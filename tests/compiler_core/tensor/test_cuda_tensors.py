@@ -16,10 +16,13 @@ import distcompile as dc
 from compiler_core import cuda
 from compiler_core.device import check_device, cpu
 from compiler_core.errors import CudaMemoryError, DeviceError, DeviceTypeError
-from compiler_core.ops import adding, composite_draws, prims, random_there
-from compiler_core.ops.random_there import normal_there, philox_there, uniform_there
+from compiler_core.ops import prims
+from compiler_core.ops.indexing import adding
+from compiler_core.ops.random import composite as composite_draws
+from compiler_core.ops.random import on_device as random_there
+from compiler_core.ops.random.on_device import normal_there, philox_there, uniform_there
 from compiler_core.ops.whole import COMPOSITES
-from compiler_core.tensor.cell import DeviceCell
+from compiler_core.tensor.memory.cell import DeviceCell
 from distcompile.nn import functional as F
 from tests.fake_cupy import on_fake_device
 

@@ -14,7 +14,7 @@ import pytest
 import distcompile as dc
 from compiler_core.config import config
 from compiler_core.errors import DomainError, DTypeError, GraphBreak, NoKernelError, RandomStateError
-from compiler_core.tensor.random import counter_draws
+from compiler_core.tensor.making.random import counter_draws
 from tests.same_draws import assert_same_draws
 
 pytestmark = pytest.mark.torch

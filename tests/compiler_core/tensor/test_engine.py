@@ -13,9 +13,11 @@ from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.graph.ir import GraphBuilder
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import use_trace
-from compiler_core.tensor import Tensor, autograd, creation
-from compiler_core.tensor.autograd import HANDLED, queue_callback, record_function
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor import Tensor
+from compiler_core.tensor.autograd import backward as autograd
+from compiler_core.tensor.autograd.backward import HANDLED, queue_callback, record_function
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making import creation
 
 
 def leaf(*values: float) -> Tensor:
@@ -270,7 +272,7 @@ def test_backward_inside_a_hook() -> None:
     x, w = leaf(1.0), leaf(5.0)
 
     def hook(g: Tensor) -> None:
-        from compiler_core.tensor.grad_mode import enable_grad
+        from compiler_core.tensor.autograd.grad_mode import enable_grad
 
         with enable_grad():
             (w * g).sum().backward()

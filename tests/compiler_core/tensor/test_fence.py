@@ -16,9 +16,9 @@ import pytest
 
 from compiler_core.capture import compile
 from compiler_core.errors import FenceError
-from compiler_core.tensor.cell import Cell
-from compiler_core.tensor.fence import Fence, GuardedCell, anything_waits, promise, settle_all
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.memory.cell import Cell
+from compiler_core.tensor.memory.fence import Fence, GuardedCell, anything_waits, promise, settle_all
 from compiler_core.tensor.tensor import Tensor
 
 NEW = np.array([[5.0, 6.0, 7.0], [8.0, 9.0, 10.0]], np.float32)

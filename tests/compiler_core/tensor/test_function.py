@@ -10,9 +10,11 @@ import pytest
 from compiler_core import dtype as dt
 from compiler_core.errors import AutogradError
 from compiler_core.ops.registry import use_trace
-from compiler_core.tensor import Tensor, autograd, creation
-from compiler_core.tensor.function import Function
-from compiler_core.tensor.gradcheck import gradcheck, gradgradcheck
+from compiler_core.tensor import Tensor
+from compiler_core.tensor.autograd import backward as autograd
+from compiler_core.tensor.autograd.function import Function
+from compiler_core.tensor.autograd.gradcheck import gradcheck, gradgradcheck
+from compiler_core.tensor.making import creation
 from tests.compiler_core.tensor.test_traced_tensors import LiftingTrace
 
 

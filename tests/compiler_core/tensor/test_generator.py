@@ -12,10 +12,10 @@ from compiler_core.errors import GraphBreak
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
-from compiler_core.tensor import random as state
-from compiler_core.tensor import random_creation as rc
-from compiler_core.tensor.random import Generator, default_generator, manual_seed
-from compiler_core.tensor.random_state import current_shard, set_shard
+from compiler_core.tensor.making import random as state
+from compiler_core.tensor.making import random_creation as rc
+from compiler_core.tensor.making.random import Generator, default_generator, manual_seed
+from compiler_core.tensor.making.random_state import current_shard, set_shard
 from tests.compiler_core.tensor.test_traced_tensors import LiftingTrace
 
 pytestmark = pytest.mark.usefixtures("counter_draws")
@@ -95,7 +95,7 @@ def test_every_rank_s_thread_has_its_own_stream_of_the_default_generator() -> No
 
 def test_the_grad_mode_the_shard_and_the_trace_are_the_thread_s() -> None:
     from compiler_core.ops.registry import current_trace
-    from compiler_core.tensor.grad_mode import is_grad_enabled, no_grad
+    from compiler_core.tensor.autograd.grad_mode import is_grad_enabled, no_grad
 
     seen: list[tuple[bool, int, object]] = []
     with no_grad(), set_shard(5), use_trace(LiftingTrace()):

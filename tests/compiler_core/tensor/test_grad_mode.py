@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from compiler_core.tensor import creation
-from compiler_core.tensor.grad_mode import (
+from compiler_core.tensor.autograd.grad_mode import (
     enable_grad,
     inference_mode,
     is_grad_enabled,
@@ -15,6 +14,7 @@ from compiler_core.tensor.grad_mode import (
     no_grad,
     set_grad_enabled,
 )
+from compiler_core.tensor.making import creation
 
 
 def test_blocks_nest_and_restore() -> None:

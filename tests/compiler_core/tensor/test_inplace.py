@@ -9,8 +9,8 @@ import pytest
 
 from compiler_core import dtype as dt
 from compiler_core.errors import AutogradError, DTypeError, ShapeError
-from compiler_core.tensor import creation
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making import creation
 
 X = np.arange(1.0, 7.0).reshape(2, 3)
 

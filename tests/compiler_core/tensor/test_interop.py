@@ -8,8 +8,9 @@ import pytest
 from compiler_core import dtype as dt
 from compiler_core.errors import AutogradError, ShapeError
 from compiler_core.ops import functional as F
-from compiler_core.tensor import Tensor, creation
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor import Tensor
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making import creation
 
 
 def test_numpy_shares_the_memory() -> None:

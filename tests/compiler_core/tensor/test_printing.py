@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import distcompile
-from compiler_core.tensor import creation
+from compiler_core.tensor.making import creation
 from distcompile.as_torch.places import PLACES, found
 
 ARRAYS = {

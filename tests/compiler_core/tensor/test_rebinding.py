@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import distcompile as dc
-from compiler_core.tensor.rebinding import TensorWatch, lags
+from compiler_core.tensor.memory.rebinding import TensorWatch, lags
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
 

@@ -9,8 +9,9 @@ import pytest
 
 import distcompile as dc
 from compiler_core.errors import DomainError, DTypeError, ShapeError
-from compiler_core.tensor import creation, selection
-from compiler_core.tensor.random import manual_seed
+from compiler_core.tensor import selection
+from compiler_core.tensor.making import creation
+from compiler_core.tensor.making.random import manual_seed
 
 
 def test_too_many_are_asked_for() -> None:

@@ -14,7 +14,8 @@ import distcompile
 from compiler_core import dtype as dt
 from compiler_core.errors import AutogradError
 from compiler_core.overrides.state import disabled
-from compiler_core.tensor import Tensor, creation
+from compiler_core.tensor import Tensor
+from compiler_core.tensor.making import creation
 
 Call = Callable[..., Any]
 X = np.linspace(0.3, 2.9, 12, dtype=np.float64).reshape(3, 4)

@@ -16,12 +16,13 @@ from compiler_core.errors import AutogradError, GraphBreak, GraphError
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import GraphBuilder, Node
 from compiler_core.meta import TensorMeta
-from compiler_core.ops.composite_draws import Draw
+from compiler_core.ops.random.composite import Draw
 from compiler_core.ops.registry import meta_of, use_trace
-from compiler_core.tensor import Tensor, creation, random_creation, selection
-from compiler_core.tensor.cell import Cell, CellTrace
-from compiler_core.tensor.grad_mode import no_grad
-from compiler_core.tensor.random import Generator, default_generator, manual_seed
+from compiler_core.tensor import Tensor, selection
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making import creation, random_creation
+from compiler_core.tensor.making.random import Generator, default_generator, manual_seed
+from compiler_core.tensor.memory.cell import Cell, CellTrace
 
 pytestmark = pytest.mark.usefixtures("counter_draws")
 X = np.arange(1.0, 7.0).reshape(2, 3)

@@ -22,7 +22,7 @@ from compiler_core.capture import compile
 from compiler_core.tensor.tensor import Tensor
 from distcompile import optim
 from distcompile.ddp.books import ready_parameters
-from distcompile.ddp.bucket_plan import plan_from_groups
+from distcompile.ddp.plan.bucket_plan import plan_from_groups
 from distcompile.nn.module import Module
 from distcompile.nn.parameter import Parameter
 

@@ -21,12 +21,12 @@ from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.placement import writes
 from compiler_core.loop_ir.print import print_kernel
 from compiler_core.lowering.lower import lower_and_schedule
-from compiler_core.tensor.random import manual_seed
-from compiler_core.tensor.random_creation import randn
+from compiler_core.tensor.making.random import manual_seed
+from compiler_core.tensor.making.random_creation import randn
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
-from distcompile.ddp.bucket_plan import Caps
-from distcompile.ddp.splitter import plan_backward, whole
+from distcompile.ddp.plan.bucket_plan import Caps
+from distcompile.ddp.plan.splitter import plan_backward, whole
 
 TINY_MB = 1e-6  # every parameter a bucket
 BOUNDARIES = ["cut", "notification"]

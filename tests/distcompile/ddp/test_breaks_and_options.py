@@ -25,7 +25,7 @@ from collectives import Communicator
 from compiler_core.capture import compile
 from compiler_core.dtype import float64
 from compiler_core.log import DistCompileWarning
-from compiler_core.tensor.random import manual_seed
+from compiler_core.tensor.making.random import manual_seed
 from compiler_core.tensor.tensor import Tensor
 from distcompile import distributed as dist
 from distcompile import optim

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler_core.dtype import bfloat16, float32, float64
-from distcompile.ddp.bucket_plan import ALIGNMENT_NBYTES, BucketPlan, Caps, ReadyParameter, make_plan
 from distcompile.ddp.errors import PlanError
+from distcompile.ddp.plan.bucket_plan import ALIGNMENT_NBYTES, BucketPlan, Caps, ReadyParameter, make_plan
 
 
 def parameter(name: str, numel: int, ready: int, dtype=float32) -> ReadyParameter:  # type: ignore[no-untyped-def]

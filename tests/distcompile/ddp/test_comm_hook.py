@@ -15,9 +15,9 @@ from collectives.errors import CollectiveTimeoutError
 from compiler_core import dtype as dtypes
 from distcompile import distributed as dist
 from distcompile import nn
-from distcompile.ddp.bucket_plan import READY_ORDER, BucketPlan, Caps, ReadyParameter, make_plan
 from distcompile.ddp.comm_hook import GradBucket, NativeHook, PythonHook, make_hook
 from distcompile.ddp.errors import CommHookError, RankDisagreementError
+from distcompile.ddp.plan.bucket_plan import READY_ORDER, BucketPlan, Caps, ReadyParameter, make_plan
 from distcompile.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, bf16_compress_hook
 from distcompile.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import (
     PowerSGDState,

@@ -24,7 +24,7 @@ from ddp_models import (
 
 from collectives import Communicator
 from compiler_core.capture import compile
-from compiler_core.tensor.random import manual_seed
+from compiler_core.tensor.making.random import manual_seed
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.errors import LedgerError, RankDisagreementError, UnusedParameterError
 from distcompile.nn import functional

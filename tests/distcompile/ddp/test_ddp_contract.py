@@ -30,7 +30,7 @@ from collectives import Communicator
 from compiler_core.capture import compile
 from compiler_core.config import config
 from compiler_core.log import DistCompileWarning
-from compiler_core.tensor.autograd import backward, grad
+from compiler_core.tensor.autograd.backward import backward, grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn, optim
 from distcompile.ddp.errors import LedgerError, UnusedParameterError

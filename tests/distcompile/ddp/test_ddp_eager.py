@@ -21,7 +21,7 @@ from ddp_models import (
 
 from collectives import Communicator
 from collectives.errors import CollectiveError
-from compiler_core.tensor.creation import tensor
+from compiler_core.tensor.making.creation import tensor
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.errors import (
     LedgerError,
@@ -31,7 +31,7 @@ from distcompile.ddp.errors import (
     UnusedParameterError,
 )
 from distcompile.errors import NotSupportedError
-from distcompile.nn.embedding import Embedding
+from distcompile.nn.layers.embedding import Embedding
 from distcompile.nn.module import Module
 
 SMALL_MB = 100 / 2**20  # several buckets

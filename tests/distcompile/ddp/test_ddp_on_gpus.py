@@ -16,7 +16,7 @@ import pytest
 import distcompile as dc
 from collectives import Communicator, run_ranks
 from collectives.nccl.communicator import NcclCommunicator
-from compiler_core.tensor.fence import fence_of
+from compiler_core.tensor.memory.fence import fence_of
 from distcompile import distributed as dist
 from distcompile import nn, parity
 from distcompile.ddp.errors import LedgerError, UnusedParameterError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler_core.tensor.engine import running_backwards
+from compiler_core.tensor.autograd.engine import running_backwards
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp import forwards
 from distcompile.ddp.forwards import Forwards

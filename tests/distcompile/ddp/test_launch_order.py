@@ -12,8 +12,8 @@ from compiler_core.graph.ir import GraphBuilder
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
-from distcompile.ddp.bucket_plan import Caps, ReadyParameter, make_plan
-from distcompile.ddp.order import by_due_date, first_use, launch_order, ready_shares
+from distcompile.ddp.plan.bucket_plan import Caps, ReadyParameter, make_plan
+from distcompile.ddp.plan.order import by_due_date, first_use, launch_order, ready_shares
 
 
 def test_first_use_is_where_a_parameter_is_read() -> None:

@@ -9,10 +9,10 @@ from ddp_models import on_ranks, wrap
 from collectives import Communicator, ThreadedWorld
 from compiler_core.dtype import float32
 from compiler_core.tensor.tensor import Tensor
-from distcompile.ddp.bucket_plan import Bucket, Slot
 from distcompile.ddp.buffers import BucketBuffer, BufferPool
 from distcompile.ddp.errors import LedgerError
 from distcompile.ddp.ledger import Ledger, shorten
+from distcompile.ddp.plan.bucket_plan import Bucket, Slot
 
 ALONE = ThreadedWorld(1).communicator(0)
 

@@ -34,8 +34,8 @@ from compiler_core.steps import compile_times
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
 from distcompile.ddp.books import ready_parameters
-from distcompile.ddp.bucket_plan import plan_from_groups
 from distcompile.ddp.errors import LedgerError, ModelMismatchError, PlanError, RankDisagreementError
+from distcompile.ddp.plan.bucket_plan import plan_from_groups
 from distcompile.optim import SGD
 
 pytestmark = pytest.mark.filterwarnings("ignore::compiler_core.log.DistCompileWarning")

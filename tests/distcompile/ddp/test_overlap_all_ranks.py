@@ -255,7 +255,7 @@ def test_recording_can_be_turned_off() -> None:
 
 def test_across_the_step_nothing_waits_before_the_forward_does() -> None:
     """What DDP looks at before a forward leaves updates that are on their way alone."""
-    from compiler_core.tensor.fence import anything_waits
+    from compiler_core.tensor.memory.fence import anything_waits
 
     def train(communicator: Communicator) -> None:
         with use_communicator(communicator):

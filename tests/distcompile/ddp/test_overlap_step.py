@@ -23,15 +23,15 @@ from collectives.work import LocalWork
 from compiler_core.capture import compile
 from compiler_core.errors import DTypeError
 from compiler_core.log import DistCompileWarning
-from compiler_core.tensor.cell import Cell
-from compiler_core.tensor.fence import ParameterEvents, fence_of, promise, settle_all
-from compiler_core.tensor.grad_mode import no_grad
-from compiler_core.tensor.random import manual_seed
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.random import manual_seed
+from compiler_core.tensor.memory.cell import Cell
+from compiler_core.tensor.memory.fence import ParameterEvents, fence_of, promise, settle_all
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn, optim
 from distcompile.errors import ArgumentError
 from distcompile.nn.utils import clip_grad_norm_
-from distcompile.optim import deferred
+from distcompile.optim.update_rules import deferred
 
 WIDTH, TINY_MB = 6, 1e-6
 

@@ -22,7 +22,7 @@ from ddp_models import (
 
 from collectives import Communicator
 from compiler_core.capture import compile
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.errors import LedgerError, ModelMismatchError, NoGradientsError
 from distcompile.ddp.ledger import Ledger

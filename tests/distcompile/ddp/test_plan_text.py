@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler_core.dtype import bfloat16, float32
-from distcompile.ddp.bucket_plan import BucketPlan, Caps, ReadyParameter, make_plan, plan_from_groups
 from distcompile.ddp.errors import PlanError
-from distcompile.ddp.plan_text import from_text, to_text
+from distcompile.ddp.plan.bucket_plan import BucketPlan, Caps, ReadyParameter, make_plan, plan_from_groups
+from distcompile.ddp.plan.plan_text import from_text, to_text
 
 PARAMETERS = [
     ReadyParameter("a", (3, 5), float32, 0),

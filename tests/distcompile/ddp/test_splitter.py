@@ -16,8 +16,8 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
 from compiler_core.tensor.tensor import Tensor
-from distcompile.ddp.bucket_plan import BucketPlan, Caps
-from distcompile.ddp.splitter import assign_segments, plan_backward, split
+from distcompile.ddp.plan.bucket_plan import BucketPlan, Caps
+from distcompile.ddp.plan.splitter import assign_segments, plan_backward, split
 
 TINY = Caps(1, 1)  # every parameter a bucket
 

@@ -18,8 +18,8 @@ from compiler_core.graph.verify import verify
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
-from distcompile.ddp.bucket_plan import Caps
-from distcompile.ddp.splitter import plan_backward, split, whole
+from distcompile.ddp.plan.bucket_plan import Caps
+from distcompile.ddp.plan.splitter import plan_backward, split, whole
 
 SQUARE = TensorMeta((3, 3), dtypes.float64)
 UNARY = (prims.sin, prims.tanh, prims.neg, lambda x: prims.permute(x, (1, 0)), lambda x: prims.reshape(x, (3, 3)))

@@ -8,7 +8,7 @@ from ddp_models import DistributedDataParallel, check_close, gradients, on_ranks
 
 from collectives import Communicator
 from compiler_core.capture import compile
-from compiler_core.tensor.grad_mode import no_grad
+from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn.module import Module
 

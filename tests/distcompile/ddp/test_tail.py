@@ -19,9 +19,9 @@ from compiler_core.config import config
 from compiler_core.graph.ir import Graph, Node
 from compiler_core.ops import prims
 from distcompile import nn
-from distcompile.ddp import tail
-from distcompile.ddp.bucket_plan import Caps
-from distcompile.ddp.splitter import gradient_ready_order, plan_backward
+from distcompile.ddp.plan import tail
+from distcompile.ddp.plan.bucket_plan import Caps
+from distcompile.ddp.plan.splitter import gradient_ready_order, plan_backward
 from distcompile.distributed import use_communicator
 from distcompile.nn.parallel import DistributedDataParallel as DDP
 

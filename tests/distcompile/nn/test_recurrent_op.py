@@ -13,8 +13,8 @@ import pytest
 import distcompile as dc
 from compiler_core.config import config
 from compiler_core.errors import AutogradError
-from compiler_core.ops.recurrent_plan import runs_of
-from compiler_core.tensor.gradcheck import gradcheck, gradgradcheck
+from compiler_core.ops.recurrent.plan import runs_of
+from compiler_core.tensor.autograd.gradcheck import gradcheck, gradgradcheck
 from distcompile.nn.functional.recurrent import STEPS, Weights, last_rows, run, run_layer
 
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "GRU": 3, "LSTM": 4}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import distcompile as dc
-from compiler_core.tensor.fence import Fence, settle_all
+from compiler_core.tensor.memory.fence import Fence, settle_all
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
 from distcompile.optim.optimizer import Optimizer

@@ -15,9 +15,9 @@ from compiler_core.errors import BackendError, CompilerNotFoundError, GraphBreak
 from compiler_core.graph.verify import verify
 from compiler_core.log import DistCompileWarning
 from compiler_core.ops.registry import use_trace
-from compiler_core.tensor.ownership import is_sole_owner
+from compiler_core.tensor.memory.ownership import is_sole_owner
 from distcompile.optim.adam import AdamRule
-from distcompile.optim.fused import update_graph
+from distcompile.optim.update_rules.fused import update_graph
 
 SHAPES = ((33, 17), (17,), (128,), (3, 5, 2))
 

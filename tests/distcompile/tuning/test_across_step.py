@@ -6,8 +6,8 @@ import pytest
 from problems import random_problem
 
 from compiler_core.dtype import float32
-from distcompile.ddp.bucket_plan import ReadyParameter, plan_from_groups
 from distcompile.ddp.overlap.times import BucketTimes, StepTimes
+from distcompile.ddp.plan.bucket_plan import ReadyParameter, plan_from_groups
 from distcompile.tuning.across_step import best_plan, needs_of, outcome_of
 
 

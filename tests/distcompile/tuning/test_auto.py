@@ -15,8 +15,8 @@ from collectives.threaded import run_ranks
 from compiler_core.device import cpu
 from compiler_core.dtype import float32
 from compiler_core.graph.ir import Graph
-from distcompile.ddp.bucket_plan import BucketPlan, Caps, ReadyParameter, make_plan
 from distcompile.ddp.overlap.times import BucketTimes, StepTimes
+from distcompile.ddp.plan.bucket_plan import BucketPlan, Caps, ReadyParameter, make_plan
 from distcompile.tuning import auto
 from distcompile.tuning.across_step import Needs
 from distcompile.tuning.auto import AutoTuner

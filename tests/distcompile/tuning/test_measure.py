@@ -11,8 +11,8 @@ from collectives import Communicator
 from collectives.threaded import run_ranks
 from compiler_core.dtype import float32
 from compiler_core.graph.parse import parse_graph
-from distcompile.ddp.bucket_plan import ReadyParameter, plan_from_groups
 from distcompile.ddp.overlap.times import BucketTimes, StepTimes
+from distcompile.ddp.plan.bucket_plan import ReadyParameter, plan_from_groups
 from distcompile.tuning.cost import linear
 from distcompile.tuning.measure import HostBench, host_signature, measure_contention, measure_costs, sizes_up_to
 from distcompile.tuning.observe import lengths_alone

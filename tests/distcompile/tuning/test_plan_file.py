@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compiler_core.dtype import float32, float64
-from distcompile.ddp.bucket_plan import ReadyParameter, plan_from_groups
+from distcompile.ddp.plan.bucket_plan import ReadyParameter, plan_from_groups
 from distcompile.tuning.cost import CostPoint, fit_costs
 from distcompile.tuning.errors import PlanFileError, PlanFileMismatchError
 from distcompile.tuning.plan_file import Place, PlanRecord, check_fits, load_plan, save_plan

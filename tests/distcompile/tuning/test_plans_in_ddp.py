@@ -25,8 +25,8 @@ from ddp_models import (
 from collectives import Communicator
 from compiler_core.capture import compile
 from compiler_core.tensor.tensor import Tensor
-from distcompile.ddp.bucket_plan import BucketPlan, plan_from_groups
 from distcompile.ddp.errors import PlanError, RankDisagreementError
+from distcompile.ddp.plan.bucket_plan import BucketPlan, plan_from_groups
 from distcompile.errors import ArgumentError
 from distcompile.optim import SGD
 from distcompile.tuning import auto

@@ -14,7 +14,7 @@ from collectives import Communicator
 from compiler_core.dtype import float32
 from distcompile import nn
 from distcompile.cli import build_parser
-from distcompile.ddp.bucket_plan import ReadyParameter, plan_from_groups
+from distcompile.ddp.plan.bucket_plan import ReadyParameter, plan_from_groups
 from distcompile.tuning.command import keep
 from distcompile.tuning.cost import CostPoint, fit_costs
 from distcompile.tuning.errors import TuningError

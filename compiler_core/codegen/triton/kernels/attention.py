@@ -3,7 +3,7 @@
 
 Text, never imported by the package: codegen/triton reads it, and so it stays what Triton's interpreter runs and what
 its compiler translates. In: pointers to operands in any strides, sizes as constants (ops/attention_triton.py says
-which). Out: the packed results of ops/attention.py.
+which). Out: the packed results of ops/attention/op.py.
 
     attention_forward    a program a block of queries: out, and the logarithm of each sum
     attention_queries    a program a block of queries: its gradient; for the next, delta = sum(g * out) - g_lse and the

@@ -4,7 +4,7 @@
 
 Text, never imported by the package (see attention.py beside it). In: x[N, H, W, G * C], weight[G * O, KH, KW, C],
 g[N, OH, OW, G * O], contiguous; sizes, strides S, padding P (the low side), dilation D as constants. Out: as the ops of
-ops/convolution_inner.py. G: groups; C, O: channels of one. One spatial dim is two of which one is 1.
+ops/convolution/inner.py. G: groups; C, O: channels of one. One spatial dim is two of which one is 1.
 
     convolution_forward   a program a block of output positions by output channels; sums over taps and input channels
     convolution_input     one a block of input positions by input channels; sums over taps and output channels

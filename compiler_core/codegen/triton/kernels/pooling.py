@@ -3,7 +3,7 @@
 
 Text, never imported by the package (see attention.py beside it). In: x[N, H, W, C], g[N, OH, OW, C], contiguous; sizes,
 the windows' K(ernel), S(tride), D(ilation), P (elements of padding in front) as constants. Out: as the ops of
-ops/pooling_inner.py. One spatial dim is two of which one is 1. B elements a program, channels innermost.
+ops/pooling/inner.py. One spatial dim is two of which one is 1. B elements a program, channels innermost.
 
     pool_max      the maximum of each window; NaN if it holds one
     pool_places   i8[N, OH, OW, C]: which of its elements that is: of equals the first, of NaNs the last; the first that

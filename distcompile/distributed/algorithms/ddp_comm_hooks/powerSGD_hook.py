@@ -22,8 +22,8 @@ from collectives import Communicator, Work
 from compiler_core.device import array_module, device_of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
-from distcompile.ddp.bucket_plan import Bucket
 from distcompile.ddp.comm_hook import GradBucket
+from distcompile.ddp.plan.bucket_plan import Bucket
 from distcompile.distributed.algorithms.ddp_comm_hooks.default_hooks import average_future
 from distcompile.distributed.group import ProcessGroup, group_or_default
 from distcompile.errors import ArgumentError

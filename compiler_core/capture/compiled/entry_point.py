@@ -1,0 +1,85 @@
+"""`compile`: the public entry, with torch.compile's arguments.
+
+In: a function or a module, or nothing (a decorator with arguments). Out: its compiled form.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from compiler_core import log
+from compiler_core.backend import Backend, GraphCompiler, check_backend
+from compiler_core.capture.compiled.function import CompiledFunction
+from compiler_core.capture.compiled.module import CompiledModule
+from compiler_core.capture.guards.module_protocol import is_module, unwrapped
+from compiler_core.errors import ConfigError
+
+MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_BACKENDS = {  # that modes of "codegen" are
+    "reduce-overhead": "cudagraphs", "max-autotune": "tuned-cudagraphs", "max-autotune-no-cudagraphs": "tuned",
+}  # fmt: skip
+
+
+def warn_of_sizes(what: str, *, stacklevel: int = 2) -> None:
+    """Say, once, that `what` asks for sizes that are not constant, and gets graphs of constant ones."""
+    log.warn_once(
+        "dynamic sizes",
+        f"{what}: sizes stay constant in a graph; every other size compiles again, and after "
+        "DISTCOMPILE_RECOMPILE_LIMIT of them such calls run eager (pad to few sizes, or raise the limit)",
+        stacklevel=stacklevel + 1,
+    )
+
+
+def compile(
+    model: Callable[..., Any] | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Backend | GraphCompiler = "codegen",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """Compile a function or a module; also a decorator, with or without arguments.
+
+    fullgraph: raise GraphBreak where a call cannot be captured, instead of running it eager. dynamic: sizes are static,
+    whatever it says: another shape compiles again, up to DISTCOMPILE_RECOMPILE_LIMIT times; True warns of that, once.
+    backend: "codegen" ("inductor" is taken for it), "aot_eager",
+    "eager", or fn(graph, example_inputs) -> callable. mode: torch's;
+    "reduce-overhead" of "codegen" is backend "cudagraphs", "max-autotune" "tuned-cudagraphs",
+    "max-autotune-no-cudagraphs" "tuned": all of them change only what runs on CUDA devices.
+    options: {"skip_hook_guards": True}: hooks added, changed or removed after compilation are not noticed (they are, by
+    default). {"fallback_random": True}: random numbers are those that eager code draws. Torch's others have no effect.
+    disable: give `model` back as it is.
+    Raises ConfigError for an unknown mode, BackendError for an unknown backend.
+    """
+    if model is None:
+        return functools.partial(
+            compile,
+            fullgraph=fullgraph,
+            dynamic=dynamic,
+            backend=backend,
+            mode=mode,
+            options=options,
+            disable=disable,
+        )
+    if mode not in MODES:
+        raise ConfigError(f"compile() has no mode {mode!r}", expected=", ".join(map(repr, MODES)))
+    chosen = dict(options or {})
+    skip_hook_guards, falls_back = (bool(chosen.pop(name, False)) for name in ("skip_hook_guards", "fallback_random"))
+    if mode in _BACKENDS and backend in ("codegen", "inductor"):
+        backend, mode = _BACKENDS[mode], None
+    if chosen or mode not in MODES[:2]:
+        known = "skip_hook_guards and fallback_random"
+        log.warn_once("compile mode", f"compile(): mode and options other than {known} have no effect here")
+    check_backend(backend)
+    if disable:
+        return model
+    if dynamic:
+        warn_of_sizes("compile(dynamic=True)", stacklevel=2)
+    original = unwrapped(model)
+    kind = CompiledModule if is_module(original) else CompiledFunction
+    options = {"fullgraph": fullgraph, "skip_hook_guards": skip_hook_guards, "fallback_random": falls_back}
+    return kind(original, backend, **options)

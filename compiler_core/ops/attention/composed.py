@@ -1,0 +1,157 @@
+"""Attention and its backward written with other ops: for backends without the routine, and second derivatives.
+
+In: the operands of `attention` and `attention_backward` as values of any kind. Out: their packed results, and `slopes`:
+the gradient in the scores. All scores are held at once, those of 16-bit floats in f32.
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler_core.dtype import bool_
+from compiler_core.ops import prims
+from compiler_core.ops.attention.plan import NARROW, Plan
+from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of
+from compiler_core.ops.composites.movement import below_diagonal
+from compiler_core.ops.linear_algebra.matmul import transpose_last
+from compiler_core.ops.linear_algebra.packing import unpack
+from compiler_core.ops.registry import Value, meta_of
+
+
+def plan_of(q: Value, k: Value, v: Value, causal: bool) -> Plan:
+    return Plan.of([meta_of(x) for x in (q, k, v)], causal)
+
+
+def pack_flat(*parts: Value) -> Value:
+    """Values of one dtype, flattened, end to end."""
+    return prims.cat([prims.reshape(part, (math.prod(part.shape),)) for part in parts], 0)
+
+
+def heads_in(x: Value) -> Value:
+    """(batch, heads, positions, width) to (batch, positions, heads, width), or back."""
+    return prims.permute(x, (0, 2, 1, 3))
+
+
+def _repeated(plan: Plan, x: Value) -> Value:
+    """Heads of keys, each as often as heads of queries use it."""
+    group, (batch, heads, *rest) = plan.heads // plan.key_heads, x.shape
+    if group == 1:
+        return x
+    wide = broadcast_to(prims.reshape(x, (batch, heads, 1, *rest)), (batch, heads, group, *rest))
+    return prims.reshape(wide, (batch, plan.heads, *rest))
+
+
+def _summed(plan: Plan, x: Value) -> Value:
+    """The adjoint of `_repeated`."""
+    group, (batch, heads, *rest) = plan.heads // plan.key_heads, x.shape
+    return x if group == 1 else prims.sum(prims.reshape(x, (batch, heads // group, group, *rest)), (2,))
+
+
+def _scaled(x: Value, scale: float) -> Value:
+    return prims.mul(x, prims.full_like(x, scale))
+
+
+def _along(x: Value, shape: tuple[int, ...]) -> Value:
+    """A number for each query, for all of its scores."""
+    return broadcast_to(prims.reshape(x, (*x.shape, 1)), shape)
+
+
+def scores_of(plan: Plan, q: Value, k: Value, mask: tuple[Value, ...], scale: float) -> Value:
+    """f[batch, heads, queries, keys], -inf where hidden."""
+    scores = _scaled(prims.matmul(q, transpose_last(_repeated(plan, k))), scale)
+    hidden = prims.full_like(scores, -math.inf)
+    for part in mask:
+        is_test = dtype_of(part) is not dtype_of(scores)
+        scores = prims.where(part, scores, hidden) if is_test else prims.add(scores, part)
+    return prims.where(below_diagonal(plan.scores, 0), scores, hidden) if plan.causal else scores
+
+
+def _wide(values: tuple[Value, ...]) -> list[Value]:
+    """16-bit floats as f32."""
+    return [x if dtype_of(x) is bool_ else cast(x, dtype_of(x).compute) for x in values]
+
+
+def forward(*operands: Value, scale: float, causal: bool, strict: bool) -> Value:
+    """The packed result of `attention`. operands: q, k, v, perhaps a mask."""
+    dtype = dtype_of(operands[0])
+    out, logarithms = _forward(*_wide(operands), scale=scale, causal=causal, strict=strict)
+    upper = cast(logarithms, dtype)
+    if dtype not in NARROW:
+        return pack_flat(out, upper)
+    exact = cast(upper, dtype.compute)
+    rest = prims.where(prims.eq(exact, logarithms), prims.full_like(exact, 0), prims.sub(logarithms, exact))
+    return pack_flat(cast(out, dtype), upper, cast(rest, dtype))
+
+
+def _forward(
+    q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool, strict: bool
+) -> tuple[Value, Value]:
+    plan = plan_of(q, k, v, causal)
+    scores = scores_of(plan, q, k, mask, scale)
+    peak = prims.detach(prims.max(scores, (3,)))
+    nothing = prims.eq(peak, prims.full_like(peak, -math.inf))
+    weights = prims.exp(prims.sub(scores, _along(prims.where(nothing, prims.full_like(peak, 0), peak), plan.scores)))
+    total = prims.sum(weights, (3,))
+    safe = prims.where(nothing, prims.full_like(peak, math.nan if strict else 1), total)
+    weights = prims.div(weights, _along(safe, plan.scores))
+    out = prims.matmul(weights, _repeated(plan, v))
+    return heads_in(out), prims.add(peak, prims.log(safe))
+
+
+def _unpacked(plan: Plan, packed: Value) -> tuple[Value, Value]:
+    """packed: of f32 or f64, perhaps of 16-bit floats once."""
+    parts = plan.result if packed.shape[0] == sum(map(math.prod, plan.result)) else (*plan.result, plan.result[1])
+    out, lse, *rest = unpack(packed, parts)
+    return out, prims.add(lse, rest[0]) if rest else lse
+
+
+def _weights_and_slopes(
+    plan: Plan, g: Value, g_lse: Value, packed: Value, q: Value, k: Value, v: Value, mask: tuple[Value, ...],
+    scale: float,
+) -> tuple[Value, Value]:  # fmt: skip
+    out, lse = _unpacked(plan, packed)
+    nothing = prims.eq(lse, prims.full_like(lse, -math.inf))
+    less = prims.where(nothing, prims.full_like(lse, 0), lse)
+    weights = prims.exp(prims.sub(scores_of(plan, q, k, mask, scale), _along(less, plan.scores)))
+    shift = prims.permute(prims.sum(prims.mul(g, out), (3,)), (0, 2, 1))
+    through = prims.matmul(heads_in(g), transpose_last(_repeated(plan, v)))
+    return weights, prims.mul(weights, prims.sub(through, _along(prims.sub(shift, g_lse), plan.scores)))
+
+
+def slopes(
+    g: Value, g_lse: Value, packed: Value, q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool
+) -> Value:
+    """The gradient in the scores, and so in a mask that is added: f[batch, heads, queries, keys]."""
+    g, g_lse, packed, q, k, v, *masks = _wide((g, g_lse, packed, q, k, v, *mask))
+    return _weights_and_slopes(plan_of(q, k, v, causal), g, g_lse, packed, q, k, v, tuple(masks), scale)[1]
+
+
+def backward(
+    g: Value, g_lse: Value, packed: Value, q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool,
+    summed: bool,
+) -> Value:  # fmt: skip
+    """The packed result of `attention_backward`."""
+    plan, dtype = plan_of(q, k, v, causal), dtype_of(q)
+    g, g_lse, packed, q, k, v, *masks = _wide((g, g_lse, packed, q, k, v, *mask))
+    weights, slope = _weights_and_slopes(plan, g, g_lse, packed, q, k, v, tuple(masks), scale)
+    slope = _scaled(slope, scale)
+    dq = prims.matmul(slope, _repeated(plan, k))
+    dk = _summed(plan, prims.matmul(transpose_last(slope), q))
+    dv = _summed(plan, prims.matmul(transpose_last(weights), heads_in(g)))
+    grads = [cast(heads_in(x), dtype) for x in (dq, dk, dv)]
+    if not plan.has_gradients_beside(dtype):
+        return pack_flat(*grads)
+    beside = prims.reshape(prims.cat(grads, 2), (plan.batch * plan.queries, plan.columns))
+    return pack_flat(beside, prims.sum(beside, (0,))) if summed else pack_flat(beside)
+
+
+def gradients_of(plan: Plan, packed: Value) -> list[Value]:
+    """Those of q, k and v, heads inside, of the packed result of `attention_backward`."""
+    if not plan.has_gradients_beside(dtype_of(packed)):
+        return list(unpack(packed, plan.gradients))
+    whole, start, found = prims.reshape(packed, plan.beside), 0, []
+    for heads in (plan.heads, plan.key_heads, plan.key_heads):
+        stops = (*plan.beside[:2], start + heads, plan.width)
+        found.append(prims.slice(whole, (0, 0, start, 0), stops, (1,) * 4))
+        start += heads
+    return found

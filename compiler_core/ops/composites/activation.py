@@ -1,0 +1,311 @@
+"""Activations, softmax and dropout over any Value, with torch's names, arguments and derivatives at corners.
+
+In: values; dropout also `rng = (key: u64[3], stream)`, see random.py. Out: one value of input's shape.
+Softmax subtracts the detached maximum. 16-bit floats are widened to f32 inside and rounded once at the end.
+The rectifiers are written with `where`, so that their derivative at 0 is torch's and NaN passes through.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+from compiler_core import cuda
+from compiler_core.dtype import DType, uint32
+from compiler_core.errors import ShapeError
+from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import (
+    as_value,
+    broadcast_to,
+    cast,
+    dtype_of,
+    floating,
+    kept_shape,
+    normalize_dim,
+    rounded_once,
+    shape_of,
+    widened,
+)
+from compiler_core.ops.composites.logic import where
+from compiler_core.ops.composites.movement import chunk
+from compiler_core.ops.composites.pointwise import abs as magnitude
+from compiler_core.ops.composites.pointwise import add, mul, neg, sigmoid, true_divide
+from compiler_core.ops.composites.reduction import stable_shift
+from compiler_core.ops.lying import lies
+from compiler_core.ops.random.on_device import drawing_on
+from compiler_core.ops.refusals import need_kind
+from compiler_core.ops.registry import Value
+from compiler_core.ops.whole import COMPOSITES, whole
+
+Rng = tuple[Value, int] | Value
+
+
+def relu(input: Value) -> Value:
+    """max(input, 0)."""
+    need_kind("relu", "iufc", input)
+    return _relu(as_value(input))
+
+
+@whole(lies="alike")
+def _relu(x: Value) -> Value:
+    zero = prims.full_like(x, 0)
+    return prims.where(prims.le(x, zero), zero, x)
+
+
+COMPOSITES["relu"].is_piecewise = True
+
+
+def relu6(input: Value) -> Value:
+    """input limited to [0, 6]."""
+    return hardtanh(input, 0.0, 6.0)
+
+
+def hardtanh(input: Value, min_val: float = -1.0, max_val: float = 1.0) -> Value:
+    """input limited to [min_val, max_val], with derivative 0 at both."""
+    x = as_value(input)
+    low, high = prims.full_like(x, min_val), prims.full_like(x, max_val)
+    inside = prims.bitwise_and(prims.gt(x, low), prims.lt(x, high))
+    return prims.where(inside, x, prims.minimum(prims.maximum(prims.detach(x), low), high))  # NaN has no gradient
+
+
+@rounded_once
+def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:
+    """input, times negative_slope where not positive."""
+    need_kind("leaky_relu", "f", input)
+    return prims.leaky(as_value(input), negative_slope)
+
+
+@rounded_once
+def elu(input: Value, alpha: float = 1.0) -> Value:
+    """input where positive, else alpha * (exp(input) - 1)."""
+    need_kind("elu", "fc", input)
+    return prims.elu(as_value(input), alpha)
+
+
+@rounded_once
+def selu(input: Value) -> Value:
+    """Klambauer et al., "Self-normalizing neural networks", 2017."""
+    need_kind("selu", "fc", input)
+    return prims.elu(as_value(input), 1.6732632423543772, 1.0507009873554805)
+
+
+@rounded_once
+def silu(input: Value) -> Value:
+    """input * sigmoid(input)."""
+    need_kind("silu", "fc", input)
+    return _silu(as_value(input))
+
+
+@whole(lies="alike")
+def _silu(x: Value) -> Value:
+    return prims.mul(x, prims.sigmoid(x))
+
+
+@rounded_once
+def gelu(input: Value, approximate: str = "none") -> Value:
+    """input * Phi(input), exact by erf, or with the tanh approximation (Hendrycks and Gimpel, 2016)."""
+    need_kind("gelu", "f", input)
+    if approximate not in ("none", "tanh"):
+        raise ShapeError("gelu: unknown approximation", expected="'none' or 'tanh'", got=repr(approximate))
+    return (_gelu if approximate == "none" else _gelu_tanh)(as_value(input))
+
+
+@whole(lies="alike")
+def _gelu(x: Value) -> Value:
+    return prims.mul(x, mul(add(prims.erf(mul(x, math.sqrt(0.5))), 1.0), 0.5))
+
+
+@whole(lies="alike")
+def _gelu_tanh(x: Value) -> Value:
+    inner = mul(add(prims.mul(mul(prims.mul(x, x), 0.044715), x), x), math.sqrt(2.0 / math.pi))
+    return prims.mul(x, mul(add(prims.tanh(inner), 1.0), 0.5))
+
+
+def log1p_exp(x: Value) -> Value:
+    """log(1 + exp(x)), without overflow; above 40 it is x to the last bit in every dtype."""
+    limit = prims.full_like(x, 40.0)
+    large = prims.gt(x, limit)
+    small = prims.where(large, limit, x)
+    return prims.where(large, x, prims.log1p(prims.exp(small)))
+
+
+@rounded_once
+def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
+    """log(1 + exp(beta * input)) / beta; input itself where beta * input > threshold."""
+    need_kind("softplus", "fc", input)
+    x = as_value(input)
+    scaled = x if beta == 1 else mul(x, beta)
+    soft = log1p_exp(scaled)
+    return where(prims.gt(scaled, prims.full_like(scaled, threshold)), x, soft if beta == 1 else mul(soft, 1.0 / beta))
+
+
+@lies("rows")
+@rounded_once
+def logsigmoid(input: Value) -> Value:
+    """log(sigmoid(input))."""
+    need_kind("logsigmoid", "fc", input)
+    return prims.neg(log1p_exp(prims.neg(as_value(input))))
+
+
+@rounded_once
+def mish(input: Value) -> Value:
+    """input * tanh(softplus(input))."""
+    need_kind("mish", "fc", input)
+    x = as_value(input)
+    return prims.mul(x, prims.tanh(softplus(x)))
+
+
+@rounded_once
+def hardsigmoid(input: Value) -> Value:
+    """(input + 3) / 6, limited to [0, 1]."""
+    need_kind("hardsigmoid", "fc", input)
+    return true_divide(hardtanh(add(as_value(input), 3.0), 0.0, 6.0), 6.0)
+
+
+@rounded_once
+def hardswish(input: Value) -> Value:
+    """input * hardsigmoid(input)."""
+    need_kind("hardswish", "fc", input)
+    x = as_value(input)
+    return true_divide(prims.mul(x, hardtanh(add(x, 3.0), 0.0, 6.0)), 6.0)
+
+
+def softsign(input: Value) -> Value:
+    """input / (1 + |input|)."""
+    need_kind("softsign", "iufc", input)
+    x = as_value(input)
+    if dtype_of(x).kind in "iu":
+        return true_divide(x, add(magnitude(x), 1))
+    return prims.div(x, cast(add(prims.abs(x), 1.0), dtype_of(x)))
+
+
+@rounded_once
+def glu(input: Value, dim: int = -1) -> Value:
+    """The first half along `dim` times the sigmoid of the second."""
+    need_kind("glu", "f", input)
+    d = normalize_dim(dim, len(input.shape))
+    if input.shape[d] % 2:
+        raise ShapeError("glu halves a dim of odd size", expected="an even size", got=str(input.shape[d]))
+    a, b = chunk(input, 2, d)
+    return mul(a, sigmoid(b))
+
+
+# ---- softmax
+
+
+def softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
+    """exp(input) / sum(exp(input)) along `dim`."""
+    x = cast(as_value(input), dtype)
+    need_kind("softmax", "fc", x)
+    return _softmax(x, dim=normalize_dim(dim, len(x.shape)))
+
+
+@whole(lies="rows")
+def _softmax(x: Value, *, dim: int) -> Value:
+    wide = widened(x)
+    shape, dims = shape_of(x), _one_dim(x, dim)
+    if not dims or 0 in shape:
+        return prims.exp(prims.sub(x, x))
+    e = prims.exp(stable_shift(wide, dims)[1])
+    total = prims.reshape(prims.sum(e, dims), kept_shape(shape, dims))
+    return cast(prims.div(e, broadcast_to(total, shape)), dtype_of(x))
+
+
+def softmax_or_zero(input: Value, dim: int) -> Value:
+    """softmax where a row of nothing but -inf gives 0, not NaN: attention of a position that may look at nothing."""
+    x = floating(as_value(input))
+    wide = widened(x)
+    dims = _one_dim(x, dim)
+    kept = kept_shape(shape_of(x), dims)
+    peak = prims.reshape(prims.detach(prims.max(wide, dims)), kept)
+    zero, one = prims.full_like(peak, 0.0), prims.full_like(peak, 1.0)
+    is_empty = prims.eq(peak, prims.full_like(peak, -math.inf))
+    e = prims.exp(prims.sub(wide, broadcast_to(prims.where(is_empty, zero, peak), shape_of(x))))
+    total = prims.where(is_empty, one, prims.reshape(prims.sum(e, dims), kept))
+    return cast(prims.div(e, broadcast_to(total, shape_of(x))), dtype_of(x))
+
+
+def softmin(input: Value, dim: int, dtype: DType | None = None) -> Value:
+    """softmax of -input."""
+    return softmax(neg(input), dim, dtype)
+
+
+def log_softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
+    """log(softmax(input)) along `dim`, without the loss of taking the logarithm afterwards."""
+    x = cast(as_value(input), dtype)
+    need_kind("log_softmax", "fc", x)
+    return _log_softmax(x, dim=normalize_dim(dim, len(x.shape)))
+
+
+@whole(lies="rows")
+def _log_softmax(x: Value, *, dim: int) -> Value:
+    shape, dims = shape_of(x), _one_dim(x, dim)
+    if not dims or 0 in shape:
+        return prims.sub(x, x)
+    _, shifted = stable_shift(widened(x), dims)
+    log_total = prims.reshape(prims.log(prims.sum(prims.exp(shifted), dims)), kept_shape(shape, dims))
+    return cast(prims.sub(shifted, broadcast_to(log_total, shape)), dtype_of(x))
+
+
+def _one_dim(x: Value, dim: int) -> tuple[int, ...]:
+    d = normalize_dim(dim, len(x.shape))
+    return (d,) if x.shape else ()
+
+
+# ---- dropout
+
+
+def dropout(input: Value, p: float = 0.5, training: bool = True, *, rng: Rng | None = None) -> Value:
+    """input with each element zeroed with probability p, the rest scaled by 1/(1-p).
+
+    rng: needed when training with 0 < p < 1: what is kept, bool[...] that broadcasts to input's shape; or a key and a
+    stream: kept are philox bits >= p * 2**32.
+    """
+    need_kind("dropout", "f", input)
+    x = as_value(input)
+    if not 0.0 <= p <= 1.0:
+        raise ShapeError("dropout: p is no probability", expected="0 <= p <= 1", got=str(p))
+    if not training or p == 0.0:
+        return x
+    if p == 1.0:
+        return mul(x, 0.0)
+    if rng is not None and not isinstance(rng, tuple):
+        return _masked(x, rng, p=p)
+    key, stream = (None, 0) if rng is None else rng
+    return _dropout(x, key, p=p, stream=stream)
+
+
+@whole(lies="alike")
+def _dropout(x: Value, key: Value | None, *, p: float, stream: int) -> Value:
+    with drawing_on(cuda.number_of(x)):
+        kept = keep_mask(shape_of(x), p, None if key is None else (key, stream))
+    return _kept(x, kept, 1.0 / (1.0 - p))
+
+
+@whole(lies="alike")
+def _masked(x: Value, kept: Value, *, p: float) -> Value:
+    """Dropout by a mask, bool[...] that broadcasts to x's shape."""
+    return _kept(x, kept, scale_of_kept(dtype_of(x), p))
+
+
+@cache
+def scale_of_kept(dtype: DType, p: float) -> float:
+    """1/(1-p), rounded as torch does, which divides a tensor of ones by it."""
+    wide: Any = dtype.compute.numpy.type
+    return float(dtype.numpy.type(wide(1) / wide(1.0 - p)))
+
+
+def _kept(x: Value, kept: Value, scale: float) -> Value:
+    """scale: rounded to x's dtype before the product. NaN stays NaN."""
+    scaled = prims.mul(x, prims.full_like(x, scale))
+    return prims.mul(scaled, broadcast_to(prims.cast(kept, dtype_of(x)), shape_of(x)))
+
+
+def keep_mask(shape: tuple[int, ...], p: float, rng: tuple[Value, int] | None) -> Value:
+    """bool[shape], True with probability 1 - p, decided in integers so that it is the same everywhere."""
+    if rng is None:
+        raise ShapeError("dropout: no generator key", remedy="pass rng=(key, stream)")
+    key, stream = rng
+    bits = prims.philox(key, shape, stream)
+    return prims.ge(bits, prims.full(shape, min(round(p * 2**32), 2**32 - 1), uint32))

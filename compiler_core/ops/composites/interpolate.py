@@ -1,0 +1,271 @@
+"""Interpolation over any Value, with torch's names and arguments: interpolate in all its modes.
+
+In: T[N, C, *n] with one to three spatial dims; `size` or `scale_factor`. Out: T[N, C, *o]. Each dim is resampled by
+itself: element i of the result is a weighted sum of few elements of the input (its taps), whose places and weights are
+known from the sizes and computed here in float32, as torch does for float32 (in float64 for float64).
+Sources: torch's area_pixel_compute_source_index; Keys 1981 (bicubic, a = -0.75; with antialias -0.5, as Pillow).
+Of uint8 images every dim is rounded by itself, the last first, with weights of 16 bits, as in torch and Pillow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler_core import dtype as dt
+from compiler_core.errors import NoKernelError, RankError, ShapeError
+from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import as_value, broadcast_to, cast, dtype_of, shape_of, widened
+from compiler_core.ops.casting import in_float32_on_cuda
+from compiler_core.ops.composites.pointwise import clamp, floor
+from compiler_core.ops.lying import as_told
+from compiler_core.ops.pooling.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from compiler_core.ops.refusals import need_kind
+from compiler_core.ops.registry import Array, Value
+
+Taps = tuple[Array, Array]  # places i64[o, L] and weights f[o, L]
+_RANKS = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2, "lanczos": 2}
+_AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
+
+
+@in_float32_on_cuda
+def interpolate(
+    input: Value,
+    size: int | Sequence[int] | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Value:
+    """input resized to `size`, or by `scale_factor`, along its spatial dims.
+
+    mode: nearest, nearest-exact, area; linear, bilinear, trilinear, bicubic, lanczos (these by number of dims).
+    """
+    x = as_value(input)
+    rank = len(x.shape) - 2
+    _check(x, rank, mode, align_corners, antialias)
+    sizes = shape_of(x)[2:]
+    target, scales = _target(sizes, size, scale_factor, bool(recompute_scale_factor) or mode == "area")
+    if mode == "area":
+        return _AREA[rank](x, target)
+    made = _resized(x, rank, mode, target, scales, bool(align_corners), antialias)
+    return as_told("images", as_told("new", made, (x,)), (x,))
+
+
+def _resized(
+    x: Value,
+    rank: int,
+    mode: str,
+    target: Sequence[int],
+    scales: Sequence[float | None],
+    align_corners: bool,
+    antialias: bool,
+) -> Value:
+    sizes = shape_of(x)[2:]
+    if mode in ("nearest", "nearest-exact"):
+        for d in range(rank):
+            x = _nearest(x, d + 2, target[d], scales[d], mode == "nearest-exact")
+        return x
+    bytes_ = dtype_of(x) is dt.uint8
+    wide = cast(x, dt.float64) if bytes_ else widened(x)
+    for d in reversed(range(rank)) if bytes_ else range(rank):
+        step = _step(sizes[d], target[d], scales[d], align_corners, dtype_of(wide) is dt.float64)
+        if antialias:
+            taps = _filtered(sizes[d], target[d], step, mode)
+        else:
+            taps = _TAPS[mode](sizes[d], target[d], step, align_corners)
+        if bytes_ and sizes[d] != target[d]:
+            wide = _to_bytes(_resample(wide, d + 2, _in_16_bits(*taps)))
+        elif not bytes_:
+            wide = _resample(wide, d + 2, taps)
+    return cast(wide, dtype_of(x))
+
+
+def _check(x: Value, rank: int, mode: str, align_corners: bool | None, antialias: bool) -> None:
+    plain = mode in ("nearest", "nearest-exact", "area")
+    if plain and align_corners is not None:
+        raise ShapeError(
+            "align_corners option can only be set with the interpolating modes: linear | bilinear | bicubic | trilinear"
+        )
+    if not 1 <= rank <= 3 or (not plain and _RANKS.get(mode) != rank):
+        raise RankError(f"interpolate: mode {mode!r} does not take {rank + 2}-d input", got=str(shape_of(x)))
+    if antialias and mode not in ("bilinear", "bicubic", "lanczos"):
+        raise ShapeError("Anti-alias option is restricted to bilinear, bicubic, and lanczos modes")
+    if mode == "lanczos" and (align_corners or not antialias):
+        raise ShapeError("lanczos mode requires antialias=True and does not support align_corners=True")
+    takes_bytes = mode in ("bilinear", "bicubic", "lanczos") and dtype_of(x) is dt.uint8
+    if (not plain or mode == "area") and not dtype_of(x).is_floating_point and not takes_bytes:
+        raise NoKernelError(f"interpolate: mode {mode!r} takes floating input", got=dtype_of(x).name)
+    if mode in ("nearest", "nearest-exact") and dtype_of(x) is not dt.uint8:
+        need_kind(f"upsample_{mode}", "f", x)
+    if 0 in x.shape[1:]:
+        raise ShapeError("interpolate: input with a zero size", got=str(shape_of(x)))
+
+
+def _target(
+    sizes: Sequence[int], size: int | Sequence[int] | None, scale: float | Sequence[float] | None, recompute: bool
+) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
+    """(output sizes, the scales that give the steps; None: the ratio of sizes)."""
+    rank = len(sizes)
+    if (size is None) == (scale is None):
+        raise ShapeError("interpolate: exactly one of size and scale_factor should be defined")
+    if size is not None:
+        target = (size,) * rank if isinstance(size, int) else tuple(size)
+        scales: tuple[float | None, ...] = (None,) * rank
+    else:
+        factors = (scale,) * rank if isinstance(scale, int | float) else tuple(scale)  # type: ignore[arg-type]
+        target = tuple(math.floor(n * f) for n, f in zip(sizes, factors))
+        scales = (None,) * rank if recompute else factors
+    if len(target) != rank or min(target) < 1:
+        raise ShapeError(f"interpolate: {rank} positive output sizes are needed", got=str(target))
+    return target, scales
+
+
+def _step(n: int, o: int, scale: float | None, align_corners: bool, is_double: bool) -> np.floating[Any]:
+    """How far apart neighbouring outputs lie, in input elements; in float32 unless is_double."""
+    number: Callable[[float], np.floating[Any]] = np.float64 if is_double else np.float32
+    if align_corners:
+        return number((n - 1) / (o - 1)) if o > 1 else number(0)
+    return number(1.0 / scale) if scale is not None and scale > 0 else number(n) / number(o)
+
+
+# ---- nearest
+
+
+def _nearest(x: Value, d: int, o: int, scale: float | None, exact: bool) -> Value:
+    n = x.shape[d]
+    step = np.float32(_step(n, o, scale, False, False))
+    at = (np.arange(o, dtype=np.float32) + np.float32(0.5 if exact else 0)) * step
+    places = np.minimum(np.floor(at).astype(np.int64), n - 1)
+    if o == n and (places == np.arange(n)).all():
+        return x
+    if o % n == 0 and (places == np.arange(o) // (o // n)).all():  # each element repeated: no index needed
+        shape = shape_of(x)
+        repeated = broadcast_to(
+            prims.reshape(x, (*shape[: d + 1], 1, *shape[d + 1 :])), (*shape[: d + 1], o // n, *shape[d + 1 :])
+        )
+        return prims.reshape(repeated, (*shape[:d], o, *shape[d + 1 :]))
+    front = prims.permute(x, (d, *(k for k in range(len(x.shape)) if k != d)))
+    return prims.permute(prims.take(front, places), (*range(1, d + 1), 0, *range(d + 1, len(x.shape))))
+
+
+# ---- weighted taps
+
+
+def _resample(x: Value, d: int, taps: Taps) -> Value:
+    """Dim d of x: f[..., n, ...] -> the weighted sums of its taps, f[..., o, ...]."""
+    places, weights = taps
+    ndim = len(x.shape)
+    front = prims.permute(x, (d, *(k for k in range(ndim) if k != d)))
+    read = prims.take(front, places)  # (o, L, ...)
+    scale = weights.astype(dtype_of(x).numpy).reshape(*weights.shape, *(1,) * (ndim - 1))
+    total = prims.sum(prims.mul(read, broadcast_to(scale, shape_of(read))), (1,))
+    return prims.permute(total, (*range(1, d + 1), 0, *range(d + 1, ndim)))
+
+
+def _in_16_bits(places: Array, weights: Array) -> Taps:
+    """Taps whose weights are multiples of the power of two with which the largest of them needs 15 bits; those of one
+    place (at an edge) are one."""
+    weights = weights.copy()
+    for k in range(1, weights.shape[1]):
+        same = places[:, k] == places[:, k - 1]
+        weights[:, k] += np.where(same, weights[:, k - 1], 0)
+        weights[:, k - 1] = np.where(same, 0, weights[:, k - 1])
+    bits, largest = 0, float(weights.max())
+    while bits < 22 and int(0.5 + largest * (1 << (bits + 1))) < 1 << 15:
+        bits += 1
+    scaled = weights * (1 << bits)
+    return places, np.trunc(scaled + np.where(scaled < 0, -0.5, 0.5)) / (1 << bits)
+
+
+def _to_bytes(x: Value) -> Value:
+    """x rounded to whole numbers from 0 to 255, halves up."""
+    return clamp(floor(prims.add(x, prims.full_like(x, 0.5))), 0, 255)
+
+
+def _positions(o: int, step: np.floating[Any], align_corners: bool) -> Array:
+    """Where each output lies, in input elements."""
+    number = type(step)
+    at = np.arange(o).astype(number)
+    found: Array = at * step if align_corners else step * (at + number(0.5)) - number(0.5)
+    return found
+
+
+def _linear(n: int, o: int, step: np.floating[Any], align_corners: bool) -> Taps:
+    at = np.maximum(_positions(o, step, align_corners), 0)
+    first = np.minimum(np.floor(at).astype(np.int64), n - 1)
+    right = np.clip(at - first, 0, 1).astype(at.dtype)
+    return np.stack([first, np.minimum(first + 1, n - 1)], 1), np.stack([1 - right, right], 1)
+
+
+def cubic_weights(t: Array, a: float = -0.75) -> list[Array]:
+    """The weights of the elements at -1, 0, 1, 2 for a place t in [0, 1] (Keys 1981)."""
+
+    def near(s: Array) -> Array:
+        return ((a + 2) * s - (a + 3)) * s * s + 1
+
+    def far(s: Array) -> Array:
+        return ((a * s - 5 * a) * s + 8 * a) * s - 4 * a
+
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+
+def _cubic(n: int, o: int, step: np.floating[Any], align_corners: bool) -> Taps:
+    at = _positions(o, step, align_corners)
+    first = np.floor(at).astype(np.int64)
+    weights = cubic_weights(np.clip(at - first, 0, 1).astype(at.dtype))
+    return np.clip(first[:, None] + np.arange(-1, 3), 0, n - 1), np.stack(weights, 1)
+
+
+_TAPS: dict[str, Callable[[int, int, np.floating[Any], bool], Taps]] = {
+    "linear": _linear,
+    "bilinear": _linear,
+    "trilinear": _linear,
+    "bicubic": _cubic,
+}
+
+
+# ---- antialiased
+
+
+def _triangle(x: Array) -> Array:
+    found: Array = np.maximum(1 - np.abs(x), 0)
+    return found
+
+
+def _keys(x: Array) -> Array:
+    a, s = -0.5, np.abs(x)
+    near = ((a + 2) * s - (a + 3)) * s * s + 1
+    far = ((s - 5) * s + 8) * s * a - 4 * a
+    return np.where(s < 1, near, np.where(s < 2, far, 0))
+
+
+def _lanczos(x: Array) -> Array:
+    found: Array = np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
+    return found
+
+
+_FILTERS: dict[str, tuple[int, Callable[[Array], Array]]] = {
+    "bilinear": (2, _triangle),
+    "bicubic": (4, _keys),
+    "lanczos": (6, _lanczos),
+}
+
+
+def _filtered(n: int, o: int, step: np.floating[Any], mode: str) -> Taps:
+    """The filter of `mode`, as wide as a step is when that is more than one element; weights sum to 1 (Pillow's)."""
+    width, kernel = _FILTERS[mode]
+    number = type(step)
+    reach = number(max(float(step), 1.0))
+    support = number(width / 2) * reach
+    center = step * (np.arange(o).astype(number) + number(0.5))
+    low = np.maximum((center - support + number(0.5)).astype(np.int64), 0)
+    high = np.minimum((center + support + number(0.5)).astype(np.int64), n)
+    places = low[:, None] + np.arange(max(int((high - low).max()), 1))
+    weights = kernel((places - center[:, None] + number(0.5)) / reach)
+    weights = np.where(places < high[:, None], weights, 0).astype(number)
+    return np.minimum(places, n - 1), weights / weights.sum(1, keepdims=True)

@@ -1,0 +1,304 @@
+"""Losses over any Value, with torch's names, arguments and defaults.
+
+In: predictions, targets, `reduction` ("none", "mean", "sum"). Out: one value.
+Class indices are compared with an iota rather than gathered: log-softmax, selection, and the whole backward of
+cross_entropy are then pointwise work and row reductions on one pass over the logits, with nothing scattered.
+A target outside the classes raises IndexError_ (`check_index`), in generated code too.
+`size_average` and `reduce`, deprecated in torch, are not taken.
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler_core import dtype as dt
+from compiler_core.errors import ArgumentTypeError, DTypeError, ShapeError
+from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import (
+    broadcast_to,
+    cast,
+    dtype_of,
+    floating,
+    kept_shape,
+    rounded_once,
+    shape_of,
+    widened,
+)
+from compiler_core.ops.casting import in_float32, refused_on_cuda
+from compiler_core.ops.composites.activation import log1p_exp
+from compiler_core.ops.composites.logic import where
+from compiler_core.ops.composites.pointwise import abs, add, mul, sub, true_divide
+from compiler_core.ops.composites.reduction import mean, stable_shift, sum
+from compiler_core.ops.refusals import need_kind, need_one_dtype
+from compiler_core.ops.registry import Value
+from compiler_core.ops.whole import whole
+
+
+def reduced(loss: Value, reduction: str) -> Value:
+    """`loss` itself, its mean, or its sum."""
+    if reduction == "none":
+        return loss
+    if reduction not in ("mean", "sum"):
+        raise ShapeError("unknown reduction", expected="'none', 'mean' or 'sum'", got=repr(reduction))
+    return mean(loss) if reduction == "mean" else sum(loss)
+
+
+# ---- classes
+
+
+@in_float32
+def cross_entropy(
+    input: Value,
+    target: Value,
+    weight: Value | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Value:
+    """-log softmax(input)[target].
+
+    input: logits T[C], T[N, C] or T[N, C, *]. target: class indices i64[], [N] or [N, *]; or probabilities in input's
+    shape. weight: T[C] per class. "mean" divides by the summed weight of the targets that are not ignored.
+    """
+    need_kind("cross_entropy", "f", input)
+    x = floating(input)
+    if not 0 <= label_smoothing <= 1:
+        raise ShapeError("label_smoothing must be between 0.0 and 1.0", got=str(label_smoothing))
+    if ignore_index >= 0 and dtype_of(target).is_floating_point:
+        raise DTypeError("ignore_index is not supported for floating point target", got=dtype_of(target).name)
+    if weight is None and not label_smoothing and not dtype_of(target).is_floating_point:
+        return _cross_entropy(x, target, ignore_index=ignore_index, reduction=reduction)
+    return _any_cross_entropy(x, target, weight, ignore_index, reduction, label_smoothing)
+
+
+@whole
+def _cross_entropy(x: Value, target: Value, *, ignore_index: int, reduction: str) -> Value:
+    return _any_cross_entropy(x, target, None, ignore_index, reduction, 0.0)
+
+
+def _any_cross_entropy(
+    x: Value, target: Value, weight: Value | None, ignore_index: int, reduction: str, label_smoothing: float
+) -> Value:
+    wide = widened(x)
+    dim = _class_dim(x)
+    _, shifted = stable_shift(wide, (dim,))
+    log_total = prims.log(prims.sum(prims.exp(shifted), (dim,)))  # (N, *)
+    if dtype_of(target).is_floating_point:
+        loss = _soft_cross_entropy(shifted, log_total, target, weight, dim, label_smoothing)
+        count = math.prod(shape_of(loss))
+        return cast(_mean_over(loss, prims.full((), float(count), dtype_of(wide)), reduction), dtype_of(x))
+    classes = Classes(target, x, dim, weight, ignore_index)
+    loss = classes.weighted(prims.sub(log_total, classes.pick(shifted)))
+    if label_smoothing:
+        spread = _spread(shifted, log_total, weight, dim)
+        loss = add(mul(loss, 1.0 - label_smoothing), mul(spread, label_smoothing / x.shape[dim]))
+    return cast(_mean_over(classes.valid_only(loss), classes.total_weight(wide), reduction), dtype_of(x))
+
+
+@in_float32
+def nll_loss(
+    input: Value,
+    target: Value,
+    weight: Value | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Value:
+    """-input[target]: input holds log-probabilities. Shapes as for cross_entropy with class indices."""
+    need_kind("nll_loss", "f", input)
+    x = floating(input)
+    classes = Classes(target, x, _class_dim(x), weight, ignore_index)
+    loss = classes.valid_only(classes.weighted(prims.neg(classes.pick(x))))
+    return _mean_over(loss, classes.total_weight(x), reduction)
+
+
+class Classes:
+    """Class indices against scores: which entry each target picks, which targets count, and for how much."""
+
+    def __init__(self, target: Value, scores: Value, dim: int, weight: Value | None, ignore_index: int) -> None:
+        shape = shape_of(scores)
+        rows = (*shape[:dim], *shape[dim + 1 :])
+        if dtype_of(target) not in (dt.int64, dt.uint8):
+            raise DTypeError("expected target dtype to be Long or Byte", got=dtype_of(target).name, remedy="use long()")
+        if tuple(target.shape) != rows:
+            raise ShapeError("targets do not fit the scores", expected=str(rows), got=str(tuple(target.shape)))
+        if weight is not None and tuple(weight.shape) != (scores.shape[dim],):
+            what = "weight is to have an element for each class"
+            raise ShapeError(what, expected=f"({scores.shape[dim]},)", got=str(tuple(weight.shape)))
+        if weight is not None:
+            need_one_dtype("nll_loss", scores, weight)
+        self.shape, self.dim, self.weight = shape, dim, weight
+        target = cast(target, dt.int64)
+        self.valid = prims.ne(target, prims.full_like(target, ignore_index))
+        counted = prims.where(self.valid, target, prims.full_like(target, 0))
+        self.index = prims.check_index(counted, shape[dim])
+
+    def pick(self, scores: Value) -> Value:
+        """scores[n, index[n], *]: the sum over classes of scores where iota == index. i32 keeps f32's lane width."""
+        index = prims.reshape(cast(self.index, dt.int32), kept_shape(self.shape, (self.dim,)))
+        chosen = prims.eq(prims.iota(self.shape, self.dim, dt.int32), broadcast_to(index, self.shape))
+        return prims.sum(prims.where(chosen, scores, prims.full_like(scores, 0.0)), (self.dim,))
+
+    def weighted(self, loss: Value) -> Value:
+        """loss times the weight of its class."""
+        return loss if self.weight is None else mul(loss, prims.take(self.weight, self.index))
+
+    def valid_only(self, loss: Value) -> Value:
+        """loss with 0 where the target is ignored."""
+        return prims.where(self.valid, loss, prims.full_like(loss, 0.0))
+
+    def total_weight(self, like: Value) -> Value:
+        """The sum of the weights of the targets that count, in like's dtype."""
+        if self.weight is None:
+            return sum(cast(self.valid, dtype_of(like)))
+        return sum(self.valid_only(cast(prims.take(self.weight, self.index), dtype_of(like))))
+
+
+def _class_dim(x: Value) -> int:
+    if not x.shape:
+        raise ShapeError("class scores need a class dim", expected="(C), (N, C) or (N, C, *)", got="()")
+    return 0 if len(x.shape) == 1 else 1
+
+
+def _mean_over(loss: Value, total: Value, reduction: str) -> Value:
+    """reduced, but "mean" divides by `total`."""
+    return prims.div(sum(loss), cast(total, dtype_of(loss))) if reduction == "mean" else reduced(loss, reduction)
+
+
+def _per_class(weight: Value, shape: tuple[int, ...], dim: int) -> Value:
+    """weight T[C] expanded to `shape` along `dim`."""
+    return broadcast_to(prims.reshape(weight, tuple(n if d == dim else 1 for d, n in enumerate(shape))), shape)
+
+
+def _spread(shifted: Value, log_total: Value, weight: Value | None, dim: int) -> Value:
+    """The sum over classes of -log p, weighted: what label smoothing adds."""
+    shape = shape_of(shifted)
+    if weight is None:
+        return prims.sub(mul(log_total, float(shape[dim])), prims.sum(shifted, (dim,)))
+    log_p = prims.sub(shifted, broadcast_to(prims.reshape(log_total, kept_shape(shape, (dim,))), shape))
+    return prims.neg(prims.sum(mul(log_p, _per_class(weight, shape, dim)), (dim,)))
+
+
+def _soft_cross_entropy(
+    shifted: Value, log_total: Value, target: Value, weight: Value | None, dim: int, label_smoothing: float
+) -> Value:
+    """-sum over classes of target * log p."""
+    shape = shape_of(shifted)
+    if tuple(target.shape) != shape:
+        raise ShapeError("probability targets do not fit the logits", expected=str(shape), got=str(tuple(target.shape)))
+    p = cast(target, dtype_of(shifted))
+    if label_smoothing:
+        p = add(mul(p, 1.0 - label_smoothing), label_smoothing / shape[dim])
+    log_p = prims.sub(shifted, broadcast_to(prims.reshape(log_total, kept_shape(shape, (dim,))), shape))
+    terms = prims.mul(p, log_p)
+    if weight is not None:
+        terms = mul(terms, _per_class(weight, shape, dim))
+    return prims.neg(prims.sum(terms, (dim,)))
+
+
+# ---- distances
+
+
+@in_float32
+def mse_loss(input: Value, target: Value, reduction: str = "mean") -> Value:
+    """(input - target)^2."""
+    need_kind("mse_loss", "f", input, target)
+    difference = sub(input, target)
+    return reduced(prims.mul(difference, difference), reduction)
+
+
+@in_float32
+def l1_loss(input: Value, target: Value, reduction: str = "mean") -> Value:
+    """|input - target|."""
+    return reduced(abs(sub(input, target)), reduction)
+
+
+@in_float32
+@rounded_once
+def huber_loss(input: Value, target: Value, reduction: str = "mean", delta: float = 1.0) -> Value:
+    """Half the square within delta of the target, linear beyond."""
+    need_kind("huber_loss", "f", input)
+    if dt.number_type(delta) not in (float, int):
+        raise ArgumentTypeError(f"delta must be a float or int, got: {type(delta)}")
+    distance = abs(sub(input, target))
+    is_near = prims.logical_not(prims.gt(distance, prims.full_like(distance, delta)))  # also NaN
+    within = prims.where(is_near, distance, prims.full_like(distance, 0.0))  # of infinities the square has no gradient
+    near = mul(prims.mul(within, within), 0.5)
+    far = mul(sub(distance, 0.5 * delta), delta)
+    return reduced(prims.where(is_near, near, far), reduction)
+
+
+@in_float32
+@rounded_once
+def smooth_l1_loss(input: Value, target: Value, reduction: str = "mean", beta: float = 1.0) -> Value:
+    """huber_loss / beta; l1_loss for beta = 0."""
+    need_kind("smooth_l1_loss", "f", input)
+    if beta == 0.0:
+        return l1_loss(input, target, reduction)
+    return mul(huber_loss(input, target, reduction, beta), 1.0 / beta)
+
+
+# ---- probabilities
+
+
+@in_float32
+@rounded_once
+def binary_cross_entropy_with_logits(
+    input: Value,
+    target: Value,
+    weight: Value | None = None,
+    reduction: str = "mean",
+    pos_weight: Value | None = None,
+) -> Value:
+    """-(target log s + (1 - target) log(1 - s)) with s = sigmoid(input), from the logits without overflow."""
+    need_kind("binary_cross_entropy_with_logits", "f", input)
+    x = floating(input)
+    if tuple(x.shape) != tuple(target.shape):
+        raise ShapeError("targets do not fit the logits", expected=str(tuple(x.shape)), got=str(tuple(target.shape)))
+    positive = log1p_exp(prims.neg(x))  # -log s
+    if pos_weight is None:
+        loss = add(mul(sub(1.0, target), x), positive)
+    else:
+        scale = add(mul(sub(pos_weight, 1.0), target), 1.0)
+        loss = add(mul(sub(1.0, target), x), mul(scale, positive))
+    return reduced(loss if weight is None else mul(loss, weight), reduction)
+
+
+@refused_on_cuda("use binary_cross_entropy_with_logits")
+@in_float32
+@rounded_once
+def binary_cross_entropy(input: Value, target: Value, weight: Value | None = None, reduction: str = "mean") -> Value:
+    """-(target log p + (1 - target) log(1 - p)); the logarithms are held above -100, as in torch.
+
+    Raises RuntimeError, compiled too, for an input or a target outside of [0, 1].
+    """
+    need_kind("binary_cross_entropy", "f", input)
+    x = floating(input)
+    x = _within_unit("input", x)
+    target = _within_unit("target", target)
+    loss = prims.neg(add(mul(target, _log_held(x)), mul(sub(1.0, target), _log_held(sub(1.0, x)))))
+    return reduced(loss if weight is None else mul(loss, weight), reduction)
+
+
+def _within_unit(name: str, x: Value) -> Value:
+    """x, once it was seen that it lies in [0, 1]."""
+    inside = prims.bitwise_and(prims.le(prims.full_like(x, 0), x), prims.le(x, prims.full_like(x, 1)))
+    return prims.require(x, prims.logical_not(inside), "value", f"all elements of {name} should be between 0 and 1")
+
+
+def _log_held(p: Value) -> Value:
+    """max(log p, -100), with a finite derivative at p = 0."""
+    tiny = prims.le(p, prims.full_like(p, math.exp(-87.0)))
+    return where(tiny, -100.0, prims.log(prims.where(tiny, prims.full_like(p, 1.0), p)))
+
+
+@in_float32
+def kl_div(input: Value, target: Value, reduction: str = "mean", log_target: bool = False) -> Value:
+    """target (log target - input): input holds log-probabilities; 0 where target is 0. reduction may be "batchmean"."""
+    need_kind("kl_div", "biuf", input, target)
+    if log_target:
+        loss = mul(prims.exp(target), sub(target, input))
+    else:
+        loss = sub(prims.xlogy(target, target), mul(target, input))  # NaN for a negative target, as in torch
+    if reduction == "batchmean":
+        return true_divide(sum(loss), input.shape[0] if input.shape else 1)
+    return reduced(loss, reduction)

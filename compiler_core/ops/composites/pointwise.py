@@ -1,0 +1,497 @@
+"""Pointwise arithmetic over any Value, with torch's names and arguments; logic and choice are in composites/logic.py.
+
+In: values and Python scalars, broadcast and promoted (see broadcasting.py). Out: one value.
+Where torch takes integers to floats (exp, true division, sqrt), integers go to the default dtype.
+Derivatives at corners follow torch: clamp passes the cotangent at its bounds, abs and sign give 0 at 0.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from compiler_core import dtype as dt
+from compiler_core.dtype import DType, bool_
+from compiler_core.errors import DTypeError, NoKernelError, ShapeError
+from compiler_core.ops import lying, prims
+from compiler_core.ops.broadcasting import (
+    Scalar,
+    as_new,
+    as_value,
+    dtype_of,
+    floating,
+    is_narrow,
+    is_scalar,
+    loose,
+    operands,
+    plain,
+    rounded_once,
+    shape_of,
+)
+from compiler_core.ops.refusals import check_factor, check_fits, need_floating, need_kind, refuse_bools
+from compiler_core.ops.registry import Value
+from compiler_core.ops.whole import whole
+
+Operand = Value | Scalar
+
+
+# ---- arithmetic
+
+
+def _scaled(name: str, input: Operand, other: Operand, alpha: Scalar) -> Operand:
+    """alpha * other. Raises DTypeError for an alpha that the result's dtype does not take."""
+    if type(alpha) is int and alpha == 1:
+        return other
+    dtype = dt.promote(loose(input), loose(other))
+    if not is_scalar(alpha):  # a 0-d value
+        return mul(prims.cast(as_value(other), dtype), alpha)
+    check_factor(name, dtype, alpha)
+    check_fits(dtype, alpha)
+    if alpha == 1 or is_scalar(other):
+        return other if alpha == 1 else mul(other, alpha)
+    return mul(prims.cast(as_value(other), dtype), bool(alpha) if dtype is bool_ else alpha)
+
+
+def _rounded_to(dtype: DType, number: Operand) -> Operand:
+    """A float number as a 16-bit float says it, in whose range it is; anything else as it is."""
+    if dt.number_type(number) is not float:
+        return number
+    check_fits(dtype, number)
+    return float(np.asarray(number).astype(dtype.numpy))
+
+
+def _alpha(dtype: DType, number: Operand) -> Operand:
+    """The same of a factor that may be the 0-d value of a number that changes."""
+    return _rounded_to(dtype, number) if is_scalar(number) else prims.cast(as_value(number), dtype)
+
+
+def add(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
+    """input + alpha * other; a logical or for two bools."""
+    if is_narrow(input) and is_narrow(other) and (not is_scalar(alpha) or alpha != 1):
+        return rounded_once(add)(input, other, alpha=_alpha(dtype_of(other), alpha))
+    a, b = operands(input, _scaled("add", input, other, alpha))
+    return prims.bitwise_or(a, b) if dtype_of(a) is bool_ else prims.add(a, b)
+
+
+def sub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
+    """input - alpha * other."""
+    if is_narrow(input) and is_narrow(other) and (not is_scalar(alpha) or alpha != 1):
+        return rounded_once(sub)(input, other, alpha=_alpha(dtype_of(other), alpha))
+    refuse_bools("Subtraction", input, other)
+    return prims.sub(*operands(input, _scaled("sub", input, other, alpha)))
+
+
+def rsub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
+    """other - alpha * input."""
+    return sub(other, input, alpha=alpha)
+
+
+def mul(input: Operand, other: Operand) -> Value:
+    """input * other; a logical and for two bools."""
+    for x, number in ((input, other), (other, input)):
+        made = _by_number("mul", x, number) if is_narrow(x) else None
+        if made is not None:
+            return made
+    a, b = operands(input, other)
+    return prims.bitwise_and(a, b) if dtype_of(a) is bool_ else prims.mul(a, b)
+
+
+def _by_number(op: str, x: Value, other: Operand) -> Value | None:
+    """x op other for 16-bit floats x, in float32, where other, a real number or 0-d and wider, is not rounded first.
+
+    None where other is neither.
+    """
+    if is_scalar(other):
+        number = plain(other)
+        return None if isinstance(number, complex) else _with_number(x, op=op, number=float(number))
+    outranked = shape_of(other) == () != shape_of(x) and dtype_of(other) in (dt.float32, dt.float64)
+    return rounded_once(_JOINS[op])(x, other) if outranked else None
+
+
+@whole
+def _with_number(x: Value, *, op: str, number: float) -> Value:
+    wide = prims.cast(x, dt.float32)
+    return prims.cast(_JOINS[op](wide, prims.full_like(wide, number)), dtype_of(x))
+
+
+def true_divide(input: Operand, other: Operand) -> Value:
+    """input / other; integers become the default dtype first."""
+    made = _by_number("div", input, other) if is_narrow(input) else None
+    if made is not None:
+        return made
+    dtype = dt.promote(loose(input), loose(other))
+    return prims.div(*operands(input, other, dtype=dtype if dtype.is_inexact else dt.get_default_dtype()))
+
+
+def _divisor(b: Value, given: Operand) -> Value:
+    """b, the divisor `given` as a value; whole numbers are tested not to be 0, unless `given` says so."""
+    if dtype_of(b).is_floating_point or (is_scalar(given) and given != 0):
+        return b
+    return prims.require(b, prims.eq(b, prims.full_like(b, 0)), "division", "ZeroDivisionError: a whole number over 0")
+
+
+def div(input: Operand, other: Operand, *, rounding_mode: str | None = None) -> Value:
+    """input / other, rounded if asked. rounding_mode: None, "floor" or "trunc"."""
+    if rounding_mode is None:
+        return true_divide(input, other)
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    if rounding_mode != "trunc":
+        raise ShapeError("div: unknown rounding_mode", expected="None, 'floor' or 'trunc'", got=repr(rounding_mode))
+    if is_narrow(input) and is_scalar(other):
+        return rounded_once(div)(input, other, rounding_mode=rounding_mode)
+    a, b = operands(input, other)
+    if dtype_of(a).is_floating_point:
+        return prims.trunc(prims.div(a, b))
+    b = _divisor(b, other)
+    quotient = prims.floor_divide(a, b)  # rounded down: one too low where the signs differ and there is a rest
+    inexact = prims.ne(prims.mul(quotient, b), a)
+    negative = prims.lt(quotient, prims.full_like(quotient, 0))
+    return prims.add(quotient, prims.cast(prims.bitwise_and(inexact, negative), dtype_of(quotient)))
+
+
+def floor_divide(input: Operand, other: Operand) -> Value:
+    """floor(input / other). Raises DivisionByZeroError for whole numbers over 0."""
+    if is_narrow(input) and is_scalar(other):
+        return rounded_once(floor_divide)(input, other)
+    a, b = operands(input, other)
+    return prims.floor_divide(a, _divisor(b, other))
+
+
+def remainder(input: Operand, other: Operand) -> Value:
+    """input - other * floor(input / other): Python's %, with the divisor's sign."""
+    a, b = operands(input, other)
+    return prims.remainder(a, _divisor(b, other))
+
+
+def fmod(input: Operand, other: Operand) -> Value:
+    """C's %, with the dividend's sign."""
+    a, b = operands(input, other)
+    if not dtype_of(a).is_floating_point:
+        return prims.sub(a, prims.mul(div(a, b, rounding_mode="trunc"), b))
+    zero = prims.full_like(a, 0.0)
+    negative = prims.lt(a, zero)
+    rest = prims.remainder(prims.where(negative, prims.neg(a), a), prims.where(prims.lt(b, zero), prims.neg(b), b))
+    return prims.where(negative, prims.neg(rest), rest)
+
+
+def pow(input: Operand, exponent: Operand) -> Value:
+    """input ** exponent. Small whole exponents become products; integers wrap."""
+    if is_narrow(input) and is_scalar(exponent):  # which is rounded, as torch's is, but computed with in float32
+        return rounded_once(pow)(input, _rounded_to(dtype_of(input), exponent))
+    if is_scalar(exponent) and not is_scalar(input):
+        fast = _pow_scalar(as_value(input), plain(exponent))
+        if fast is not None:
+            return fast
+    return prims.pow(*operands(input, exponent))
+
+
+def _pow_scalar(x: Value, exponent: Scalar) -> Value | None:
+    """x ** exponent without `pow`, if the exponent is one of the usual ones."""
+    x = prims.cast(x, dt.promote(x, exponent)) if dtype_of(x) is bool_ and type(exponent) is int else x
+    if isinstance(exponent, float) and not dtype_of(x).is_inexact:
+        x = floating(x)
+    if isinstance(exponent, complex) and not dtype_of(x).is_complex:
+        return None
+    if isinstance(exponent, int) and exponent < 0 and not dtype_of(x).is_inexact:
+        raise DTypeError("integers to a negative power", remedy="convert to a floating dtype first", got=str(exponent))
+    simple: dict[Scalar, Callable[[Value], Value]] = {
+        2: lambda v: prims.mul(v, v),
+        3: lambda v: prims.mul(prims.mul(v, v), v),
+        4: lambda v: square(prims.mul(v, v)),
+        0.5: sqrt,
+        -0.5: rsqrt,
+        -1: reciprocal,
+    }
+    if exponent in simple:
+        return simple[exponent](x)
+    if exponent == 0:
+        return prims.where(prims.full(shape_of(x), False, bool_), x, prims.full_like(x, 1))
+    return as_new(x) if exponent == 1 else None
+
+
+def float_power(input: Operand, exponent: Operand) -> Value:
+    """input ** exponent, in float64, or complex128 if one is complex."""
+    is_complex = dt.promote(loose(input), loose(exponent)).is_complex
+    return prims.pow(*operands(input, exponent, dtype=dt.complex128 if is_complex else dt.float64))
+
+
+_JOINS: dict[str, Callable[[Value, Value], Value]] = {"mul": mul, "div": true_divide}
+
+
+def maximum(input: Value, other: Value) -> Value:
+    """The larger, NaN if either is."""
+    a, b = operands(input, other)
+    return prims.bitwise_or(a, b) if dtype_of(a) is bool_ else prims.maximum(a, b)
+
+
+def minimum(input: Value, other: Value) -> Value:
+    """The smaller, NaN if either is."""
+    a, b = operands(input, other)
+    return prims.bitwise_and(a, b) if dtype_of(a) is bool_ else prims.minimum(a, b)
+
+
+def clamp(input: Value, min: Operand | None = None, max: Operand | None = None) -> Value:
+    """input limited to [min, max]; NaN stays. Where min > max the result is max."""
+    if min is None and max is None:
+        raise ShapeError("clamp: neither min nor max", expected="at least one of them")
+    if dt.promote(*(loose(x) for x in (input, min, max) if x is not None)) is bool_:
+        if None not in (min, max) or is_scalar(max if min is None else min):
+            raise NoKernelError("clamp is not computed of bool")
+        return minimum(input, max) if min is None else maximum(input, min)
+    for bound, extremum, within in ((min, prims.maximum, prims.ge), (max, prims.minimum, prims.le)):
+        if bound is not None:
+            x, limit = operands(input, bound)
+            check_fits(dtype_of(x), bound)
+            input = prims.where(within(x, limit), x, _beyond(extremum, x, limit, bound))
+    return input
+
+
+def _beyond(extremum: Callable[[Value, Value], Value], x: Value, bound: Value, given: Operand) -> Value:
+    """The bound, or NaN where x or the bound is: then neither has a gradient."""
+    value = extremum(prims.detach(x), bound if is_scalar(given) else prims.detach(bound))
+    return value if is_scalar(given) else prims.where(prims.eq(value, bound), bound, value)
+
+
+clip = clamp
+
+
+@lying.lies("alike")
+@rounded_once
+def lerp(input: Value, end: Value, weight: Operand) -> Value:
+    """input + weight * (end - input); from a weight of 1/2 on end - (1 - weight) * (end - input): exact at both ends.
+
+    Raises DTypeError for other dtypes than input's.
+    """
+    dtype = dtype_of(as_value(input))
+    for given in (end, *((weight,) if shape_of(weight) else ())):
+        if dtype_of(given) is not dtype:
+            raise DTypeError("lerp: end and weight have input's dtype", expected=dtype.name, got=dtype_of(given).name)
+    need_floating("lerp", as_value(input))
+    span = sub(end, input)
+    if is_scalar(weight):
+        number = plain(weight)
+        return add(input, mul(span, number)) if builtins.abs(number) < 0.5 else sub(end, mul(span, 1 - number))
+    a, b, factor, span = operands(input, end, weight, span)
+    near = prims.lt(prims.abs(factor), prims.full_like(prims.abs(factor), 0.5))
+    factor = prims.where(near, factor, prims.sub(factor, prims.full_like(factor, 1.0)))
+    return prims.add(prims.where(near, a, b), prims.mul(span, factor))
+
+
+@rounded_once
+def addcmul(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) -> Value:
+    """input + value * tensor1 * tensor2."""
+    need_kind("addcmul", "iufc", tensor1)
+    product = mul(tensor1, tensor2)
+    if not is_scalar(value) or dt.promote(as_value(input), product).kind in "fc":
+        return add(input, product if is_scalar(value) and value == 1 else mul(product, value))
+    return add(input, mul(product, int(value)))  # as torch: cast to whole numbers
+
+
+@rounded_once
+def addcdiv(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) -> Value:
+    """input + value * tensor1 / tensor2."""
+    if dt.promote(as_value(tensor1), as_value(tensor2)).kind in "biu":
+        raise DTypeError("addcdiv: integer division is not supported", remedy="use add() and div()")
+    quotient = true_divide(tensor1, tensor2)
+    return add(input, quotient if is_scalar(value) and value == 1 else mul(quotient, value))
+
+
+def square(input: Value) -> Value:
+    """input * input."""
+    return pow(input, 2) if dtype_of(as_value(input)) is bool_ else mul(input, input)
+
+
+def reciprocal(input: Value) -> Value:
+    """1 / input."""
+    return true_divide(1.0, input)
+
+
+# ---- one operand
+
+
+def neg(input: Value) -> Value:
+    """-input."""
+    x = as_value(input)
+    refuse_bools("Negation", x)
+    return prims.sub(prims.full_like(x, 0), x) if dtype_of(x).kind == "u" else prims.neg(x)
+
+
+def abs(input: Value) -> Value:
+    """|input|."""
+    need_kind("abs", "iufc", input)
+    x = as_value(input)
+    return as_new(x) if dtype_of(x).kind in "ub" else prims.abs(x)
+
+
+def sign(input: Value) -> Value:
+    """-1, 0 or 1."""
+    x = as_value(input)
+    if dtype_of(x).is_complex:
+        raise NoKernelError("sign is not defined for complex numbers", got=dtype_of(x).name, remedy="use sgn")
+    return prims.cast(prims.ne(x, prims.full_like(x, 0)), dtype_of(x)) if dtype_of(x).kind in "ub" else prims.sign(x)
+
+
+def positive(input: Value) -> Value:
+    """input."""
+    need_kind("positive", "iufc", input)
+    return input
+
+
+def exp(input: Value) -> Value:
+    """e ** input."""
+    return prims.exp(floating(input))
+
+
+def exp2(input: Value) -> Value:
+    """2 ** input."""
+    x = floating(input)
+    return prims.exp(mul(x, math.log(2.0))) if dtype_of(x).is_complex else prims.exp2(x)
+
+
+def expm1(input: Value) -> Value:
+    """e ** input - 1, exact near 0."""
+    return prims.expm1(floating(input))
+
+
+def log(input: Value) -> Value:
+    """Natural logarithm."""
+    return prims.log(floating(input))
+
+
+def log2(input: Value) -> Value:
+    """Logarithm to base 2."""
+    x = floating(input)
+    return mul(prims.log(x), 1.0 / math.log(2.0)) if dtype_of(x).is_complex else prims.log2(x)
+
+
+def log10(input: Value) -> Value:
+    """Logarithm to base 10."""
+    x = floating(input)
+    return mul(prims.log(x), 1.0 / math.log(10.0)) if dtype_of(x).is_complex else prims.log10(x)
+
+
+def log1p(input: Value) -> Value:
+    """log(1 + input), exact near 0."""
+    return prims.log1p(floating(input))
+
+
+def sin(input: Value) -> Value:
+    """Sine of radians."""
+    return prims.sin(floating(input))
+
+
+def cos(input: Value) -> Value:
+    """Cosine of radians."""
+    return prims.cos(floating(input))
+
+
+@rounded_once
+def tan(input: Value) -> Value:
+    """Tangent of radians."""
+    return prims.div(sin(input), cos(input))
+
+
+@rounded_once
+def sinh(input: Value) -> Value:
+    """Hyperbolic sine: by expm1 near 0; else by e^(|x|/2), squared last, as e^|x| overflows first. Complex: by sin."""
+    x = floating(input)
+    if dtype_of(x).is_complex:
+        return mul(prims.sin(mul(x, 1j)), -1j)
+    one = prims.full_like(x, 1.0)
+    is_small = prims.lt(prims.abs(x), one)
+    e = prims.expm1(prims.where(is_small, x, prims.full_like(x, 0.0)))
+    small = mul(prims.add(e, prims.div(e, prims.add(e, one))), 0.5)
+    up, down = prims.exp(mul(x, 0.5)), prims.exp(mul(x, -0.5))
+    large = prims.sub(prims.mul(mul(up, 0.5), up), prims.mul(mul(down, 0.5), down))
+    return prims.where(is_small, small, large)
+
+
+@rounded_once
+def cosh(input: Value) -> Value:
+    """Hyperbolic cosine, by e^(x/2), squared last, as e^x overflows first. Complex: by cos."""
+    x = floating(input)
+    if dtype_of(x).is_complex:
+        return prims.cos(mul(x, 1j))
+    up, down = prims.exp(mul(x, 0.5)), prims.exp(mul(x, -0.5))
+    return prims.add(prims.mul(mul(up, 0.5), up), prims.mul(mul(down, 0.5), down))
+
+
+def tanh(input: Value) -> Value:
+    """Hyperbolic tangent."""
+    return prims.tanh(floating(input))
+
+
+def sqrt(input: Value) -> Value:
+    """Square root; NaN below 0."""
+    return prims.sqrt(floating(input))
+
+
+def rsqrt(input: Value) -> Value:
+    """1 / sqrt(input)."""
+    return prims.rsqrt(floating(input))
+
+
+def erf(input: Value) -> Value:
+    """The error function."""
+    return prims.erf(floating(input))
+
+
+def erfc(input: Value) -> Value:
+    """1 - erf(input), without cancellation."""
+    return prims.erfc(floating(input))
+
+
+def sigmoid(input: Value) -> Value:
+    """1 / (1 + exp(-input))."""
+    return prims.sigmoid(floating(input))
+
+
+def _rounding(x: Value, primitive: Callable[[Value], Value]) -> Value:
+    x = as_value(x)
+    need_kind(primitive.__name__, "iufc", x)
+    return primitive(x) if dtype_of(x).is_inexact else as_new(x)  # which refuses complex numbers
+
+
+def floor(input: Value) -> Value:
+    """The next whole number down."""
+    return _rounding(input, prims.floor)
+
+
+def ceil(input: Value) -> Value:
+    """The next whole number up."""
+    return _rounding(input, prims.ceil)
+
+
+def trunc(input: Value) -> Value:
+    """The whole part."""
+    return _rounding(input, prims.trunc)
+
+
+@rounded_once
+def round(input: Value, *, decimals: int = 0) -> Value:
+    """The nearest whole number, half to even; or the nearest multiple of 10**-decimals."""
+    if decimals == 0:
+        return _rounding(input, prims.round)
+    need_kind("round", "f", input)
+    return true_divide(_rounding(mul(input, 10.0**decimals), prims.round), 10.0**decimals)
+
+
+def frac(input: Value) -> Value:
+    """What trunc leaves."""
+    need_kind("frac", "fc", input)
+    return sub(input, trunc(input))
+
+
+def detach(input: Value) -> Value:
+    """input, with no gradient."""
+    return prims.detach(input)
+
+
+def truth(input: Operand) -> Value:
+    """input != 0, as bool."""
+    x = as_value(input)
+    return x if dtype_of(x) is bool_ else prims.ne(x, prims.full_like(x, 0))

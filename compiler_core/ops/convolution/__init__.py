@@ -1,0 +1,10 @@
+"""Convolution: the op and its gradients, the libraries that compute them, and torch's functions over them.
+
+- `composite.py`: Convolutions over any Value, with torch's names and arguments: conv1d/2d/3d,
+  conv_transpose1d/2d/3d, fold, unfold.
+- `cudnn.py`: Convolution and its two gradients as calls of cuDNN: routines that stand in programs, never in graphs.
+- `inner.py`: Convolution and its two gradients with channels innermost everywhere, the weight's too: what a GPU's
+  kernels compute.
+- `last.py`: Convolution and its two gradients with channels last in memory, as routines of oneDNN.
+- `op.py`: Convolution and its two gradients: convolution, convolution_input, convolution_weight.
+"""

@@ -1,0 +1,171 @@
+"""GEMM as a library routine: C = alpha * scale * A @ B + beta * C, batched, f32, f64, c64 or c128, by strides.
+
+On a CUDA device also f16 and bf16, summed in f32, whose C may be f32 too.
+Operands: a (*batch, m, k), b (*batch, k, n), and perhaps scale, one element read at run time, of C's dtype; on a CUDA
+device perhaps bias (n,), of C's dtype, added to each row. Result: c (*batch, m, n).
+attrs: real numbers alpha, beta (0: c is not read). Of a matrix's row and column strides one is 1 and the other at least
+the length of that direction, as BLAS needs; c's column stride is 1; a batch stride of 0 shares one matrix among the
+batch.
+The C call is CBLAS's, in loops over the batch axes, and stays in the thread that calls it; big products, and batches,
+are shared out among the pool's threads (runtime/pool.py). In row-major order (code 101) a matrix of unit column stride
+is passed as it is (111), one of unit row stride as transposed (112).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from compiler_core.dtype import DType, bfloat16, complex64, complex128, float16, float32, float64
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.linear_algebra.blas_layout import order
+from compiler_core.ops.linear_algebra.gemm_cuda import CUBLAS_GEMM
+from compiler_core.ops.routine import (
+    Array,
+    Attrs,
+    CArray,
+    CCall,
+    Native,
+    Routine,
+    Strided,
+    register_routine,
+)
+
+_SYMBOL: dict[DType, str] = {
+    float32: "cblas_sgemm", float64: "cblas_dgemm", complex64: "cblas_cgemm", complex128: "cblas_zgemm",
+}  # fmt: skip
+_DEVICE_ONLY = (float16, bfloat16)
+
+# A part that a thread computes of a product has at least so many multiplications and additions (about 20 microseconds
+# of one core; below, OpenBLAS has kernels of another order), and is a multiple of so many rows or columns, whole tiles
+# of its blocking, to which the last part adds what is left: thus the bits do not depend on the number of threads.
+# Without AVX-512, and for columns of f64, its tiles are larger. Without AVX-512 the columns of f32 are in blocks that
+# depend on how many there are: there only rows are shared out. Seen of OpenBLAS 0.3.34 on random sizes, by core type.
+_PART = 1 << 20
+_TILES, _LARGE_TILES = 48, 192
+_SHARES = 2  # parts of a product for every thread; each of them packs the other matrix anew
+
+_HELPER = (
+    """\
+#if defined(__x86_64__)
+static const bool dc_has_avx512 = __builtin_cpu_supports("avx512f");
+#else
+static const bool dc_has_avx512 = false;
+#endif
+template <class T>
+static inline void dc_gemm(const void* routine, int ta, int tb, int m, int n, int k, T alpha, const T* a, int lda,
+                           const T* b, int ldb, T beta, T* c, int ldc) {
+  typedef void (*gemm)(int, int, int, int, int, int, T, const T*, int, const T*, int, T, T*, int);
+  const bool by_rows = m >= n || (sizeof(T) == 4 && !dc_has_avx512);
+  const int64_t slice = (int64_t)(by_rows ? n : m) * k;  // one row or column
+  const int64_t tiles = dc_has_avx512 && (by_rows || sizeof(T) == 4) ? DC_TILES : DC_LARGE_TILES;
+  const int64_t least = (DC_PART / (slice ? slice : 1) / tiles + 1) * tiles, all = by_rows ? m : n;
+  const int64_t parts = all / least ? all / least : 1;
+  dc_parallel(parts, 1, [&](int64_t first, int64_t last) {
+    const int64_t from = first * least, count = (last == parts ? all : last * least) - from;
+    if (by_rows)
+      ((gemm)routine)(101, ta, tb, count, n, k, alpha, a + from * (ta == 111 ? lda : 1), lda, b, ldb, beta,
+                      c + from * ldc, ldc);
+    else
+      ((gemm)routine)(101, ta, tb, m, count, k, alpha, a, lda, b + from * (tb == 111 ? 1 : ldb), ldb, beta, c + from,
+                      ldc);
+  }, DC_SHARES);
+}
+template <class T>
+static inline void dc_complex_gemm(const void* routine, int ta, int tb, int m, int n, int k, T alpha, const T* a,
+                                   int lda, const T* b, int ldb, T beta, T* c, int ldc) {
+  typedef void (*gemm)(int, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*,
+                       void*, int);
+  ((gemm)routine)(101, ta, tb, m, n, k, &alpha, a, lda, b, ldb, &beta, c, ldc);
+}
+
+""".replace("DC_PART", str(_PART))
+    .replace("DC_LARGE_TILES", str(_LARGE_TILES))
+    .replace("DC_TILES", str(_TILES))
+    .replace("DC_SHARES", str(_SHARES))
+)
+
+
+def _define(out: Array, a: Array, b: Array, *others: Array, alpha: float, beta: float) -> None:
+    scale, bias = [x for x in others if not x.ndim], [x for x in others if x.ndim]
+    if a.dtype.itemsize <= 2:
+        a, b = a.astype(np.float32), b.astype(np.float32)
+    factor = (alpha * scale[0]).astype(a.dtype) if scale else a.dtype.type(alpha)
+    with np.errstate(all="ignore"):
+        made = np.matmul(a, b) * factor + (out if beta else 0)
+        out[...] = (made + bias[0].astype(a.dtype) if bias else made).astype(out.dtype)
+
+
+def _accepts(layout: Strided) -> bool:
+    if layout.dtype not in _SYMBOL and layout.dtype not in _DEVICE_ONLY:
+        return False
+    if len(layout.shape) < 2:
+        return layout.strides in ((), (1,))  # scale, bias
+    (rows, columns), (row, col) = layout.shape[-2:], layout.strides[-2:]
+    return (col == 1 and row >= columns) or (row == 1 and col >= rows)
+
+
+def _accepts_result(layout: Strided) -> bool:
+    return _accepts(layout) and layout.strides[-1] == 1
+
+
+def _flops(a: TensorMeta, b: TensorMeta, *scale: TensorMeta, **attrs: Any) -> int:
+    return 2 * math.prod(a.shape) * b.shape[-1]
+
+
+def _symbols(operands: tuple[Strided, ...], attrs: Attrs) -> tuple[str, ...]:
+    return (_SYMBOL[operands[0].dtype],)
+
+
+def _emit(call: CCall) -> Iterator[str]:
+    a, b, *scale = call.operands
+    c, ctype = call.result, call.result.layout.dtype.ctype
+    *batch, m, n = c.layout.shape
+    pad = "  "
+    work = math.prod((*batch, m, n, a.layout.shape[-1]))
+    shared = math.prod(batch) > 1 and work >= _PART
+    if shared:
+        yield f"{pad}dc_parallel({math.prod(batch)}, 1, [&](int64_t dc_from, int64_t dc_to) {{"
+        yield f"{pad}  for (int64_t dc_at = dc_from; dc_at < dc_to; ++dc_at) {{"
+        pad += "    "
+        for axis, extent in enumerate(batch):
+            yield f"{pad}const int64_t b{axis} = dc_at / {math.prod(batch[axis + 1 :])} % {extent};"
+    else:
+        for axis, extent in enumerate(batch):
+            yield f"{pad}for (int64_t b{axis} = 0; b{axis} < {extent}; ++b{axis})"
+            pad += "  "
+    (ta, lda), (tb, ldb), (_, ldc) = order(a.layout), order(b.layout), order(c.layout)
+    alpha = f"({ctype}){call.attrs['alpha']!r}"
+    if scale:
+        factor = f"*({scale[0].address})"
+        alpha = factor if call.attrs["alpha"] == 1.0 else f"{alpha} * {factor}"
+    sizes = f"{m}, {n}, {a.layout.shape[-1]}"
+    matrices = f"{alpha}, {_at(a)}, {lda}, {_at(b)}, {ldb}, ({ctype}){call.attrs['beta']!r}, {_at(c)}, {ldc}"
+    routine = call.symbol(_SYMBOL[c.layout.dtype])
+    function = "dc_complex_gemm" if c.layout.dtype.is_complex else "dc_gemm"
+    yield f"{pad}{function}<{ctype}>({routine}, {ta}, {tb}, {sizes}, {matrices});"
+    if shared:
+        yield "    }"
+        yield "  });"
+
+
+def _at(matrix: CArray) -> str:
+    terms = [f"b{axis}*{stride}" for axis, stride in enumerate(matrix.layout.strides[:-2]) if stride]
+    return " + ".join([matrix.address, *terms])
+
+
+GEMM = register_routine(
+    Routine(
+        "gemm",
+        _define,
+        native=Native(_symbols, _emit, _HELPER),
+        cuda=CUBLAS_GEMM,
+        accepts=_accepts,
+        accepts_result=_accepts_result,
+        reads_result=lambda attrs: bool(attrs["beta"]),
+        flops=_flops,
+    )
+)

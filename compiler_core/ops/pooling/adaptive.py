@@ -1,0 +1,163 @@
+"""Adaptive pooling over any Value, with torch's names and arguments: average and maximum into a given size.
+
+In: T[N, C, *n] or T[C, *n]; output_size: one int or one a spatial dim, None keeping a size. Out: T[..., *output_size].
+Window i of o over n elements is floor(i*n/o) .. ceil((i+1)*n/o). Where o divides n the windows are equal and this is
+plain pooling; otherwise windows of the largest size are read by index, and what they hold too much is masked.
+Source: torch.nn.functional.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from compiler_core import dtype as dt
+from compiler_core.errors import ShapeError
+from compiler_core.meta import Shape
+from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, shape_of, widened
+from compiler_core.ops.casting import in_float32_on_cpu
+from compiler_core.ops.composites.pointwise import div
+from compiler_core.ops.composites.reduction import ValuesAndIndices
+from compiler_core.ops.convolution.composite import batched, unbatched
+from compiler_core.ops.lying import lies
+from compiler_core.ops.pooling.composite import (
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+    take_flat,
+)
+from compiler_core.ops.pooling.windows import lowest
+from compiler_core.ops.refusals import need_kind
+from compiler_core.ops.registry import Array, Value
+
+Sizes = int | None | Sequence[int | None]
+_AVERAGE = {1: avg_pool1d, 2: avg_pool2d, 3: avg_pool3d}
+_MAXIMUM = {1: max_pool1d, 2: max_pool2d, 3: max_pool3d}
+
+
+def _target(output_size: Sizes, sizes: Shape) -> tuple[int, ...]:
+    wanted = (output_size,) * len(sizes) if output_size is None or isinstance(output_size, int) else tuple(output_size)
+    wanted = wanted * len(sizes) if len(wanted) == 1 else wanted
+    if len(wanted) != len(sizes):
+        raise ShapeError(f"output_size needs one int or {len(sizes)}", got=str(wanted))
+    if any(o is not None and o < 0 for o in wanted):
+        raise ShapeError("elements of output_size must be greater than or equal to 0", got=str(wanted))
+    return tuple(n if o is None else o for o, n in zip(wanted, sizes))
+
+
+def _bins(sizes: Shape, target: Shape) -> tuple[Array, Array]:
+    """(i64[*o, L], bool[*o, L]): for each window, offsets into the flattened input, and which of them count."""
+    rank = len(sizes)
+    places: Array = np.zeros((1,) * (2 * rank), np.int64)
+    valid: Array = np.ones((1,) * (2 * rank), np.bool_)
+    for d, (n, o) in enumerate(zip(sizes, target)):
+        step = np.arange(o)
+        starts, ends = step * n // o, -(-(step + 1) * n // o)
+        within = np.arange((ends - starts).max(initial=1))
+        shape = tuple(o if k == d else len(within) if k == rank + d else 1 for k in range(2 * rank))
+        at = starts[:, None] + within
+        places = places + (np.minimum(at, n - 1) * math.prod(sizes[d + 1 :])).reshape(shape)
+        valid = valid & (at < ends[:, None]).reshape(shape)
+    return places.reshape(*target, -1), valid.reshape(*target, -1)
+
+
+def _read_bins(x: Value, places: Array) -> Value:
+    """T[N, C, *o, L]."""
+    shape = (*x.shape[:2], *places.shape)
+    return take_flat(x, broadcast_to(places, shape))
+
+
+def _is_even(sizes: Shape, target: Shape) -> bool:
+    return all(o > 0 and n >= o and n % o == 0 for n, o in zip(sizes, target))
+
+
+def _kernel(sizes: Shape, target: Shape) -> tuple[int, ...]:
+    return tuple(n // o for n, o in zip(sizes, target))
+
+
+def _adaptive_avg(rank: int, input: Value, output_size: Sizes) -> Value:
+    x, had_batch = batched(f"adaptive_avg_pool{rank}d", input, rank)
+    need_kind(f"adaptive_avg_pool{rank}d", "f", x)
+    sizes = shape_of(x)[2:]
+    target = _target(output_size, sizes)
+    if _is_even(sizes, target):
+        return unbatched(_average_evenly(x, sizes, target), had_batch)
+    places, valid = _bins(sizes, target)
+    wide = widened(_read_bins(x, places))
+    total = prims.sum(prims.where(broadcast_to(valid, shape_of(wide)), wide, prims.full_like(wide, 0)), (rank + 2,))
+    counts = valid.sum(-1).astype(dtype_of(wide).numpy)
+    return unbatched(cast(div(total, counts), dtype_of(x)), had_batch)
+
+
+def _average_evenly(x: Value, sizes: Shape, target: Shape) -> Value:
+    if math.prod(target) != 1:
+        return _AVERAGE[len(sizes)](x, _kernel(sizes, target))
+    wide = widened(x)
+    total = prims.sum(wide, tuple(range(2, 2 + len(sizes))))
+    mean = cast(div(total, math.prod(sizes)), dtype_of(x))
+    return prims.reshape(mean, (*x.shape[:2], *target))
+
+
+def _adaptive_max(rank: int, input: Value, output_size: Sizes, return_indices: bool) -> Value:
+    x, had_batch = batched(f"adaptive_max_pool{rank}d", input, rank)
+    need_kind(f"adaptive_max_pool{rank}d", "f", x)
+    sizes = shape_of(x)[2:]
+    target = _target(output_size, sizes)
+    if _is_even(sizes, target):
+        values, places = _MAXIMUM[rank](x, _kernel(sizes, target), return_indices=True)
+    else:
+        bins, valid = _bins(sizes, target)
+        read = prims.detach(_read_bins(x, bins))
+        shape = shape_of(read)
+        masked = prims.where(broadcast_to(valid, shape), read, prims.full(shape, lowest(dtype_of(x)), dtype_of(x)))
+        local = prims.argmax(masked, (rank + 2,))
+        index = prims.reshape(local, (*local.shape, 1))
+        picked = prims.gather(broadcast_to(bins, shape), index, rank + 2)
+        places = prims.reshape(cast(picked, dt.int64), shape_of(local))
+        values = take_flat(x, places)
+    values, places = unbatched(values, had_batch), unbatched(places, had_batch)
+    return ValuesAndIndices(values, places) if return_indices else values
+
+
+@lies("signals")
+def adaptive_avg_pool1d(input: Value, output_size: Sizes) -> Value:
+    """T[N, C, L] averaged into T[N, C, o]."""
+    return _adaptive_avg(1, input, output_size)
+
+
+@lies("images")
+def adaptive_avg_pool2d(input: Value, output_size: Sizes) -> Value:
+    """T[N, C, H, W] averaged into T[N, C, oH, oW]."""
+    return _adaptive_avg(2, input, output_size)
+
+
+@lies("rows")
+@in_float32_on_cpu
+def adaptive_avg_pool3d(input: Value, output_size: Sizes) -> Value:
+    """T[N, C, D, H, W] averaged into T[N, C, oD, oH, oW]."""
+    return _adaptive_avg(3, input, output_size)
+
+
+@lies("signals")
+def adaptive_max_pool1d(input: Value, output_size: Sizes, return_indices: bool = False) -> Value:
+    """The maxima of T[N, C, L] in o windows: T[N, C, o]; with return_indices, also their places."""
+    return _adaptive_max(1, input, output_size, return_indices)
+
+
+@lies("images")
+def adaptive_max_pool2d(input: Value, output_size: Sizes, return_indices: bool = False) -> Value:
+    """The maxima of T[N, C, H, W] in oH*oW windows; with return_indices, also their places in H*W."""
+    return _adaptive_max(2, input, output_size, return_indices)
+
+
+@lies("rows")
+@in_float32_on_cpu
+def adaptive_max_pool3d(input: Value, output_size: Sizes, return_indices: bool = False) -> Value:
+    """The maxima of T[N, C, D, H, W] in oD*oH*oW windows; with return_indices, also their places in D*H*W."""
+    return _adaptive_max(3, input, output_size, return_indices)

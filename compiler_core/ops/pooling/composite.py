@@ -1,0 +1,317 @@
+"""Pooling over any Value, with torch's names and arguments: max, average, LP; and unpooling.
+
+In: T[N, C, *n] or T[C, *n]; kernel_size, stride (None: the kernel's), padding, dilation: one int or one a spatial dim.
+Out: T[..., *o]. ceil_mode keeps a last window that hangs over the end, if it starts within input or low padding.
+The place of a maximum is an offset into the input's flattened spatial dims; of equals the first, of NaNs the last.
+The gradient of a maximum goes to its place alone. Source: torch.nn.functional.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from compiler_core import dtype as dt
+from compiler_core.errors import ShapeError
+from compiler_core.meta import Shape
+from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, floating, shape_of, widened
+from compiler_core.ops.casting import in_float32_on_cpu
+from compiler_core.ops.composites.activation import relu
+from compiler_core.ops.composites.pointwise import abs, div, mul, pow, sign
+from compiler_core.ops.composites.reduction import ValuesAndIndices
+from compiler_core.ops.convolution.composite import Ints, batched, spread, unbatched
+from compiler_core.ops.lying import lies
+from compiler_core.ops.pooling.windows import lowest
+from compiler_core.ops.refusals import need_kind
+from compiler_core.ops.registry import Array, Value
+
+
+class Windows(NamedTuple):
+    """Where the windows of a pooling lie: kernel, stride, dilation, zeros in front, zeros behind, number; one a dim."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    def starts(self, d: int) -> Array:
+        """i64[counts[d]]: the first place of each window along spatial dim d; negative within the padding."""
+        return np.arange(self.counts[d]) * self.stride[d] - self.low[d]
+
+
+def pool_windows(
+    sizes: Shape, kernel_size: Ints, stride: Ints | None, padding: Ints, dilation: Ints, ceil_mode: bool
+) -> Windows:
+    """The windows of a pooling over `sizes`. Raises ShapeError where there is none, or padding is over half of one."""
+    rank = len(sizes)
+    kernel = spread("kernel_size", kernel_size, rank)
+    is_default = stride is None or (not isinstance(stride, int) and len(stride) == 0)
+    steps = kernel if is_default else spread("stride", stride, rank)  # type: ignore[arg-type]
+    low, gaps = spread("padding", padding, rank), spread("dilation", dilation, rank)
+    if min((*kernel, *steps, *gaps)) < 1:
+        raise ShapeError("kernel size, stride and dilation should be greater than zero", got=f"{kernel} {steps} {gaps}")
+    spans = tuple(d * (k - 1) + 1 for k, d in zip(kernel, gaps))
+    if any(p < 0 or p > span // 2 for p, span in zip(low, spans)):
+        raise ShapeError("pad should be at least zero and at most half of effective kernel size", got=f"pad={low}")
+    counts, high = [], []
+    for n, span, step, p in zip(sizes, spans, steps, low):
+        count = (n + 2 * p - span + (step - 1 if ceil_mode else 0)) // step + 1
+        count -= ceil_mode and (count - 1) * step >= n + p  # the last window has to start within input or low padding
+        if count < 1:
+            raise ShapeError(
+                "pooling: the output is too small", expected="at least one window", got=f"{sizes}, kernel {kernel}"
+            )
+        counts.append(count)
+        high.append(max(0, (count - 1) * step + span - n - p))
+    return Windows(kernel, steps, gaps, low, tuple(high), tuple(counts))
+
+
+def _padded(x: Value, windows: Windows, value: float) -> Value:
+    if not any(windows.low) and not any(windows.high):
+        return x
+    return prims.pad(x, (0, 0, *windows.low), (0, 0, *windows.high), value)
+
+
+# ---- maximum
+
+
+def take_flat(x: Value, places: Value) -> Value:
+    """Elements of x: T[N, C, *n] at places: i64[N, C, *o], offsets into the flattened n."""
+    lead = tuple(x.shape[:2])
+    flat = prims.reshape(x, (*lead, math.prod(x.shape[2:])))
+    index = prims.reshape(places, (*lead, math.prod(places.shape[2:])))
+    return prims.reshape(prims.gather(flat, index, 2), tuple(places.shape))
+
+
+def _in_dim(values: Array, d: int, shape: Shape) -> Value:
+    """values: i64[n_d], as an array that varies along spatial dim d of shape (N, C, *n) alone."""
+    return broadcast_to(values.reshape(tuple(-1 if k == d + 2 else 1 for k in range(len(shape)))), shape)
+
+
+def _flat_places(local: Value, sizes: Shape, windows: Windows) -> Value:
+    """Places within windows (flattened) -> offsets into the flattened input.
+
+    In a window that is -inf throughout the first place wins even where it is padding: it is moved to the first inside.
+    """
+    shape, flat, rest = shape_of(local), None, math.prod(windows.kernel)
+    digits = np.arange(rest)
+    for d, (k, step) in enumerate(zip(windows.kernel, windows.dilation)):
+        rest //= k
+        within = prims.take(digits // rest % k * step, local)
+        place = prims.add(within, _in_dim(windows.starts(d), d, shape))
+        if windows.low[d]:
+            starts = windows.starts(d)
+            first = np.where(starts < 0, starts + -(starts // step) * step, starts)
+            place = prims.maximum(place, _in_dim(first, d, shape))
+        scale = math.prod(sizes[d + 1 :])
+        place = place if scale == 1 else prims.mul(place, prims.full(shape, scale, dt.int64))
+        flat = place if flat is None else prims.add(flat, place)
+    return flat
+
+
+def _max_pool(
+    rank: int,
+    input: Value,
+    kernel_size: Ints,
+    stride: Ints | None,
+    padding: Ints,
+    dilation: Ints,
+    ceil_mode: bool,
+    return_indices: bool,
+) -> Value:
+    x, had_batch = batched(f"max_pool{rank}d", input, rank)
+    need_kind(f"max_pool{rank}d", "f" if rank == 1 else "iuf", x)
+    sizes = shape_of(x)[2:]
+    if 0 in shape_of(x)[1:]:
+        what = f"max_pool{rank}d: Expected input's non-batch dimensions to have positive length"
+        raise ShapeError(what, got=str(shape_of(input)))
+    windows = pool_windows(sizes, kernel_size, stride, padding, dilation, ceil_mode)
+    padded = _padded(x, windows, lowest(dtype_of(x)))
+    where = windows.kernel, windows.stride, windows.dilation
+    attrs = dict(zip(("kernel", "stride", "dilation", "low"), (*where, windows.low)))
+    values = unbatched(prims.window_max(padded, **attrs), had_batch)
+    if not return_indices:
+        return values
+    places = _flat_places(prims.window_argmax(prims.detach(padded), *where), sizes, windows)
+    return ValuesAndIndices(values, unbatched(places, had_batch))
+
+
+@lies("signals")
+def max_pool1d(
+    input: Value,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Value:
+    """The maximum of each window of T[N, C, L]; with return_indices, also its place."""
+    return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@lies("images")
+def max_pool2d(
+    input: Value,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Value:
+    """The maximum of each window of T[N, C, H, W]; with return_indices, also its place in H*W."""
+    return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+@lies("images")
+def max_pool3d(
+    input: Value,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Value:
+    """The maximum of each window of T[N, C, D, H, W]; with return_indices, also its place in D*H*W."""
+    pool = _max_pool if return_indices else in_float32_on_cpu(_max_pool)
+    return pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+
+
+def max_unpool(rank: int, input: Value, indices: Value, sizes: Sequence[int]) -> Value:
+    """Zeros of spatial size `sizes` with input: T[N, C, *o] at `indices`, as max pooling returned them."""
+    need_kind("max_unpool", "f", input)
+    x, had_batch = batched(f"max_unpool{rank}d", input, rank)
+    places, _ = batched(f"max_unpool{rank}d", indices, rank)
+    if tuple(places.shape) != tuple(x.shape):
+        raise ShapeError(
+            f"max_unpool{rank}d: input and indices differ in shape", expected=str(shape_of(x)), got=str(places.shape)
+        )
+    lead, numel = tuple(x.shape[:2]), math.prod(x.shape[2:])
+    zeros = prims.full((*lead, math.prod(sizes)), 0, dtype_of(x))
+    index = prims.reshape(cast(places, dt.int64), (*lead, numel))
+    out = prims.scatter(zeros, index, prims.reshape(x, (*lead, numel)), 2)
+    return unbatched(prims.reshape(out, (*lead, *sizes)), had_batch)
+
+
+# ---- average
+
+
+def _divisors(sizes: Shape, windows: Windows, padding: Ints, count_include_pad: bool) -> Array | int:
+    """How many elements each window averages: one number, or f64[*o] where windows differ."""
+    total: Array = np.ones((1,) * len(sizes), np.int64)
+    for d, (n, p, k) in enumerate(zip(sizes, spread("padding", padding, len(sizes)), windows.kernel)):
+        starts = windows.starts(d)
+        ends = np.minimum(starts + k, n + p)
+        inside = ends - starts if count_include_pad else np.minimum(ends, n) - np.maximum(starts, 0)
+        total = total * inside.reshape(tuple(-1 if e == d else 1 for e in range(len(sizes))))
+    return int(total.flat[0]) if (total == total.flat[0]).all() else total
+
+
+def _avg_pool(
+    rank: int,
+    input: Value,
+    kernel_size: Ints,
+    stride: Ints | None,
+    padding: Ints,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Value:
+    x, had_batch = batched(f"avg_pool{rank}d", input, rank)
+    if dtype_of(x) is not dt.int64:
+        need_kind(f"avg_pool{rank}d", "f", x)
+    sizes = shape_of(x)[2:]
+    windows = pool_windows(sizes, kernel_size, stride, padding, 1, ceil_mode)
+    if divisor_override == 0:
+        raise ShapeError("divisor must be not zero")
+    wide = widened(x) if dtype_of(x).is_floating_point else x
+    total = prims.window_sum(_padded(wide, windows, 0), windows.kernel, windows.stride, windows.dilation)
+    count = divisor_override or _divisors(sizes, windows, padding, count_include_pad)
+    if not isinstance(count, int):
+        count = count.astype(dtype_of(wide).numpy)
+    out = div(total, count, rounding_mode=None if dtype_of(x).is_floating_point else "trunc")
+    return unbatched(cast(out, dtype_of(x)), had_batch)
+
+
+@lies("signals")
+def avg_pool1d(
+    input: Value,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Value:
+    """The mean of each window of T[N, C, L]."""
+    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
+
+
+@lies("images")
+def avg_pool2d(
+    input: Value,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Value:
+    """The mean of each window of T[N, C, H, W]; the sum over divisor_override, if given."""
+    return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+@lies("rows")
+@in_float32_on_cpu
+def avg_pool3d(
+    input: Value,
+    kernel_size: Ints,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Value:
+    """The mean of each window of T[N, C, D, H, W]; the sum over divisor_override, if given."""
+    return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+
+
+# ---- power average
+
+
+def _lp_pool(
+    rank: int, input: Value, norm_type: float, kernel_size: Ints, stride: Ints | None, ceil_mode: bool
+) -> Value:
+    """(sum of x^p over each window)^(1/p), as torch computes it: through the mean."""
+    x = floating(input)
+    kernel = spread("kernel_size", kernel_size, rank)
+    average = _avg_pool(rank, pow(x, norm_type), kernel, stride, 0, ceil_mode, True, None)
+    return pow(mul(mul(sign(average), relu(abs(average))), math.prod(kernel)), 1.0 / norm_type)
+
+
+def lp_pool1d(
+    input: Value, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False
+) -> Value:
+    """The p-norm of each window of T[N, C, L]."""
+    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool2d(
+    input: Value, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False
+) -> Value:
+    """The p-norm of each window of T[N, C, H, W]."""
+    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
+
+
+def lp_pool3d(
+    input: Value, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False
+) -> Value:
+    """The p-norm of each window of T[N, C, D, H, W]."""
+    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)

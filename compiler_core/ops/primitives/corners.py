@@ -1,0 +1,169 @@
+"""Functions whose derivative at corners and outside their domain is torch's, which no composition of theirs would give.
+
+In: operands alike, floating. Out: one value. Each op has a value, which is its eager rule and what it is lowered to,
+and a vjp that states torch's formula: xlogy, xlog1py, entr, logit, elu, leaky.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import rounded_once
+from compiler_core.ops.checks import FLOATING, infer_alike
+from compiler_core.ops.primitives.pointwise import as_array
+from compiler_core.ops.primitives.tied import tied
+from compiler_core.ops.quiet import quietly
+from compiler_core.ops.registry import Array, Op, Sample, Value, register
+from compiler_core.ops.rules import Expansion
+
+_FLOPS = 20  # an element
+
+
+def _cornered(name: str, value: Callable[..., Value], vjp: Callable[..., Any], *samples: Sample) -> Op:
+    """Register an op of this value, of 16-bit floats in float32."""
+    value = rounded_once(value)
+
+    @quietly
+    def eager(xp: Any, *arrays: Array, **attrs: Any) -> Array:
+        return as_array(xp, value(*arrays, **attrs))  # type: ignore[no-any-return]
+
+    alike = infer_alike(name, FLOATING)
+    return register(
+        Op(
+            name,
+            lambda *metas, **attrs: alike(*metas),
+            eager,
+            rounded_once(vjp),
+            Expansion(value, lambda *metas, **attrs: _FLOPS * metas[0].numel),
+            samples,
+            FLOATING,
+            follows=True,
+        )
+    )
+
+
+def _number(x: Value, value: float) -> Value:
+    return prims.full_like(x, value)
+
+
+def _is_zero(x: Value) -> Value:
+    return prims.eq(x, _number(x, 0.0))
+
+
+# ---- x log y
+
+
+def _times_log(x: Value, y: Value, log: Callable[[Value], Value], shift: float) -> Value:
+    """x * log(y), 0 where x is 0, but NaN where y is."""
+    safe = prims.where(_is_zero(x), _number(y, 1.0 - shift), y)
+    product = prims.where(_is_zero(x), _number(x, 0.0), prims.mul(x, log(safe)))
+    return prims.where(prims.isnan(y), y, product)
+
+
+def _linear_times_log(g: Value, y: Value, shifted: Value, log: Callable[[Value], Value], shift: float) -> Value:
+    """The same number, linear in g where the logarithm is finite, at 0 too: so that it can be differentiated by g."""
+    at_edge = prims.bitwise_or(prims.le(shifted, _number(y, 0.0)), prims.eq(shifted, _number(y, math.inf)))
+    return prims.mul(g, log(prims.where(prims.bitwise_and(_is_zero(g), at_edge), _number(y, 1.0 - shift), y)))
+
+
+def _slopes(shift: float, log: Callable[[Value], Value]) -> Callable[..., tuple[Value, Value]]:
+    def vjp(g: Value, out: Value, x: Value, y: Value) -> tuple[Value, Value]:
+        shifted = prims.add(y, _number(y, shift)) if shift else y
+        outside = prims.bitwise_and(_is_zero(x), prims.le(shifted, _number(y, 0.0)))
+        by_x = prims.where(outside, _number(x, 0.0), _linear_times_log(g, y, shifted, log, shift))
+        return by_x, prims.div(prims.mul(g, x), shifted)
+
+    return vjp
+
+
+_PAIR = (Sample(((3, 4), (3, 4)), low=0.2, high=3.0), Sample(((), ()), low=0.2, high=3.0))
+XLOGY = _cornered("xlogy", lambda x, y: _times_log(x, y, prims.log, 0.0), _slopes(0.0, prims.log), *_PAIR)
+XLOG1PY = _cornered("xlog1py", lambda x, y: _times_log(x, y, prims.log1p, 1.0), _slopes(1.0, prims.log1p), *_PAIR)
+
+
+# ---- -x log x
+
+
+def _entr(x: Value) -> Value:
+    """-x log x: 0 at 0, -inf below."""
+    zero = _number(x, 0.0)
+    positive = prims.gt(x, zero)
+    value = prims.neg(prims.mul(x, prims.log(prims.where(positive, x, _number(x, 1.0)))))
+    outside = prims.where(prims.eq(x, zero), zero, _number(x, -math.inf))
+    return prims.where(prims.isnan(x), x, prims.where(positive, value, outside))
+
+
+def _vjp_entr(g: Value, out: Value, x: Value) -> tuple[Value]:
+    return (prims.neg(prims.mul(g, prims.add(prims.log(x), _number(x, 1.0)))),)
+
+
+ENTR = _cornered("entr", _entr, _vjp_entr, Sample(((3, 4),), low=0.1, high=2.0), Sample(((),), low=0.1, high=2.0))
+
+
+# ---- log(x / (1 - x))
+
+
+def _logit(x: Value, eps: float = -1.0) -> Value:
+    """log(x / (1 - x)), x held within [eps, 1 - eps] first; eps < 0: as it is."""
+    if eps >= 0:
+        low, high = _number(x, eps), _number(x, 1.0 - eps)
+        x = prims.where(prims.lt(x, low), low, prims.where(prims.gt(x, high), high, x))
+    return prims.log(prims.div(x, prims.sub(_number(x, 1.0), x)))
+
+
+def _vjp_logit(g: Value, out: Value, x: Value, eps: float = -1.0) -> tuple[Value]:
+    """g / (x (1 - x)); beyond eps 0, without one NaN."""
+    low, high = (eps, 1.0 - eps) if eps >= 0 else (0.0, 1.0)
+    inside = prims.bitwise_and(prims.ge(x, _number(x, low)), prims.le(x, _number(x, high)))
+    slope = prims.div(g, prims.mul(x, prims.sub(_number(x, 1.0), x)))
+    return (prims.where(inside, slope, _number(x, 0.0 if eps >= 0 else math.nan)),)
+
+
+_UNIT = tuple(Sample(((3, 4),), attrs, low=0.1, high=0.9) for attrs in ({"eps": -1.0}, {"eps": 0.3}))
+LOGIT = _cornered("logit", _logit, _vjp_logit, *_UNIT)
+
+
+# ---- elu
+
+
+def _elu(x: Value, alpha: float = 1.0, scale: float = 1.0, inner: float = 1.0) -> Value:
+    """scale x where positive, else scale alpha (exp(inner x) - 1)."""
+    zero = _number(x, 0.0)
+    positive = prims.gt(x, zero)
+    below = prims.expm1(_times(prims.where(positive, zero, x), inner))
+    return prims.where(positive, _times(x, scale), _times(below, alpha * scale))
+
+
+def _vjp_elu(
+    g: Value, out: Value, x: Value, alpha: float = 1.0, scale: float = 1.0, inner: float = 1.0
+) -> tuple[Value]:
+    zero = _number(x, 0.0)
+    positive = prims.gt(x, zero)
+    below = _times(prims.exp(_times(prims.where(positive, zero, x), inner)), alpha * scale * inner)
+    return (prims.mul(g, prims.where(positive, _number(x, scale), below)),)
+
+
+def _times(x: Value, factor: float) -> Value:
+    return x if factor == 1 else prims.mul(x, _number(x, factor))
+
+
+_ELU = {"alpha": 1.5, "scale": 1.2, "inner": 0.7}
+ELU = _cornered("elu", _elu, _vjp_elu, Sample(((3, 4),)), Sample(((3, 4),), _ELU), Sample(((),)))
+
+
+# ---- leaky
+
+
+def _leaky(x: Value, slope: float) -> Value:
+    """x where positive, else slope x."""
+    return prims.where(prims.gt(x, _number(x, 0.0)), x, _times(x, slope))
+
+
+def _vjp_leaky(g: Value, out: Value, x: Value, slope: float) -> tuple[Value]:
+    return (tied(prims.where(prims.gt(x, _number(x, 0.0)), g, _times(g, slope)), x),)
+
+
+LEAKY = _cornered("leaky", _leaky, _vjp_leaky, Sample(((3, 4),), {"slope": 0.1}), Sample(((),), {"slope": 0.1}))

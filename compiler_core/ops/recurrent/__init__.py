@@ -1,0 +1,12 @@
+"""A recurrent layer as one op, and its backward as another, in all the forms that compute them.
+
+- `by_numpy.py`: Recurrent layers in NumPy: the definition of `recurrent` and `recurrent_backward`, and what eager
+  runs.
+- `cpp.py`: C++ of the recurrent layers: the text that stands once in a source that calls them.
+- `native.py`: The recurrent layer in C++: how generated code calls `recurrent` and `recurrent_backward`.
+- `op.py`: A recurrent layer in one direction as one op, and its backward as another: `recurrent`,
+  `recurrent_backward`.
+- `plan.py`: The sizes that all forms of a recurrent layer share: gates, what is saved, which rows a step has.
+- `unrolled.py`: The backward of a recurrent layer, written with other ops, step by step: what its own derivative is
+  made from.
+"""

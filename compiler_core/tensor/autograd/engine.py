@@ -1,0 +1,319 @@
+"""The engine: runs the tape backward from some outputs, and accumulates into leaves or hands gradients back.
+
+In: (edge, gradient) pairs. Out: `.grad` of leaves, or the gradients of the edges that were asked for. Nodes run in
+descending sequence number, each once, after all its users; a leaf is finished as soon as its last contribution came
+(its hooks run then, so DDP may send early), not at the end. Gradients are plain arrays, unless create_graph asks for
+Tensors, on which the same rules record themselves. A thread runs its own passes; callbacks and passes nest.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler_core.aot.strategy import DELIVERED, HANDLED
+from compiler_core.errors import AutogradError
+from compiler_core.memory_format import strided
+from compiler_core.nodes.hooks import run_after, run_before
+from compiler_core.ops.casting import casting
+from compiler_core.ops.primitives.arithmetic import add_gradients
+from compiler_core.ops.registry import Value, meta_of
+from compiler_core.tensor.autograd.again import deferred_outputs, run_again
+from compiler_core.tensor.autograd.anomaly import check
+from compiler_core.tensor.autograd.anomaly import state as anomaly
+from compiler_core.tensor.autograd.grad_mode import enable_grad, thread_mode
+from compiler_core.tensor.autograd.tape import Edge, FunctionNode, GradNode, OpNode, OutputNode
+from compiler_core.tensor.making.placement import grad_beside, grads_beside
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Tensor
+
+
+def turned_back(tensor: Any, grad: Any) -> Any:
+    """A recorded gradient of tensor: row-major where tensor is, though the product of a transposed operand is not."""
+    if getattr(grad, "layout", None) is not strided or grad._cell.is_ordered or not hasattr(tensor, "is_contiguous"):
+        return grad
+    if not tensor.is_contiguous() or grad.is_contiguous() or 0 in grad.stride():
+        return grad
+    with enable_grad():
+        return grad.contiguous()
+
+
+class _Passes(threading.local):
+    def __init__(self) -> None:
+        self.running: list[Backward] = []
+
+
+_passes = _Passes()
+
+
+def queue_callback(callback: Callable[[], None]) -> None:
+    """Run `callback` at the end of the backward pass that is running in this thread.
+
+    Raises AutogradError outside of backward.
+    """
+    if not _passes.running:
+        raise AutogradError(
+            "queue_callback outside of a backward pass", remedy="call it from a hook that runs in backward()"
+        )
+    _passes.running[-1].callbacks.append(callback)
+
+
+def running_backwards() -> Sequence[Backward]:
+    """The backward passes that run in this thread, the innermost last."""
+    return _passes.running
+
+
+class Backward:
+    """One backward pass.
+
+    retain_graph: keep what was saved. create_graph: gradients are Tensors with a history.
+    wanted: the edges whose gradient is asked for; None: all leaves. capture: give the wanted gradients back in
+    `captured` instead of accumulating them into `.grad`. is_part: it runs inside a node of another pass and belongs to
+    that one: callbacks, and who reduces gradients over ranks, see only the whole.
+    """
+
+    def __init__(
+        self,
+        *,
+        retain_graph: bool,
+        create_graph: bool,
+        wanted: Iterable[Edge] | None = None,
+        capture: bool = False,
+        is_part: bool = False,
+    ) -> None:
+        self.is_part = is_part and bool(_passes.running)
+        self.retain_graph, self.create_graph, self.capture = retain_graph, create_graph, capture
+        self.wanted: set[Edge] | None = None if wanted is None else set(wanted)
+        self.captured: dict[Edge, Value] = {}
+        self.callbacks: list[Callable[[], None]] = []
+        self.grads: dict[Edge, Any] = {}  # what has come so far; a list with one place an output for a FunctionNode
+        self.pending: dict[Edge, int] = {}  # leaf -> contributions still to come
+        self.active: set[GradNode] = set()  # nodes that have something to do
+        self.deferred: dict[GradNode, GradNode] = {}  # output -> compiled call that knows its gradient (`again.py`)
+
+    def run(self, roots: Sequence[tuple[Edge, Value]]) -> None:
+        """Run the pass from `roots`."""
+        order = self._plan([edge for edge, _ in roots])
+        before, cast_to = thread_mode.enabled, casting.acting
+        thread_mode.enabled, casting.acting = self.create_graph, None
+        if not self.is_part:
+            _passes.running.append(self)
+        try:
+            for edge, grad in roots:
+                self._deliver(edge, grad)
+            for node in order:
+                self._visit(node)
+            for callback in self.callbacks:  # may grow while it runs
+                callback()
+        finally:
+            if not self.is_part:
+                _passes.running.pop()
+            thread_mode.enabled, casting.acting = before, cast_to
+
+    def _plan(self, roots: Sequence[Edge]) -> list[GradNode]:
+        """The nodes to visit, in order; fills `active` and `pending`."""
+        order = sorted(_reachable(roots), key=_seq, reverse=True)
+        self.deferred = deferred_outputs(order, self._is_wanted)
+        if self.wanted is None:
+            self.active.update(order)
+        else:
+            calls = {call for output, call in self.deferred.items() if output in self.wanted}
+            for node in reversed(order):
+                edges = node.leads_to if isinstance(node, OutputNode) and node.edges[0] not in calls else node.edges
+                if node in calls or any(e in self.wanted or e in self.active for e in edges if e is not None):
+                    self.active.add(node)
+        for edge in roots:
+            self._expect(edge)
+        for node in order:
+            if node in self.active:
+                for edge in node.edges:
+                    self._expect(edge)
+        return order
+
+    def _is_wanted(self, node: GradNode) -> bool:
+        return node.is_observed or (self.wanted is not None and node in self.wanted)
+
+    def _expect(self, edge: Edge) -> None:
+        if edge is not None and not isinstance(edge, GradNode) and (self.wanted is None or edge in self.wanted):
+            self.pending[edge] = self.pending.get(edge, 0) + 1
+
+    def _deliver(self, edge: Edge, grad: Any) -> None:
+        if isinstance(edge, GradNode):
+            if grad is not None and self._is_awaited(edge):
+                self._accumulate(edge, grad)
+        elif edge in self.pending:
+            if grad is HANDLED:
+                self.grads.setdefault(edge, HANDLED)
+            elif grad is not None:
+                self._accumulate(edge, grad)
+            self.pending[edge] -= 1
+            if self.pending[edge] == 0:
+                self._finish_leaf(edge, self.grads.pop(edge, None))  # type: ignore[arg-type]
+
+    def _is_awaited(self, node: GradNode) -> bool:
+        return node in self.active or (self.wanted is not None and node in self.wanted)
+
+    def _accumulate(self, edge: Edge, grad: Value) -> None:
+        before = self.grads.get(edge)
+        self.grads[edge] = grad if before is None or before is HANDLED else add_gradients(before, grad)
+
+    def _visit(self, node: GradNode) -> None:
+        grad = self.grads.pop(node, None)
+        if grad is not None and not isinstance(node, FunctionNode) and not (self.deferred and node in self.deferred):
+            grad = self._arrived(node, grad)
+        if node not in self.active:
+            return
+        if isinstance(node, OutputNode):
+            parent = node.edges[0]
+            assert isinstance(parent, FunctionNode)
+            if grad is not None:
+                self.grads.setdefault(parent, [None] * parent.n_outputs)[node.index] = grad
+            return
+        hooks = node.hooks
+        if hooks is not None and hooks.before and grad is not None:
+            grad = self._run_before(node, hooks.before, grad)
+        if grad is None and isinstance(node, FunctionNode) and node.runs_anyway:
+            grad = [None] * node.n_outputs
+        if grad is not None and isinstance(node, FunctionNode) and node.is_compiled:
+            node.backward.is_last = not self.retain_graph  # type: ignore[union-attr]
+        if grad is None:
+            grads: Sequence[Any] = (None,) * len(node.edges)
+        elif isinstance(node, FunctionNode) and self._is_run_again(node):
+            outputs = [output for output, call in self.deferred.items() if call is node]
+            grads = run_again(self, node, grad, outputs, [self.computes(edge) for edge in node.edges])  # type: ignore[arg-type]
+        elif isinstance(node, FunctionNode) and node.has_hooks:
+            grads = node.apply(grad, self.create_graph, _PassOfCall(self, node))
+        else:
+            grads = node.apply(grad, self.create_graph)
+            if type(grad) is not np.ndarray and isinstance(node, OpNode):
+                grads = grads_beside(node.saved, grads)
+        if hooks is not None and hooks.after and grad is not None:
+            grads = run_after(hooks.after, grads, grad if isinstance(node, FunctionNode) else (grad,))
+        if anomaly.enabled and anomaly.check_nan and grad is not None:
+            check(node, grads)
+        turns = node.turns if isinstance(node, FunctionNode) else None
+        if grad is not None and not self.retain_graph:
+            node.release()
+        pairs = zip(node.edges, grads) if turns is None else [(node.edges[k], grads[k]) for k in turns]
+        for edge, g in pairs:
+            if edge is not None and g is not DELIVERED:
+                self._deliver(edge, g)
+
+    @staticmethod
+    def _run_before(node: GradNode, hooks: dict[int, Any], grad: Any) -> Any:
+        """The gradient (of a call: the gradients) with which `node` computes."""
+        if isinstance(node, FunctionNode):
+            return list(run_before(hooks, grad))
+        return run_before(hooks, (grad,))[0]
+
+    def _is_run_again(self, node: FunctionNode) -> bool:
+        """Whether the call is to be computed on the tape."""
+        if node in self.deferred.values():
+            return True
+        return self.create_graph and node.raw and getattr(node.backward, "replay", None) is not None
+
+    def computes(self, edge: Edge) -> bool:
+        """Whether somebody waits for the gradient of `edge`: whether the pass computes it."""
+        return self._is_awaited(edge) if isinstance(edge, GradNode) else edge in self.pending
+
+    def _arrived(self, node: GradNode, grad: Value) -> Value:
+        """The gradient of a node's output is complete: hooks, retain_grad, and whoever asked for it.
+
+        As torch has it, who asked for it gets what came to the hooks, if gradients are needed behind the node, else
+        what they made of it.
+        """
+        came = grad
+        if self.wanted is not None and isinstance(node, OutputNode) and node.inner and node not in self.active:
+            grad = self._run_hooks({0: node.inner_hook}, grad)  # the call, whose hooks they are, does not run
+        if node.hooks:
+            grad = self._run_hooks(node.hooks, grad)
+        tensor = None if node.retained is None else node.retained()
+        if tensor is not None:
+            tensor._accumulate_grad(grad, self.create_graph)
+        if self.wanted is not None and node in self.wanted:
+            self.captured[node] = came if node in self.active else grad
+        return grad
+
+    def _finish_leaf(self, leaf: Tensor, grad: Any) -> None:
+        """All contributions to a leaf have come: hooks, accumulation, hooks after accumulation."""
+        if grad is None:
+            return
+        hooks = leaf._hooks
+        if grad is not HANDLED:
+            if type(grad) is not type(leaf._cell.raw):
+                grad = grad_beside(leaf, grad)
+            if self.create_graph:
+                grad = turned_back(leaf, grad)
+            if hooks is not None and hooks.grad:
+                grad = self._run_hooks(hooks.grad, grad)
+            if self.capture:
+                self.captured[leaf] = grad
+                return
+            if hooks is not None and hooks.node is not None:
+                grad = run_before(hooks.node.before, (grad,))[0]
+            if leaf._requires_grad:  # not frozen since it was used
+                leaf._accumulate_grad(grad, self.create_graph)
+        if hooks is not None:
+            for hook in list(hooks.accumulated.values()):
+                hook(leaf)
+            if hooks.node is not None and grad is not HANDLED:
+                run_after(hooks.node.after, (), (grad,))
+            if hooks.owner is not None and grad is not HANDLED:
+                hooks.owner(leaf)
+
+    def _run_hooks(self, hooks: dict[int, Callable[[Tensor], Tensor | None]], grad: Value) -> Value:
+        from compiler_core.tensor.tensor import Tensor
+
+        for hook in list(hooks.values()):
+            given = grad if isinstance(grad, Tensor) else Tensor._wrap(grad)
+            replaced = hook(given)
+            if replaced is None:
+                continue
+            if meta_of(replaced) != meta_of(grad):  # rules read its memory as what it was
+                raise AutogradError(
+                    "a gradient hook changed the shape or the dtype of the gradient",
+                    expected=str(meta_of(grad)),
+                    got=str(meta_of(replaced)),
+                )
+            grad = replaced if self.create_graph else replaced._read()
+        return grad
+
+
+class _PassOfCall:
+    """What a compiled call with hooks sees of the pass (`aot.halt.TapePass`): what is asked for, and who takes it."""
+
+    def __init__(self, run: Backward, node: FunctionNode) -> None:
+        self.run, self.edges = run, node.edges
+        needed = [k for k, edge in enumerate(node.edges) if run.computes(edge)]
+        self.needed = None if run.wanted is None else needed
+
+    def deliver(self, place: int, gradient: Any) -> bool:
+        """Take the gradient of an input now, if it is a leaf's that has hooks."""
+        leaf = self.edges[place]
+        if leaf is None or isinstance(leaf, GradNode):
+            return False
+        hooks = leaf._hooks
+        if hooks is None or not (hooks.grad or hooks.accumulated):
+            return False
+        self.run._deliver(leaf, gradient)
+        return True
+
+
+def _seq(node: GradNode) -> int:
+    return node.seq
+
+
+def _reachable(roots: Iterable[Edge]) -> set[GradNode]:
+    """All nodes that the roots depend on."""
+    todo = [edge for edge in roots if isinstance(edge, GradNode)]
+    seen = set(todo)
+    while todo:
+        for edge in todo.pop().edges:
+            if isinstance(edge, GradNode) and edge not in seen:
+                seen.add(edge)
+                todo.append(edge)
+    return seen

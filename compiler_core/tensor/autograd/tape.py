@@ -1,0 +1,429 @@
+"""The eager tape: one node for each recorded op application, linked to the nodes that made its operands.
+
+In: ops applied to Tensors that require a gradient (`tensor.py` records them). Out: nodes that `engine.py` runs
+backward. An edge is the GradNode that made an operand, the leaf Tensor itself, or None (needs no gradient).
+Invariants: `seq` grows with time, so descending `seq` is a reverse topological order; a node keeps cells, not values,
+with the version it saw. A rule meets a `Poison` in place of a value that was replaced since, or freed; if a gradient
+that is needed comes out poisoned, AutogradError is raised. So in-place writes to values that no rule needs are legal,
+as in torch, without a list of which op saves what.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from compiler_core.aot.strategy import HANDLED, Gradient
+from compiler_core.errors import AutogradError, GraphBreak
+from compiler_core.location import user_location
+from compiler_core.meta import TensorMeta
+from compiler_core.nodes.hooks import NodeHooks
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, bind, current_trace, meta_of
+from compiler_core.tensor.autograd.handles import RemovableHandle
+from compiler_core.tensor.memory.cell import Cell
+from compiler_core.tensor.memory.journal import note_entry
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Tensor
+
+__all__ = [
+    "HANDLED",
+    "TRACED",
+    "Edge",
+    "FunctionNode",
+    "GradNode",
+    "Gradient",
+    "HookHandle",
+    "OpNode",
+    "OutputNode",
+    "Poison",
+    "WholeNode",
+    "demand",
+    "is_traced",
+]
+
+Edge: TypeAlias = "GradNode | Tensor | None"
+Saved: TypeAlias = "Cell | Poison | Value"
+_sequence = itertools.count()
+
+
+def tape_position() -> int:
+    """A number greater than `seq` of all nodes recorded so far, and less than that of all to come."""
+    return next(_sequence)
+
+
+class HookHandle(RemovableHandle):
+    """Of a hook on a gradient, which is registered at once."""
+
+    def __init__(self, hooks: dict[int, Any], hook: Callable[..., Any]) -> None:
+        super().__init__(hooks)
+        self.hooks = hooks
+        note_entry(hooks, self.id)
+        hooks[self.id] = hook
+
+    def remove(self) -> None:
+        trace: Any = current_trace()
+        if trace is not None and self.id in self.hooks and not (hasattr(trace, "owns") and trace.owns(self.hooks)):
+            raise GraphBreak("a hook is removed that was registered before", where=user_location())
+        note_entry(self.hooks, self.id)
+        self.hooks.pop(self.id, None)
+
+    def __getstate__(self) -> Any:
+        return super().__getstate__()
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        super().__setstate__(state)
+        self.hooks = state[0]
+
+
+class Poison:
+    """Stands for a saved value that is gone: it has a shape and a dtype; what is computed from it is poisoned too.
+
+    Only a gradient that somebody waits for must not be one (`demand`).
+    """
+
+    __slots__ = ("changed", "dtype", "shape")
+    __bind_priority__ = 3
+
+    def __init__(self, meta: TensorMeta, changed: str) -> None:
+        self.shape, self.dtype = meta.shape, meta.dtype
+        self.changed = changed  # how it was changed in place; empty: it was freed
+
+    @staticmethod
+    def __bind__(op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
+        changed = next(v.changed for v in values if isinstance(v, Poison))
+        return Poison(op.infer(*map(meta_of, values), **attrs), changed)
+
+
+def demand(grad: Value) -> Value:
+    """`grad`, unless it was computed from a value that is gone. Raises AutogradError."""
+    if not isinstance(grad, Poison):
+        return grad
+    if not grad.changed:
+        raise freed_error()
+    raise AutogradError(
+        f"a value needed for the gradient was changed in place: {grad.changed}",
+        remedy="clone() the tensor before writing to it, or use an operation that is not in place",
+    )
+
+
+def freed_error() -> AutogradError:
+    """The error of a second backward through freed nodes."""
+    return AutogradError(
+        "backward through this part of the graph a second time: its saved values were freed after the first",
+        remedy="pass retain_graph=True to the first backward()",
+    )
+
+
+_freed_values: dict[tuple[Any, Any], Poison] = {}  # by shape and dtype
+
+
+def _freed(value: Value) -> Poison:
+    """What stands for a value of this shape and dtype that was freed."""
+    key = (value.shape, value.dtype)
+    poison = _freed_values.get(key)
+    if poison is None:
+        if len(_freed_values) > 4096:
+            _freed_values.clear()
+        poison = _freed_values[key] = Poison(meta_of(value), "")
+    return poison
+
+
+class Watch:
+    """Who is told of every node that is recorded, in any thread: functions, each as often as it was entered."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self.told: list[Callable[[GradNode], None]] = []
+
+    def enter(self, tell: Callable[[GradNode], None]) -> None:
+        """From now on `tell` is called with each node."""
+        self.told.append(tell)
+        self.active = True
+
+    def leave(self, tell: Callable[[GradNode], None]) -> None:
+        """It is no more, once it was left as often."""
+        self.told.remove(tell)
+        self.active = bool(self.told)
+
+    def tell(self, node: GradNode) -> None:
+        """Tell each of a node that has just been made."""
+        for tell in dict.fromkeys(self.told):
+            tell(node)
+
+
+watch = Watch()
+
+
+class GradNode:
+    """What produced a Tensor, as far as backward is concerned.
+
+    edges: where the gradient of each operand goes. hooks: called with the output's gradient, may replace it.
+    retained: the Tensor whose `.grad` is kept although it is not a leaf. keeps: what is to live as long as the node.
+    """
+
+    __slots__ = ("__weakref__", "edges", "hooks", "keeps", "retained", "seq")
+    keeps: object  # not set but where it is used
+
+    def __init__(self, edges: Sequence[Edge]) -> None:
+        self.edges = edges
+        self.seq = next(_sequence)
+        self.hooks: NodeHooks | None = None
+        self.retained: weakref.ref[Tensor] | None = None
+        if watch.active:
+            watch.tell(self)
+
+    @property
+    def next_functions(self) -> tuple[tuple[Edge, int], ...]:
+        """As in torch: (edge, output number), the number being always 0 (see OutputNode)."""
+        return tuple((edge, 0) for edge in self.edges)
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether there is a hook on its gradient, or a tensor that retains it."""
+        return bool(self.hooks) or (self.retained is not None and self.retained() is not None)
+
+    def add_hooks(self) -> NodeHooks:
+        """The table of its hooks, made if there was none."""
+        if self.hooks is None:
+            self.hooks = NodeHooks()
+        return self.hooks
+
+    def name(self) -> str:
+        """The name torch would give it, e.g. MulBackward0."""
+        return type(self).__name__
+
+    def apply(self, grad: Any, create_graph: bool) -> Sequence[Any]:
+        """One gradient (or None) per edge, from the gradient of the output."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Free what was saved for backward."""
+
+    def __repr__(self) -> str:
+        return f"<{self.name()}>"
+
+
+def is_traced(node: Edge) -> bool:
+    """Whether `node` only says that a traced tensor requires a gradient."""
+    return type(node) is GradNode
+
+
+TRACED = GradNode(())  # the history of every result that requires a gradient while tracing
+
+
+class OpNode(GradNode):
+    """One application of a primitive. Backward is the op's vjp, on arrays, or on Tensors to differentiate again."""
+
+    __slots__ = ("attrs", "op", "out", "out_version", "saved", "versions")
+
+    def __init__(self, op: Op, attrs: Attrs, edges: Sequence[Edge], saved: Sequence[Saved], out: Cell) -> None:
+        self.edges = edges
+        self.seq = next(_sequence)
+        self.hooks = None
+        self.retained = None
+        self.op, self.attrs, self.saved, self.out = op, attrs, saved, out
+        self.versions = [s.version if isinstance(s, Cell) else 0 for s in saved]
+        self.out_version = out.version
+        if watch.active:
+            watch.tell(self)
+
+    def name(self) -> str:
+        return self.op.name.title().replace("_", "") + "Backward0"
+
+    def apply(self, grad: Value, create_graph: bool) -> Sequence[Value | None]:
+        rule = self.op.vjp
+        if isinstance(rule, NotDifferentiable):  # piecewise constant
+            return [None if e is None else self._zeros(s) for e, s in zip(self.edges, self.saved)]
+        restore = self._restore_tensor if create_graph else self._restore
+        edges = self.edges
+        operands = [
+            restore(self.out, self.out_version, self), *map(restore, self.saved, self.versions, edges)
+        ]  # fmt: skip
+        if self.op.remakes_out and isinstance(operands[0], Poison) and operands[0].changed:
+            operands[0] = bind(self.op, *operands[1:], **self.attrs)
+        if isinstance(rule, PerOperand):
+            attrs = self.attrs
+            return [
+                None if e is None else demand(one(grad, *operands, **attrs)) for e, one in zip(edges, rule.rules)
+            ]  # fmt: skip
+        grads = rule(grad, *operands, **self.attrs)
+        return [None if e is None else demand(g) for e, g in zip(edges, grads)]
+
+    def _restore(self, saved: Saved, version: int, edge: Edge) -> Value:
+        if not isinstance(saved, Cell):
+            return saved
+        if saved.version != version:
+            meta = meta_of(saved.value)
+            return Poison(meta, f"{meta} of {self.op.name} is at version {saved.version}, was saved at {version}")
+        return saved.current()
+
+    def saved_handle(self, place: int) -> Value:
+        """Operand `place` (-1: the result) as a Tensor with its history; what is no Tensor as it is."""
+        if place < 0:
+            return self._restore_tensor(self.out, self.out_version, self)
+        return self._restore_tensor(self.saved[place], self.versions[place], self.edges[place])
+
+    @staticmethod
+    def _zeros(saved: Saved) -> Value:
+        meta = meta_of(saved.value if isinstance(saved, Cell) else saved)
+        return prims.full(meta.shape, 0, meta.dtype)
+
+    def _restore_tensor(self, saved: Saved, version: int, edge: Edge) -> Value:
+        if not isinstance(saved, Cell):  # a constant stays an array, which an op moves to its other operands
+            return saved
+        value = self._restore(saved, version, edge)
+        if isinstance(value, Poison):
+            return value
+        from compiler_core.tensor.tensor import Tensor
+
+        if isinstance(edge, Tensor) and edge._cell is saved:
+            return edge
+        return Tensor._from_cell(saved, edge if isinstance(edge, GradNode) else None)
+
+    def release(self) -> None:
+        self.saved = [_freed(s.raw) if isinstance(s, Cell) else s for s in self.saved]
+        if isinstance(self.out, Cell):
+            self.out = _freed(self.out.raw)  # type: ignore[assignment]
+
+
+class WholeNode(OpNode):
+    """One application of a composite that was computed whole. kept: what its backward wants beside the operands.
+
+    Where its backward cannot run (gradients of gradients, values that were changed or freed) the composition's rules
+    do, as if it had been recorded op by op.
+    """
+
+    __slots__ = ("kept",)
+    op: Any  # a Composite, which has an op's name and vjp
+    kept: Any  # a tuple of arrays; None: freed
+
+    def apply(self, grad: Value, create_graph: bool) -> Sequence[Value | None]:
+        composite = self.op
+        out = None
+        if create_graph or self.kept is None or hasattr(grad, "_cell"):  # a Tensor carries a tangent on
+            return super().apply(grad, create_graph)
+        if composite.reads_out:
+            if self.out.version != self.out_version:
+                return super().apply(grad, create_graph)
+            out = self.out.current()
+        operands, reads = [], composite.reads
+        for k, (saved, version) in enumerate(zip(self.saved, self.versions)):
+            if isinstance(saved, Cell):
+                if saved.version != version and (reads is None or k in reads):
+                    return super().apply(grad, create_graph)
+                operands.append(saved.current())
+            else:
+                operands.append(saved)
+        needs = [edge is not None for edge in self.edges]
+        grads: Any = composite.backward(needs, grad, out, self.kept, *operands, **self.attrs)
+        return super().apply(grad, create_graph) if grads is None else grads
+
+    def release(self) -> None:
+        super().release()
+        self.kept = None
+
+
+class FunctionNode(GradNode):
+    """Several outputs made in one go: a compiled call, an autograd.Function, an in-place overwrite.
+
+    backward: one gradient (array or Tensor, None where no gradient came) per output -> one per edge.
+    raw: backward takes and gives arrays, and cannot be differentiated again. runs_anyway: also if no gradient came.
+    """
+
+    __slots__ = ("backward", "label", "n_outputs", "raw", "runs_anyway")
+
+    def __init__(
+        self,
+        label: str,
+        edges: tuple[Edge, ...],
+        n_outputs: int,
+        backward: Callable[[Sequence[Any]], Sequence[Any]],
+        *,
+        raw: bool,
+        runs_anyway: bool = False,
+    ) -> None:
+        super().__init__(edges)
+        self.label, self.n_outputs, self.raw, self.runs_anyway = label, n_outputs, raw, runs_anyway
+        self.backward: Callable[[Sequence[Any]], Sequence[Any]] | None = backward
+
+    def name(self) -> str:
+        return f"{self.label}Backward"
+
+    @property
+    def turns(self) -> Sequence[int] | None:
+        """Of a compiled call, the edges in the order in which their gradients are complete."""
+        return getattr(self.backward, "turns", None)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is a compiled call, which is told whether it runs for the last time."""
+        return hasattr(self.backward, "is_last")
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether it is a compiled call that runs hooks in the course of its backward."""
+        return bool(getattr(self.backward, "hooks", None))
+
+    def apply(self, grad: Sequence[Any], create_graph: bool, tape: Any = None) -> Sequence[Any]:
+        """tape: the pass, for a call that has hooks."""
+        if self.backward is None:
+            raise freed_error()
+        if self.raw and create_graph:
+            raise AutogradError(
+                f"{self.label} cannot be differentiated twice: its backward is compiled",
+                remedy="run the function eager where create_graph=True is needed",
+            )
+        backward: Any = self.backward
+        grads: Sequence[Any] = backward(grad) if tape is None else backward(grad, tape)
+        if len(grads) != len(self.edges):
+            raise AutogradError(
+                f"the backward of {self.label} returned a wrong number of gradients",
+                expected=f"{len(self.edges)}, one for each input of forward",
+                got=str(len(grads)),
+            )
+        return grads
+
+    def release(self) -> None:
+        release = getattr(self.backward, "release", None)  # of a compiled call
+        if release is None or not release():
+            self.backward = None
+
+
+class OutputNode(GradNode):
+    """Output number `index` of a FunctionNode, its only edge.
+
+    inner: (hooks of a compiled call, number) where the call has a hook on this very tensor.
+    """
+
+    __slots__ = ("index", "inner", "meta")
+
+    def __init__(self, parent: FunctionNode, index: int, meta: TensorMeta) -> None:
+        super().__init__((parent,))
+        self.index, self.meta = index, meta
+        self.inner: tuple[Sequence[Any], int] | None = None
+
+    @property
+    def leads_to(self) -> Sequence[Edge]:
+        """Where its gradient goes: of a compiled call, to the inputs that it reaches."""
+        parent = self.edges[0]
+        leads = getattr(getattr(parent, "backward", None), "leads", None)
+        if leads is None or not isinstance(parent, GradNode):
+            return self.edges
+        return [parent.edges[k] for k in leads[self.index]]
+
+    @property
+    def inner_hooks(self) -> Any:
+        """The `aot.tensor_hooks.TensorHooks` of a compiled call whose hooks on this very tensor come first."""
+        return None if self.inner is None else self.inner[0][self.inner[1]]
+
+    def inner_hook(self, grad: Tensor) -> Tensor | None:
+        """The hooks of the call on this very tensor, as one."""
+        replaced: Sequence[Tensor] | None = self.inner_hooks(grad)
+        return None if replaced is None else replaced[0]
+
+    def name(self) -> str:
+        return self.edges[0].name() if isinstance(self.edges[0], GradNode) else "OutputNode"

@@ -1,0 +1,201 @@
+"""Reading and writing by index: `x[index]`, `x[index] = value`, for every index NumPy and torch share.
+
+In: a Tensor, an index, a value that broadcasts to what the index selects. Out: a view (basic index) or a new Tensor;
+for writing, the new value assigned in place. A basic index (integers, slices, None, Ellipsis) is a view, and the
+write goes through it. Index tensors are handed on as arrays, so that eager code checks them by their data; while
+tracing they stay nodes, and a mask is a graph break, except where one value is written: that is a `where`. Where an
+index names a place twice, the last value stays.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler_core import dtype as dt
+from compiler_core.errors import DeviceError, DTypeError, GraphBreak, ShapeError
+from compiler_core.location import user_location
+from compiler_core.ops import functional as F
+from compiler_core.ops.indexing.composite import as_tuple, check_masks
+from compiler_core.ops.lying import as_told
+from compiler_core.ops.refusals import need_mask
+from compiler_core.ops.registry import Value, current_trace, meta_of
+from compiler_core.tensor.memory.layout import is_rows
+from compiler_core.tensor.memory.own_views import own_view
+from compiler_core.tensor.torch_names import check_out, write_out
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Tensor
+
+
+_get = own_view(F.getitem)
+
+
+def get_item(self: Tensor, index: Any) -> Tensor:
+    """`self[index]`."""
+    if type(index) is slice or type(index) is tuple:
+        _check_steps(index)
+    return _get(self, _prepared(_as_torch_reads(index), self))  # type: ignore[no-any-return]
+
+
+def _check_steps(index: Any) -> None:
+    """Raise ShapeError, a ValueError, for a slice that does not go forward: torch has no negative strides."""
+    for part in index if type(index) is tuple else (index,):
+        if type(part) is slice and type(part.step) is int and part.step <= 0:
+            raise ShapeError("step must be greater than zero", got=str(part.step), remedy="use flip()")
+
+
+def set_item(self: Tensor, index: Any, value: Any) -> None:
+    """`self[index] = value`."""
+    if isinstance(value, complex) and not self.dtype.is_complex:
+        raise DTypeError("a complex number cannot be written into a real tensor", got=str(value))
+    if type(index) is slice or type(index) is tuple:
+        _check_steps(index)
+    index = _as_torch_reads(index)
+    if _is_basic(index):
+        selected = get_item(self, index)
+        if dt.number_type(value) is not None:  # of the dtype that is written to, not of its own
+            selected.fill_(_number(value, self))
+            return
+        selected.copy_(_without_leading_ones(value, selected.ndim))
+        return
+    check_masks(as_tuple(index), tuple(self.shape))
+    operand = _operand(_number(value, self), self)
+    beside = _mask_beside(index)
+    if beside >= 0 and current_trace() is not None and _is_one(operand):
+        _set_by_mask_beside(self, index, beside, operand)
+        return
+    self._check_in_place()
+    if _is_mask(index) and _is_one(operand):
+        self._assign(_masked(self._snapshot(), index, operand))
+    else:
+        self._assign(F.setitem(self._snapshot(), _prepared(index, self), operand))
+
+
+def index_put(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """A copy with `values` put (or added) at `self[indices]`."""
+    made = F.setitem(self, _prepared(tuple(indices), self), _operand(values, self), accumulate=accumulate)
+    return as_told("first", made, (self,))  # type: ignore[no-any-return]
+
+
+def masked_select(self: Tensor, mask: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The elements where mask holds, flat. Cannot be traced."""
+    need_mask("masked_select", mask)
+    shape = np.broadcast_shapes(meta_of(self).shape, meta_of(mask).shape) or (1,)
+    found = get_item(F.expand(self, shape), F.expand(mask, shape))
+    if out is None:
+        return found
+    check_out("masked_select", out, (self, mask))
+    return write_out(out, found, "gather")  # type: ignore[no-any-return]
+
+
+def _as_torch_reads(index: Any) -> Any:
+    """The index with torch's reading of lists: one of lists, Tensors, slices ... is a tuple; an empty one is int64."""
+    if isinstance(index, tuple):
+        return tuple((list(e) or np.zeros(0, np.int64)) if isinstance(e, (list, tuple)) else e for e in index)
+    if not isinstance(index, list) or len(index) >= _LONGEST_TUPLE_LIST:
+        return index
+    if any(e is None or e is Ellipsis or isinstance(e, _TUPLE_MAKERS) or hasattr(e, "shape") for e in index):
+        return _as_torch_reads(tuple(index))
+    return index or np.zeros(0, np.int64)
+
+
+_LONGEST_TUPLE_LIST = 32  # from here on torch takes a list of lists for one array
+_TUPLE_MAKERS = (list, tuple, slice, range)
+
+
+def _without_leading_ones(value: Any, ndim: int) -> Any:
+    """The value less leading dims of size 1 that what is written to does not have."""
+    while getattr(value, "ndim", 0) > ndim and value.shape[0] == 1:
+        value = value[0]
+    return value
+
+
+def _number(value: Any, like: Tensor) -> Any:
+    """A number to write, infinite where a 16-bit float is so small that it is not refused; anything else as it is."""
+    if dt.number_type(value) is not float or like.dtype.compute is like.dtype or dt.fits(like.dtype, value):
+        return value
+    return math.copysign(math.inf, value)
+
+
+def _is_basic(index: Any) -> bool:
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(p is None or p is Ellipsis or isinstance(p, (slice, int, np.integer)) for p in parts) and not any(
+        isinstance(p, bool) for p in parts
+    )
+
+
+def _is_one(value: Any) -> bool:
+    """Whether a value to write is one number."""
+    return not hasattr(value, "shape") or meta_of(value).numel == 1
+
+
+def _mask_beside(index: Any) -> int:
+    """The place of the only mask in an index whose other parts are integers, slices and Ellipsis; -1 if it is none."""
+    if not isinstance(index, tuple):
+        return -1
+    places = [k for k, part in enumerate(index) if _is_mask(part) and part.ndim]
+    if len(places) != 1 or any(part is None for part in index):
+        return -1
+    return places[0] if _is_basic(index[: places[0]] + index[places[0] + 1 :]) else -1
+
+
+def _set_by_mask_beside(self: Tensor, index: tuple[Any, ...], place: int, value: Any) -> None:
+    """`self[0, :, mask] = value` of one number: where the mask, over the dims it stands at, holds in that view."""
+    mask = index[place]
+    window = get_item(self, (*index[:place], *(slice(None),) * mask.ndim, *index[place + 1 :]))
+    if any(part is Ellipsis for part in index[:place]):
+        behind = sum(isinstance(part, slice) for part in index[place + 1 :])
+    else:
+        behind = window.ndim - mask.ndim - sum(isinstance(part, slice) for part in index[:place])
+    full = F.reshape(mask, (*mask.shape, *(1,) * behind))
+    window._check_in_place()
+    window._assign(_masked(window._snapshot(), F.expand(full, tuple(window.shape)), value))
+
+
+def _is_mask(index: Any) -> bool:
+    return hasattr(index, "_cell") and index.dtype in (dt.bool_, dt.uint8)  # uint8: torch's masks of old
+
+
+def _masked(x: Tensor, mask: Tensor, value: Any) -> Value:
+    """x with one value where mask, over x's leading dims, holds."""
+    if mask.device != x.device and not mask.is_cuda:  # as other indices of the CPU
+        mask = mask.to(x.device)
+    full = F.reshape(mask, (*mask.shape, *(1,) * (x.ndim - mask.ndim)))
+    return F.masked_fill(x, full, F.reshape(value, ()) if hasattr(value, "shape") else value)
+
+
+def _operand(value: Any, like: Tensor) -> Any:
+    """A value to write: a Tensor or number as it is, NumPy data and lists as a Tensor."""
+    from compiler_core.tensor.making.creation import as_tensor
+
+    if hasattr(value, "_cell") or isinstance(value, (bool, int, float)):
+        return value
+    return as_tensor(value, dtype=like.dtype, device=like.device)
+
+
+def _prepared(index: Any, indexed: Tensor) -> Any:
+    """The index with its Tensors as arrays, unless they are traced. Those of the CPU go where `indexed` is."""
+    if isinstance(index, tuple):
+        return tuple([_prepared(entry, indexed) for entry in index])
+    if isinstance(index, list) and any(hasattr(entry, "_cell") for entry in index):
+        return [_prepared(entry, indexed) for entry in index]
+    if not hasattr(index, "_cell"):
+        return index
+    if current_trace() is None:
+        if index.is_cuda and index.device is not indexed.device:
+            raise DeviceError(
+                f"indices should be either on cpu or on the same device as the indexed tensor ({indexed.device})",
+                got=str(index.device),
+            )
+        array = index._read()
+        return array.copy() if array.ndim > 1 and index._cell.is_ordered and not is_rows(array) else array
+    if _is_mask(index):
+        raise GraphBreak(
+            "indexing by a mask needs the data of a traced tensor",
+            where=user_location(),
+            remedy="use where, masked_fill, or multiply by the mask",
+        )
+    return index

@@ -1,0 +1,238 @@
+"""In-place methods: a function of the present value, assigned back.
+
+In: a function over values. Out: a method that computes it on a snapshot (so that the gradient rule keeps the old
+value, free of charge) and assigns the result to the tensor, and so to all that share its memory. Shape stays, dtype
+stays (see Tensor._assign). Errors as in torch: on a leaf that requires a gradient, on an expanded view, on a result
+of a higher kind of dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+
+from compiler_core import dtype as dt
+from compiler_core.errors import ShapeError
+from compiler_core.forward import level
+from compiler_core.ops import functional as F
+from compiler_core.ops import prims
+from compiler_core.ops.broadcasting import is_scalar, plain
+from compiler_core.ops.meta_value import no_data
+from compiler_core.ops.refusals import check_fits
+from compiler_core.ops.registry import Value, current_trace, meta_of
+from compiler_core.tensor.making.placement import on_meta
+from compiler_core.tensor.memory.journal import note_change
+from compiler_core.tensor.memory.overlap import check_apart
+from compiler_core.tensor.memory.rebinding import rebound
+from compiler_core.tensor.memory.writing import note_move, note_rebinding, over
+from compiler_core.tensor.methods.indexing import index_put
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.making.random import Generator
+    from compiler_core.tensor.tensor import Tensor
+
+P = ParamSpec("P")
+
+
+def in_place(function: Callable[Concatenate[Any, P], Value]) -> Callable[Concatenate[Tensor, P], Tensor]:
+    """The method that puts `function(self, ...)` in self's place and returns self."""
+
+    def method(self: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        self._check_in_place()
+        if args:
+            check_apart(self, args)
+        self._assign(function(self._snapshot(), *args, **kwargs))
+        return self
+
+    method.__doc__ = f"{getattr(function, '__name__', 'the function')}, in place."
+    method.__name__ = f"{getattr(function, '__name__', 'method')}_"
+    return method
+
+
+def drawing(function: Callable[Concatenate[Any, P], Value]) -> Callable[Concatenate[Tensor, P], Tensor]:
+    """As `_overwriting`, of a function that draws for the tensor itself, whose memory says in which order."""
+
+    def method(self: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        self._check_in_place()
+        value = function(self, *args, **kwargs)
+        self._assign(value if self._view is not None else over(self, value))
+        return self
+
+    method.__doc__ = f"{getattr(function, '__name__', 'the function')}, in place."
+    method.__name__ = f"{getattr(function, '__name__', 'method')}_"
+    return method
+
+
+def _overwriting(function: Callable[Concatenate[Any, P], Value]) -> Callable[Concatenate[Tensor, P], Tensor]:
+    """As `in_place`, of a function that does not depend on self's value: what self was gets zeros for a gradient."""
+
+    def method(self: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        self._check_in_place()
+        if args:
+            check_apart(self, args)
+        value = function(self._snapshot(), *args, **kwargs)
+        self._assign(value if self._view is not None else over(self, value))
+        return self
+
+    method.__doc__ = f"{getattr(function, '__name__', 'the function')}, in place."
+    method.__name__ = f"{getattr(function, '__name__', 'method')}_"
+    return method
+
+
+# ---- what has no function of its own
+
+
+def _copy(self: Tensor, src: Any, non_blocking: bool = False) -> Value:
+    """Copy `src`, broadcast and cast, into self."""
+    from compiler_core.tensor.making.creation import as_tensor
+
+    source = as_tensor(src)
+    if source.is_meta and not self.is_meta:
+        raise no_data("copying a tensor of device meta to the CPU")
+    source = on_meta(source) if self.is_meta else source
+    dtype = dt.of(self.dtype)
+    source = source if source.dtype is dtype else prims.cast(source, dtype)
+    return F.expand(source, meta_of(self).shape)
+
+
+def _filled(self: Tensor, value: Any) -> Value:
+    if not is_scalar(value):
+        return _copy(self, value)
+    check_fits(self.dtype, value)
+    return type(self)._wrap(prims.full_like(self, plain(value)))
+
+
+def _zeros(self: Tensor) -> Value:
+    return _filled(self, 0)
+
+
+def _drawn(self: Tensor, kind: str, *numbers: Any, generator: Generator | None) -> Tensor:
+    from compiler_core.tensor.making.filling import drawn_into
+
+    return drawn_into(self, kind, self.dtype, *map(float, numbers), generator=generator)
+
+
+def _uniform(self: Tensor, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None) -> Value:
+    """Uniform in [a, b)."""
+    if a > b:
+        raise ShapeError("uniform_ expects a range", expected="from <= to", got=f"from={a}, to={b}")
+    return _drawn(self, "uniform", a, b, generator=generator)
+
+
+def _normal(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Value:
+    """Normal with this mean and standard deviation; a complex number's parts, each with half of the variance."""
+    from compiler_core.tensor.making.filling import check_std
+
+    check_std(std)
+    return _drawn(self, "normal", mean, std, generator=generator)
+
+
+def _bernoulli(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Value:
+    """1 with probability p, a number or of every element its own, else 0."""
+    from compiler_core.tensor.making import filling as made
+
+    if hasattr(p, "shape") and hasattr(p, "_cell"):
+        return made.below(self, p, generator, made.order_of(self)[0])
+    return _drawn(self, "bernoulli", float(made.probabilities(p)), generator=generator)
+
+
+def _random(self: Tensor, *bounds: Any, to: Any = None, generator: Generator | None = None) -> Value:
+    """Integers in [from, to), of `random_(from, to)`, from 0 of `random_(to)`; else what the dtype holds."""
+    from compiler_core.tensor.making.filling import random_integers
+
+    if to is not None:
+        bounds = (*bounds, to)
+    low, high = bounds if len(bounds) == 2 else (0, *bounds) if bounds else (None, None)
+    return random_integers(self, low, high, generator)
+
+
+def _derived(name: str, file: str = "methods.derived") -> Callable[..., Value]:
+    """The function `name` of a file of compiler_core/tensor, which needs Tensor itself: loaded at its first use."""
+
+    def function(self: Tensor, *args: Any, **kwargs: Any) -> Value:
+        return getattr(import_module(f"compiler_core.tensor.{file}"), name)(self, *args, **kwargs)
+
+    function.__name__ = name
+    return function
+
+
+# ---- what changes the handle, not the values
+
+
+def _handle_in_place(function: Callable[..., Value]) -> Callable[..., Tensor]:
+    """The method that makes self the view `function(self, ...)` of what it was."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        self._check_in_place()
+        note_move(self)
+        before = type(self)._from_cell(self._cell, self._node)
+        before._view = self._view
+        if level.on:
+            level.carry(self, before)
+        view: Tensor = function(before, *args, **kwargs)
+        note_change(self, "_cell", "_node", "_view")
+        self._cell, self._node, self._view = view._cell, view._node, view._view
+        if level.on:
+            level.carry(view, self)
+        rebound(self)
+        return self
+
+    method.__doc__ = f"{getattr(function, '__name__', 'the view')}, in place."
+    return method
+
+
+def _detach_in_place(self: Tensor) -> Tensor:
+    """Forget the history: this tensor becomes a leaf."""
+    note_rebinding(self)
+    note_change(self, "_cell", "_node", "_view", "_requires_grad")
+    if current_trace() is not None and not self._cell.is_external:
+        self._cell = self.detach()._cell
+    self._node = self._view = None
+    self._requires_grad = False
+    rebound(self)
+    return self
+
+
+class InPlaceMethods:
+    """The table of the in-place methods."""
+
+    __slots__ = ()
+
+    copy_, fill_, zero_ = _overwriting(_copy), _overwriting(_filled), in_place(_zeros)
+    add_, sub_, mul_, div_ = in_place(F.add), in_place(F.sub), in_place(F.mul), in_place(F.div)
+    subtract_, multiply_, divide_ = sub_, mul_, div_
+    floor_divide_, remainder_, pow_ = in_place(F.floor_divide), in_place(F.remainder), in_place(F.pow)
+    addcmul_, addcdiv_, lerp_ = in_place(F.addcmul), in_place(F.addcdiv), in_place(F.lerp)
+    neg_, abs_, sign_, square_ = in_place(F.neg), in_place(F.abs), in_place(F.sign), in_place(F.square)
+    exp_, expm1_, log_, log1p_ = in_place(F.exp), in_place(F.expm1), in_place(F.log), in_place(F.log1p)
+    sin_, cos_, tanh_, sigmoid_ = in_place(F.sin), in_place(F.cos), in_place(F.tanh), in_place(F.sigmoid)
+    sqrt_, rsqrt_, reciprocal_, erf_ = (
+        in_place(F.sqrt), in_place(F.rsqrt), in_place(F.reciprocal), in_place(F.erf),
+    )  # fmt: skip
+    floor_, ceil_, trunc_, round_ = in_place(F.floor), in_place(F.ceil), in_place(F.trunc), in_place(F.round)
+    clamp_, clip_, relu_ = in_place(F.clamp), in_place(F.clamp), in_place(F.relu)
+    clamp_min_ = in_place(lambda x, min: F.clamp(x, min=min))
+    clamp_max_ = in_place(lambda x, max: F.clamp(x, max=max))
+    scatter_, scatter_add_, index_add_ = in_place(F.scatter), in_place(F.scatter_add), in_place(F.index_add)
+    index_copy_, index_put_ = in_place(F.index_copy), in_place(index_put)
+    eq_, ne_, lt_, le_ = in_place(F.eq), in_place(F.ne), in_place(F.lt), in_place(F.le)
+    gt_, ge_ = in_place(F.gt), in_place(F.ge)
+    fill_diagonal_ = in_place(_derived("fill_diagonal"))
+    cumsum_ = in_place(F.cumsum)
+    addmm_, baddbmm_, fmod_, frac_ = in_place(F.addmm), in_place(F.baddbmm), in_place(F.fmod), in_place(F.frac)
+    exp2_, log2_, log10_, erfc_ = in_place(F.exp2), in_place(F.log2), in_place(F.log10), in_place(F.erfc)
+    tan_, sinh_, cosh_ = in_place(F.tan), in_place(F.sinh), in_place(F.cosh)
+    bitwise_and_, bitwise_or_ = in_place(F.bitwise_and), in_place(F.bitwise_or)
+    bitwise_xor_, logical_xor_ = in_place(F.bitwise_xor), in_place(F.logical_xor)
+    negative_, absolute_, true_divide_, fix_ = neg_, abs_, in_place(F.true_divide), trunc_
+    squeeze_, unsqueeze_ = _handle_in_place(F.squeeze), _handle_in_place(F.unsqueeze)
+    transpose_, t_, detach_ = _handle_in_place(F.transpose), _handle_in_place(F.t), _detach_in_place
+    as_strided_, resize_, resize_as_ = (
+        _handle_in_place(_derived(name, "memory.strided")) for name in ("as_strided", "resized", "resized_as")
+    )
+    masked_fill_, nan_to_num_ = in_place(F.masked_fill), in_place(F.nan_to_num)
+    tril_, triu_ = in_place(F.tril), in_place(F.triu)
+    logical_not_, logical_and_ = in_place(F.logical_not), in_place(F.logical_and)
+    logical_or_, bitwise_not_ = in_place(F.logical_or), in_place(F.bitwise_not)
+    uniform_, normal_, bernoulli_, random_ = drawing(_uniform), drawing(_normal), drawing(_bernoulli), drawing(_random)

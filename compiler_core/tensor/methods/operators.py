@@ -1,0 +1,222 @@
+"""Python's operators on Tensors.
+
+In: a Tensor and a Tensor, NumPy array or number. Out: a Tensor; NotImplemented for anything else, so that Python asks
+the other operand. Comparisons are elementwise. The augmented forms (`+=`) write in place, as in torch.
+Beside a NumPy array promotion is NumPy's (NEP 50), as in torch, where NumPy computes such an expression.
+"""
+
+from __future__ import annotations
+
+import operator as by
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+
+from compiler_core.cuda import are_here, is_alone
+from compiler_core.device import is_array
+from compiler_core.dtype import of, promote
+from compiler_core.ops import broadcasting
+from compiler_core.ops import functional as F
+from compiler_core.ops.quiet import restore, silence
+from compiler_core.ops.registry import OPS, Array, Op, Value, current_trace
+from compiler_core.overrides.switch import met
+from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
+from compiler_core.tensor.autograd.inference import made
+from compiler_core.tensor.autograd.tape import OpNode
+from compiler_core.tensor.memory.cell import Cell, DeviceCell
+from compiler_core.tensor.methods.inplace import in_place
+from compiler_core.tensor.torch_names import load
+from compiler_core.torch_table import FUNCTIONS
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Tensor
+
+_FULL = OPS["full"]
+_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
+_WHOLE = (-(1 << 63), 1 << 64)  # beyond which a whole number is refused
+_REFUSED = (TypeError, ValueError, MemoryError)  # arrays of two devices, or a full one: the general way says so
+Binary: TypeAlias = "Callable[[Tensor, object], Tensor]"
+Unary: TypeAlias = "Callable[[Tensor], Tensor]"
+
+
+def _binary(function: Callable[..., Value]) -> Binary:
+    def operator(self: Any, other: object) -> Any:
+        if isinstance(other, _NUMPYS):
+            if isinstance(other, np.ndarray):
+                return function(*_by_numpy(function, self, other))
+            other = _held(other, self)
+        return function(self, other) if isinstance(other, _OPERANDS) else met(operator, self, other)
+
+    return operator
+
+
+def _over(a: Any, b: Any) -> Any:
+    """a / b, where a is a number: as torch has it, a times the reciprocal."""
+    reciprocal = F.reciprocal(b)
+    return reciprocal if type(a) in (int, float) and a == 1 else F.mul(reciprocal, a)
+
+
+def _held(other: Any, beside: Any) -> Any:
+    """An operand as it is; the Tensor of one that is traced by NumPy's rules. If that stands for a number, it is in the
+    dtype that the number would be computed in."""
+    held = getattr(other, "__tensor__", None)
+    if held is None:
+        return other
+    if not other.is_scalar:
+        return held
+    dtype = promote(beside, _LIKE[held.dtype.kind])
+    return broadcasting.cast(held, dtype if not beside.ndim else dtype.compute)
+
+
+_LIKE: dict[str, complex] = {"b": 1.0, "i": 1, "u": 1, "f": 1.0, "c": 1j}  # numbers of these kinds
+
+
+def _by_numpy(function: Callable[..., Value], a: Any, b: Any) -> tuple[Value, Value]:
+    """A Tensor and a NumPy array in the dtype that NumPy would compute in."""
+    dtypes = tuple(x.dtype if isinstance(x, np.ndarray) else x.dtype.numpy for x in (a, b))
+    common = np.divide.resolve_dtypes((*dtypes, None))[0] if function is F.true_divide else np.result_type(*dtypes)
+    return broadcasting.cast(a, of(common)), broadcasting.cast(b, of(common))
+
+
+def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any, Any], Any]) -> Binary:
+    """As `_binary`; the usual cases go straight to primitive `name`: Tensors of f32 or f64 that are alike, and numbers.
+
+    symbol: what the primitive's eager rule computes, as Python's operator: CuPy's arrays take long to find their own by
+    NumPy's ufunc. Nothing then is left to check, to look up or to convert.
+    """
+    primitive, general = OPS[name], _binary(function)
+
+    def operator(self: Any, other: Any) -> Any:
+        if current_trace() is not None:
+            return general(self, other)
+        if isinstance(other, Operators):
+            a, b = self._cell.current(), other._cell.current()  # type: ignore[attr-defined]
+            dtype = a.dtype
+            if (
+                (dtype is _F32 or dtype is _F64)
+                and b.dtype is dtype
+                and a.shape == b.shape
+                and self._cell.is_ordered
+                and other._cell.is_ordered  # type: ignore[attr-defined]
+                and (type(a) is type(b) is np.ndarray or are_here(a, b))
+            ):
+                before = silence()
+                try:
+                    out = symbol(a, b)
+                except _REFUSED:
+                    return general(self, other)
+                finally:
+                    restore(before)
+                return _result(self, other, out, primitive)
+        elif (type(other) is float or (type(other) is int and _WHOLE[0] <= other < _WHOLE[1])) and (
+            (value := self._cell.value).dtype.kind == "f" and value.dtype.itemsize != 2
+        ):
+            constant = _FULL.eager(np, shape=value.shape, value=float(other), dtype=of(value.dtype))
+            if (
+                type(value) is not np.ndarray
+                and self._cell.is_ordered
+                and (value.dtype is _F32 or value.dtype is _F64)
+                and is_alone()
+            ):
+                with suppress(MemoryError):  # the general way says more
+                    return _result_of_number(self, constant, symbol, primitive)
+            return self.__bind__(primitive, (self, constant), {})
+        return general(self, other)
+
+    vars(general)["outer"] = operator
+    return operator
+
+
+def _result(a: Any, b: Any, out: Array, op: Op) -> Any:
+    """The Tensor of the array `out` that `op` made of Tensors a and b, recorded."""
+    cell = Cell(out) if type(out) is np.ndarray else DeviceCell(out) if is_array(out) else Cell(np.asarray(out))
+    result = a._from_cell(cell)
+    if thread_mode.enabled:
+        edge, other = a._edge(), b._edge()
+        if edge is not None or other is not None:
+            result._node = OpNode(op, {}, (edge, other), (a._cell, b._cell), cell)
+    elif Inference.entered:
+        made(cell)
+    return result
+
+
+def _result_of_number(a: Any, constant: Array, symbol: Callable[[Any, Any], Any], op: Op) -> Any:
+    """The same of a Tensor of the only CUDA device and a number, repeated in its shape and of its dtype."""
+    value = a._cell.current()
+    cell = DeviceCell(symbol(value, constant.dtype.type(constant.flat[0]) if constant.size else constant.dtype.type(0)))
+    result = a._from_cell(cell)
+    edge = a._edge() if thread_mode.enabled else None
+    if edge is not None:
+        result._node = OpNode(op, {}, (edge, None), (a._cell, constant), cell)
+    made(cell)
+    return result
+
+
+def _reflected(function: Callable[..., Value]) -> Binary:
+    def operator(self: Any, other: object) -> Any:
+        if isinstance(other, _NUMPYS):
+            if isinstance(other, np.ndarray):
+                return function(*_by_numpy(function, other, self))
+            other = _held(other, self)
+        return function(other, self) if isinstance(other, _OPERANDS) else met(operator, self, other)
+
+    return operator
+
+
+def _augmented(function: Callable[..., Value]) -> Binary:
+    method = in_place(function)
+
+    def operator(self: Any, other: object) -> Any:
+        other = _held(other, self)
+        return method(self, other) if isinstance(other, _OPERANDS) else met(operator, self, other)
+
+    return operator
+
+
+def _late(name: str) -> Callable[..., Value]:
+    """The function that torch_table.py lists under `name`, whose file is loaded when it is first used."""
+
+    def function(*args: Any, **kwargs: Any) -> Value:
+        return load(FUNCTIONS[name])(*args, **kwargs)
+
+    function.__name__ = name
+    return function
+
+
+_SHIFT_LEFT, _SHIFT_RIGHT = _late("bitwise_left_shift"), _late("bitwise_right_shift")
+
+
+class Operators:
+    """The table of the operators."""
+
+    __slots__ = ()
+    __add__, __radd__, __iadd__ = _arithmetic(F.add, "add", by.add), _reflected(F.add), _augmented(F.add)
+    __sub__, __rsub__, __isub__ = _arithmetic(F.sub, "sub", by.sub), _reflected(F.sub), _augmented(F.sub)
+    __mul__, __rmul__, __imul__ = _arithmetic(F.mul, "mul", by.mul), _reflected(F.mul), _augmented(F.mul)
+    __truediv__, __rtruediv__, __itruediv__ = (
+        _arithmetic(F.true_divide, "div", by.truediv),
+        _reflected(_over),
+        _augmented(F.true_divide),
+    )
+    __floordiv__, __rfloordiv__ = _binary(F.floor_divide), _reflected(F.floor_divide)
+    __ifloordiv__ = _augmented(F.floor_divide)
+    __mod__, __rmod__, __imod__ = _binary(F.remainder), _reflected(F.remainder), _augmented(F.remainder)
+    __pow__, __rpow__, __ipow__ = _binary(F.pow), _reflected(F.pow), _augmented(F.pow)
+    __matmul__, __rmatmul__ = _binary(F.matmul), _reflected(F.matmul)
+    __and__, __rand__, __iand__ = _binary(F.bitwise_and), _reflected(F.bitwise_and), _augmented(F.bitwise_and)
+    __or__, __ror__, __ior__ = _binary(F.bitwise_or), _reflected(F.bitwise_or), _augmented(F.bitwise_or)
+    __xor__, __rxor__, __ixor__ = _binary(F.bitwise_xor), _reflected(F.bitwise_xor), _augmented(F.bitwise_xor)
+    __lshift__, __rlshift__, __ilshift__ = _binary(_SHIFT_LEFT), _reflected(_SHIFT_LEFT), _augmented(_SHIFT_LEFT)
+    __rshift__, __rrshift__, __irshift__ = _binary(_SHIFT_RIGHT), _reflected(_SHIFT_RIGHT), _augmented(_SHIFT_RIGHT)
+    __lt__, __le__, __gt__, __ge__ = _binary(F.lt), _binary(F.le), _binary(F.gt), _binary(F.ge)
+    __eq__ = cast("Callable[[object, object], Any]", _binary(F.eq))
+    __ne__ = cast("Callable[[object, object], Any]", _binary(F.ne))
+    __hash__ = object.__hash__
+    __neg__, __pos__ = cast("Unary", F.neg), cast("Unary", F.positive)
+    __abs__, __invert__ = cast("Unary", F.abs), cast("Unary", F.bitwise_not)
+
+
+_NUMPYS = (np.ndarray, np.generic)  # an array that is traced passes for one, and holds a Tensor (`__tensor__`)
+_OPERANDS = (Operators, bool, int, float, complex, np.ndarray, np.generic)

@@ -1,0 +1,195 @@
+"""Embedding and EmbeddingBag: a table of vectors looked up by integer, one by one or reduced in bags.
+
+In: i[...] of row numbers. Out: f[..., embedding_dim]. Rows are drawn from N(0, 1), the padding row is zero.
+sparse: the gradient of the table is a sparse tensor (`optim.SparseAdam`, `SGD` and `Adagrad` take it).
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from compiler_core.dtype import DType
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.creation import DeviceLike
+from compiler_core.tensor.tensor import Tensor
+from distcompile import empty
+from distcompile.errors import ArgumentError, AssertedArgumentError
+from distcompile.nn import functional as F
+from distcompile.nn import init
+from distcompile.nn.module import Module
+from distcompile.nn.parameter import Parameter
+
+
+class Embedding(Module):
+    """Rows of weight f[num_embeddings, embedding_dim]. padding_idx: a row that stays zero and gets no gradient."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        _freeze: bool = False,
+        device: DeviceLike = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = _row(padding_idx, num_embeddings)
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
+        if _weight is None:
+            self.weight = Parameter(
+                empty(num_embeddings, embedding_dim, device=device, dtype=dtype), requires_grad=not _freeze
+            )
+            self.reset_parameters()
+        else:
+            if tuple(_weight.shape) != (num_embeddings, embedding_dim):
+                raise ArgumentError(
+                    "Shape of weight does not match num_embeddings and embedding_dim",
+                    expected=str((num_embeddings, embedding_dim)),
+                    got=str(tuple(_weight.shape)),
+                )
+            self.weight = Parameter(_weight, requires_grad=not _freeze)
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx] = 0.0
+
+    def forward(self, input: Tensor) -> Tensor:
+        options = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse)
+        return F.embedding(input, self.weight, *options)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}{_options(self)}"
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Self:
+        """An Embedding on an existing table f[num_embeddings, embedding_dim]; freeze: it does not train."""
+        if embeddings.dim() != 2:
+            raise ArgumentError("Embeddings parameter is expected to be 2-dimensional", got=f"{embeddings.dim()}-d")
+        rows, columns = embeddings.shape
+        options = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
+        return cls(rows, columns, *options, _weight=embeddings, _freeze=freeze)
+
+
+class EmbeddingBag(Module):
+    """Rows of weight f[num_embeddings, embedding_dim], reduced in bags by mode ("sum", "mean" or "max")."""
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: DeviceLike = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_embeddings, self.embedding_dim, self.mode = num_embeddings, embedding_dim, mode
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
+        self.include_last_offset = include_last_offset
+        self.padding_idx = _row(padding_idx, num_embeddings)
+        shape = (num_embeddings, embedding_dim)
+        if _weight is not None and tuple(_weight.shape) != shape:
+            raise ArgumentError("Shape of weight does not match num_embeddings and embedding_dim",
+                                expected=str(shape), got=str(tuple(_weight.shape)))  # fmt: skip
+        self.weight = Parameter(empty(*shape, device=device, dtype=dtype) if _weight is None else _weight)
+        if _weight is None:
+            self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx] = 0.0
+
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
+        return F.embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.mode,
+            self.sparse,
+            per_sample_weights,
+            self.include_last_offset,
+            self.padding_idx,
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}{_options(self)}"
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> Self:
+        """An EmbeddingBag on an existing table f[num_embeddings, embedding_dim]; freeze: it does not train."""
+        if embeddings.dim() != 2:
+            raise ArgumentError("Embeddings parameter is expected to be 2-dimensional", got=f"{embeddings.dim()}-d")
+        rows, columns = embeddings.shape
+        options = (max_norm, norm_type, scale_grad_by_freq, mode, sparse)
+        bag = cls(rows, columns, *options, embeddings, include_last_offset, padding_idx)
+        bag.weight.requires_grad_(not freeze)
+        return bag
+
+
+def _options(layer: Embedding | EmbeddingBag) -> str:
+    """The printed form of the options that are not the defaults, as torch prints them."""
+    shown: dict[str, tuple[object, object]] = {
+        "padding_idx": (layer.padding_idx, None),
+        "max_norm": (layer.max_norm, None),
+        "norm_type": (layer.norm_type, 2),
+        "scale_grad_by_freq": (layer.scale_grad_by_freq, False),
+    }
+    if isinstance(layer, EmbeddingBag):
+        shown["mode"] = (layer.mode, None)
+        shown["padding_idx"] = shown.pop("padding_idx")
+    else:
+        shown["sparse"] = (layer.sparse, False)
+    return "".join(f", {name}={value!r}" for name, (value, usual) in shown.items() if value != usual)
+
+
+def _row(padding_idx: int | None, rows: int) -> int | None:
+    if padding_idx is None:
+        return None
+    if not -rows <= padding_idx < rows:
+        raise AssertedArgumentError(
+            "Padding_idx must be within num_embeddings", expected=f"-{rows}..{rows - 1}", got=str(padding_idx)
+        )
+    return padding_idx % rows

@@ -1,0 +1,189 @@
+"""Normalisation layers without running statistics: LayerNorm, RMSNorm, GroupNorm, local response norms.
+
+In: f[..., *normalized_shape]. Out: the same shape, normalised over the last dimensions (GroupNorm: channel groups).
+Sources: Ba, Kiros, Hinton 2016 (LayerNorm); Zhang, Sennrich 2019 (RMSNorm); Wu, He 2018 (GroupNorm).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler_core.dtype import DType
+from compiler_core.tensor.making.creation import DeviceLike
+from compiler_core.tensor.tensor import Tensor
+from distcompile import empty, from_numpy, matmul
+from distcompile.errors import ArgumentError
+from distcompile.nn import functional as F
+from distcompile.nn import init
+from distcompile.nn.module import Module
+from distcompile.nn.parameter import Parameter
+
+
+def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+class LayerNorm(Module):
+    """y = (x - mean) / √(var + eps) · weight + bias, over the last len(normalized_shape) dimensions."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: DeviceLike = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = _sizes(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        affine = Parameter(empty(*self.normalized_shape, device=device, dtype=dtype)) if elementwise_affine else None
+        self.register_parameter("weight", affine)
+        shift = (
+            Parameter(empty(*self.normalized_shape, device=device, dtype=dtype))
+            if elementwise_affine and bias
+            else None
+        )
+        self.register_parameter("bias", shift)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weight one, bias zero."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        affine = self.elementwise_affine
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={affine}, bias={self.bias is not None}"
+
+
+class RMSNorm(Module):
+    """y = x / √(mean(x²) + eps) · weight. eps None: the dtype's epsilon."""
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device: DeviceLike = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = _sizes(normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        affine = Parameter(empty(*self.normalized_shape, device=device, dtype=dtype)) if elementwise_affine else None
+        self.register_parameter("weight", affine)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weight one."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+
+
+class GroupNorm(Module):
+    """Normalises f[N, C, ...] over each of `num_groups` groups of channels; weight and bias per channel."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device: DeviceLike = None,
+        dtype: DType | None = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        if num_channels % num_groups:
+            raise ArgumentError("num_channels must be divisible by num_groups", got=f"{num_channels}, {num_groups}")
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
+        self.register_parameter(
+            "weight", Parameter(empty(num_channels, device=device, dtype=dtype)) if affine else None
+        )
+        self.register_parameter(
+            "bias", Parameter(empty(num_channels, device=device, dtype=dtype)) if affine and bias else None
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Weight one, bias zero."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        bias = self.bias is not None
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}, bias={bias}"
+
+
+class LocalResponseNorm(Module):
+    """x / (k + alpha·mean of x² over `size` neighbouring channels)^beta."""
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Tensor) -> Tensor:
+        return F.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+class CrossMapLRN2d(Module):
+    """x / (k + alpha/size · sum of x² over neighbouring channels)^beta, on f[N, C, H, W]: an older LocalResponseNorm.
+
+    The neighbours are those of torch's layer: its sum runs over the channels and keeps channel 0 where the window
+    should leave it behind. The gradient is that of this function (torch's own is that of the window as it should be).
+    """
+
+    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
+        super().__init__()
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.dim() != 4:
+            raise ArgumentError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
+        channels = input.shape[1]
+        window = from_numpy(_neighbours(channels, self.size)).to(input.dtype)  # (C, C)
+        sums = matmul(window, (input * input).flatten(2)).reshape(input.shape)
+        result: Tensor = input * (sums * (self.alpha / self.size) + self.k) ** -self.beta
+        return result
+
+    def extra_repr(self) -> str:
+        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"
+
+
+def _neighbours(channels: int, size: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """f[C, C]: which channels torch's CrossMapLRN2d adds up for each: a running sum, as it keeps one."""
+    reach = int((size - 1) / 2 + 1)
+    rows = np.zeros((channels, channels))
+    rows[:1, :reach] = 1
+    for c in range(1, channels):
+        rows[c] = rows[c - 1]
+        if c < channels - reach + 1:
+            rows[c, c + reach - 1] += 1
+        if c > reach:
+            rows[c, c - reach] -= 1
+    return rows

@@ -1,0 +1,237 @@
+"""Optimizers that are an update rule per parameter (SGD, Adam, RMSprop, ...), run in one native call or op by op.
+
+In: gradients in `.grad`. Out: new values in the parameters' and the state's cells, whose versions rise.
+
+A step gathers one `Update` per parameter that has a gradient, runs them all (compiled: `fused.py`, one native call;
+eager: the same rule on arrays), then puts the results into the cells. Nothing is written before everything is computed,
+unless parameters share memory (`p.data = q.data`): then they are updated one after the other, as in torch.
+A gradient that is still on its way (`tensor/memory/fence.py`) does not hold the step up: its update is put off until it
+is there (`deferred.py`), with the numbers of this step.
+A compiled update writes over values that nobody else can see (`tensor/memory/ownership.py`), else into fresh arrays.
+The step runs once per training step over every parameter: its Python is kept to a few microseconds a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from compiler_core.breaking import breaks_graph
+from compiler_core.cuda import is_array as is_cuda_array
+from compiler_core.device import Device, device_of
+from compiler_core.dtype import DType, of
+from compiler_core.errors import AutogradError, BackendError, DeviceError
+from compiler_core.log import warn_once
+from compiler_core.ops.registry import Array
+from compiler_core.overrides.state import other_layouts
+from compiler_core.runtime.cuda import driver
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.memory.fence import Fence
+from compiler_core.tensor.memory.ownership import destination
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import NotSupportedError
+from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
+from distcompile.optim.update_rules.deferred import defer, deferrable, settle_fences
+from distcompile.optim.update_rules.fused import FusedUpdates
+from distcompile.optim.update_rules.rule import UpdateRule
+from distcompile.optim.update_rules.update import Update, inputs_of, run_eager_update
+
+if TYPE_CHECKING:
+    from compiler_core.backend import Executable
+
+
+class RuleOptimizer(Optimizer):
+    """Base of SGD, Adam and their kin: subclasses say the rule of a group and the number of a step.
+
+    torch's `foreach` and `capturable` are taken and make no difference. Parameters of several devices are updated by a
+    call for each.
+    """
+
+    counts_steps: ClassVar[bool] = False  # whether the state has a "step" tensor, as torch's Adam
+    scalar_state: ClassVar[tuple[str, ...]] = ()  # the f32[] tensors that the state has beside "step"
+    update_sparse: Callable[..., None] | None = None  # (group, parameter, its sparse gradient), where there is one
+    refusal: ClassVar[str] = ""  # of sparse gradients, in words of its own
+
+    def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        self._fused = FusedUpdates()
+        if defaults["differentiable"]:
+            raise NotSupportedError("differentiable=True is not offered", remedy="write the update as tensor ops")
+        self._counts: dict[int, Array] = {}  # step -> the array that all "step" tensors then share
+        super().__init__(params, defaults)
+
+    def rule(self, group: Group) -> UpdateRule:
+        """The rule for a group's present options."""
+        raise NotImplementedError(f"{type(self).__name__} has no rule")
+
+    def initial(self, name: str, group: Group) -> float:
+        """What a parameter's state `name` is filled with at first."""
+        return 0.0
+
+    def numbers(
+        self, rule: UpdateRule, group: Group, step: int, scalars: tuple[float, ...]
+    ) -> tuple[dict[str, float], tuple[float, ...]]:
+        """The rule's scalars for step `step`, and what the state's `scalar_state` becomes."""
+        return rule.numbers(group, step), ()
+
+    def step_number(self, state: dict[str, Any]) -> int:
+        """The number of the step about to be made for a parameter with this state; 1 is the first."""
+        return int(state["step"]._cell.value) + 1 if "step" in state else 1
+
+    @breaks_graph("optimizer.step() cannot be traced", "compile the loss, and step outside of it")
+    def step(self, closure: Closure | None = None) -> Any:
+        """Update every parameter that has a gradient. closure: recomputes the loss, which is returned.
+
+        Raises: BackendError if a group has fused=True and the update cannot be compiled; GraphBreak while tracing.
+        """
+        loss = run_closure(closure)
+        if other_layouts:
+            self._update_sparse()
+        for compiled in sorted({group.get("fused") is not False for group in self.param_groups}):
+            scalars: list[dict[str, Array]] = []
+            updates = self._gather(compiled, scalars)
+            if updates:
+                self._run(updates, scalars, compiled=compiled)
+        return loss
+
+    def _gather(self, compiled: bool, scalars: list[dict[str, Array]]) -> list[Update]:
+        """The updates of the groups that are (or are not) to be compiled; appends their scalar sets to `scalars`."""
+        updates: list[Update] = []
+        for group in self.param_groups:
+            if (group.get("fused") is not False) is not compiled:
+                continue
+            rule = self.rule(group)
+            sets: dict[Hashable, tuple[int, tuple[Array, ...]]] = {}  # one set of numbers per step and dtype
+            for parameter in group["params"]:
+                if parameter._grad is None or type(parameter._grad) in other_layouts:
+                    continue
+                keeps = self.counts_steps or self.scalar_state or rule.state  # else no entry, as in torch
+                state = self.state[parameter] if keeps else {}
+                step = self.step_number(state)  # before the state is made: it tells the first step
+                self._make_state(parameter, state, rule.state, group)
+                cells = [parameter._cell, *[state[name]._cell for name in rule.state]]
+                kept = [state[name]._cell for name in self.scalar_state]
+                key = (step, cells[0].raw.dtype, *[float(cell.value) for cell in kept])
+                if key not in sets:
+                    numbers, new = self.numbers(rule, group, step, key[2:])
+                    sets[key] = (len(scalars), tuple(np.array(number, np.float32) for number in new))
+                    scalars.append(_arrays(numbers, of(key[1]).compute.real))
+                place, values = sets[key]
+                counters = list(zip(kept, values, strict=True))
+                if self.counts_steps:
+                    counters.append((state["step"]._cell, self._count(step)))
+                fence = deferrable(parameter._grad._cell, cells)
+                gradient = parameter._grad._cell.current() if fence is None else parameter._grad._cell.raw
+                updates.append(Update(rule, cells, gradient, place, counters, fence))
+        return updates
+
+    def _update_sparse(self) -> None:
+        """Update the parameters whose gradients are sparse, after a look at all of them."""
+        found = [
+            (group, parameter)
+            for group in self.param_groups
+            for parameter in group["params"]
+            if type(parameter._grad) in other_layouts
+        ]
+        if found and self.update_sparse is None:
+            raise AutogradError(self.refusal or f"{type(self).__name__} does not support sparse gradients")
+        if any(group.get("fused") for group, _ in found):
+            raise AutogradError("`fused` does not support sparse gradients", remedy="fused=None")
+        with no_grad():
+            for group, parameter in found:
+                assert self.update_sparse is not None
+                self.update_sparse(group, parameter, parameter._grad)
+
+    def _make_state(self, parameter: Tensor, state: dict[str, Any], names: tuple[str, ...], group: Group) -> None:
+        """Make the tensors that a parameter's first step needs."""
+        if self.counts_steps and "step" not in state:
+            state["step"] = Tensor._wrap(np.zeros((), np.float32))
+        for name in self.scalar_state:
+            if name not in state:
+                state[name] = Tensor._wrap(np.array(self.initial(name, group), np.float32))
+        for name in names:
+            if state.get(name) is None:
+                value = self.initial(name, group)
+                state[name] = Tensor._wrap(_filled(parameter, value))
+
+    def _count(self, step: int) -> Array:
+        if step not in self._counts:
+            self._counts = {k: v for k, v in self._counts.items() if k == step - 1}
+            self._counts[step] = np.array(step, np.float32)
+        return self._counts[step]
+
+    def _run(self, updates: list[Update], scalars: list[dict[str, Array]], *, compiled: bool) -> None:
+        if len({update.cells[0].root for update in updates}) < len(updates):
+            settle_fences([update.fence for update in updates])
+            for update in updates:  # parameters that share memory: each update reads what the one before it wrote
+                update.write(run_eager_update(update, scalars))
+            return
+        later = [update for update in updates if update.fence is not None]
+        if later:
+            self._defer(later, scalars, compiled=compiled)
+            updates = [update for update in updates if update.fence is None]
+        left = [part for part in _by_device(updates) if not (compiled and self._run_compiled(part, scalars))]
+        results = [(update, run_eager_update(update, scalars)) for part in left for update in part]
+        for update, outputs in results:
+            update.write(outputs)
+        settle_fences([update.fence for update in later if update.fence is not None and update.fence.is_brief])
+
+    def _compile(
+        self, groups: Sequence[Sequence[Update]], scalars: list[dict[str, Array]]
+    ) -> Sequence[Executable] | None:
+        """A native call for each group of updates. None if that cannot be compiled and no parameter group insists."""
+        try:
+            if is_cuda_array(groups[0][0].cells[0].raw):
+                driver.function("cuLaunchKernel")  # before anything is compiled: is there one?
+            return self._fused.get([[(u.rule, u.cells[0].raw, u.numbers) for u in group] for group in groups], scalars)
+        except (BackendError, DeviceError) as error:
+            if any(group.get("fused") for group in self.param_groups):
+                raise
+            reason = str(error).partition("\n")[0]
+            warn_once("optim.fused", f"{type(self).__name__} runs op by op, not compiled: {reason}")
+            return None
+
+    def _defer(self, updates: Sequence[Update], scalars: list[dict[str, Array]], *, compiled: bool) -> None:
+        """Put updates off until their gradients are there, those of one fence together."""
+        groups: dict[Fence, list[Update]] = {}
+        for update in updates:
+            assert update.fence is not None
+            groups.setdefault(update.fence, []).append(update)
+        calls = self._compile(list(groups.values()), scalars) if compiled else None
+        for k, (fence, group) in enumerate(groups.items()):
+            defer(fence, group, scalars, None if calls is None else calls[k])
+
+    def _run_compiled(self, updates: list[Update], scalars: list[dict[str, Array]]) -> bool:
+        """Run all updates in one native call. False if that cannot be compiled and no group insists."""
+        calls = self._compile([updates], scalars)
+        if calls is None:
+            return False
+        (call,) = calls
+        places = [destination(cell) for u in updates for cell in u.cells]  # before anything else refers to the values
+        outputs = call(inputs_of(updates, scalars), places)
+        start = 0
+        for update in updates:
+            end = start + len(update.cells)
+            update.write(outputs[start:end])
+            start = end
+        return True
+
+
+def _by_device(updates: list[Update]) -> Iterable[list[Update]]:
+    """The updates of each device."""
+    parts: dict[Device, list[Update]] = {}
+    for update in updates:
+        parts.setdefault(device_of(update.cells[0].raw), []).append(update)
+    return parts.values()
+
+
+def _filled(parameter: Tensor, value: float) -> Array:
+    """An array like the parameter's, where it is, of one number."""
+    place, dtype = parameter.device, parameter.dtype.numpy
+    made: Array = place.put(np.full(parameter.shape, value, dtype)) if value else place.zeros(parameter.shape, dtype)
+    return made
+
+
+def _arrays(numbers: dict[str, float], dtype: DType) -> dict[str, Array]:
+    return {name: np.array(number, dtype.numpy) for name, number in numbers.items()}

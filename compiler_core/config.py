@@ -100,6 +100,12 @@ def _draws(text: str) -> str:
     return text
 
 
+def _traceback(text: str) -> str:
+    if text not in ("folded", "full"):
+        raise ValueError("expected folded or full")
+    return text
+
+
 def _cache_home() -> Path:
     """Below $XDG_CACHE_HOME or ~/.cache; a user without a home (some containers) has one in the temporary directory."""
     told = os.environ.get("XDG_CACHE_HOME")
@@ -139,6 +145,13 @@ class Config:
     )
     verify = Knob(
         "DISTCOMPILE_VERIFY", _flag, False, "1: verify every intermediate form between passes", affects_codegen=False
+    )
+    traceback = Knob(
+        "DISTCOMPILE_TRACEBACK",
+        _traceback,
+        "folded",
+        "what is printed of an error that nobody catches: folded (without our own frames), or full",
+        affects_codegen=False,
     )
     recompile_limit = Knob(
         "DISTCOMPILE_RECOMPILE_LIMIT",

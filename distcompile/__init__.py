@@ -4,7 +4,8 @@ In: a model of `distcompile.nn`, wrapped in `DistributedDataParallel`, given to 
 gradient all-reduces run while the compiled backward computes.
 
 This file is the public namespace and nothing else. Names are loaded at first use (`surface/names.py` says from where);
-a check that the four import packages belong together runs first (`installation.py`).
+a check that the four import packages belong together runs first (`installation.py`). Errors that nobody catches are
+printed without our own frames (`showing/traces.py`).
 
 What the project exists for: `ddp/`, `tuning/`, `parity/`, `watchdog/`, `demo/`; and `commands/`, `showing/`, `cli.py`,
 `check.py`, `debug.py`, `engine_build.py`, `errors.py`, `installation.py`, `run.py`. All else is torch's surface: the
@@ -19,6 +20,7 @@ from typing import Any
 
 from compiler_core.torch_table import FUNCTIONS
 from distcompile.installation import check_installation
+from distcompile.showing import traces
 from distcompile.surface.names import SOURCES, SUBMODULES
 from distcompile.surface.torch_version import __version__
 
@@ -26,6 +28,7 @@ _LATE = {name for name in FUNCTIONS if "." not in name}  # `special.i0` is in sp
 __all__ = [*sorted(SUBMODULES), *sorted({*SOURCES, *_LATE}), "__version__", "is_tensor"]
 
 check_installation()
+traces.install()
 
 
 def is_tensor(obj: object) -> bool:

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 _HERE = Path(__file__).resolve()
+_SHORTENS = "distcompile.showing.traces"  # has fold(error)
 sys.path[0] = str(_HERE.parent.parent)
 from launch import board, boards, processes, program, ranks, warden  # noqa: E402
 from launch.board import Board, Phase, Reader, Where  # noqa: E402
@@ -135,7 +136,9 @@ class Rank:
 
     def fail(self, error: BaseException) -> NoReturn:
         """Report, let the user's excepthook see an exception, flush, and leave without MPI_Finalize."""
+        shorten(error)
         code, text = exit_code_of(error), "".join(traceback.format_exception(type(error), error, users_frames(error)))
+        text += missing_torch(error)
         summary = "".join(traceback.format_exception_only(error)).strip().splitlines()[0]
         if isinstance(error, SystemExit):
             text = "" if isinstance(error.code, int) else f"{error.code}\n"
@@ -153,6 +156,8 @@ class Rank:
 
     def end_forked(self, error: BaseException | None) -> NoReturn:
         """The end of a process that the program forked, with Python's words and code, but without MPI_Finalize."""
+        if error is not None:
+            shorten(error)
         if error is not None and not isinstance(error, SystemExit):
             sys.excepthook(type(error), error, users_frames(error))
         elif error is not None and not isinstance(error.code, (int, types.NoneType)):
@@ -221,6 +226,22 @@ def is_suspect(error: BaseException) -> bool:
     """Whether a rank's death elsewhere may look like this: operating system, timeouts, MPI."""
     kinds = (OSError, EOFError)
     return any(isinstance(each, kinds) or type(each).__module__.startswith("mpi4py") for each in chain(error))
+
+
+def shorten(error: BaseException) -> None:
+    """Leave distcompile's own frames out of the error's traceback, if the program has loaded what can do that."""
+    loaded = sys.modules.get(_SHORTENS)
+    if loaded is not None:
+        error.__traceback__ = users_frames(error)
+        loaded.fold(error)
+
+
+def missing_torch(error: BaseException) -> str:
+    """What to do about a program that imports torch where there is none; empty if that is not what happened."""
+    names = [each.name or "" for each in chain(error) if isinstance(each, ModuleNotFoundError)]
+    if not any(name == "torch" or name.startswith("torch.") for name in names):
+        return ""
+    return "  what to do: distcompile-run --as-torch runs it with distcompile in torch's place; or pip install torch\n"
 
 
 def users_frames(error: BaseException) -> types.TracebackType | None:

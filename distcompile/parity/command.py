@@ -37,6 +37,7 @@ def run(options: argparse.Namespace) -> int:
     """`distcompile parity`."""
     from distcompile import distributed, parity
     from distcompile.parity.errors import RecordingFileError, ReplayError
+    from distcompile.parity.target import users_traceback
 
     try:
         if options.replay:
@@ -47,7 +48,10 @@ def run(options: argparse.Namespace) -> int:
             return _check(options, _recording(group, options.record) if options.record else group)
         finally:
             distributed.destroy_process_group()
-    except (parity.ParityTargetError, RecordingFileError, ReplayError) as error:
+    except parity.ParityTargetError as error:
+        print(f"{users_traceback(error)}distcompile: {error}", file=sys.stderr)
+        return 2
+    except (RecordingFileError, ReplayError) as error:
         print(f"distcompile: {error}", file=sys.stderr)
         return 2
 

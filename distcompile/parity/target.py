@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 from distcompile.nn.module import Module
 from distcompile.parity.errors import ParityTargetError
+from distcompile.showing.traces import fold, has_others
 
 EXPECTED = "package.module:factory or path/to/script.py:factory"
 
@@ -36,7 +38,13 @@ def load_target(text: str) -> Target:
     place, separator, name = text.rpartition(":")
     if not separator or not place or not name:
         raise ParityTargetError(f"{text!r} names no factory", expected=EXPECTED)
-    factory = getattr(_import(place), name, None)
+    try:
+        module = _import(place)
+    except ParityTargetError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise _failed(f"{place} cannot be imported", error) from error
+    factory = getattr(module, name, None)
     if not callable(factory):
         raise ParityTargetError(f"{place} has no function {name!r}", expected=EXPECTED)
     return check_made(factory, text)
@@ -44,7 +52,10 @@ def load_target(text: str) -> Target:
 
 def check_made(factory: Callable[[], Any], text: str) -> Target:
     """Call `factory`; its result as a Target."""
-    made = factory()
+    try:
+        made = factory()
+    except Exception as error:
+        raise _failed(f"{text} raised an error", error) from error
     if not (isinstance(made, tuple) and len(made) in (2, 3, 4) and isinstance(made[0], Module)):
         raise ParityTargetError(
             f"{text} did not return what to check",
@@ -62,6 +73,20 @@ def check_made(factory: Callable[[], Any], text: str) -> Target:
             )
     inputs = made[1] if isinstance(made[1], tuple) else (made[1],)
     return Target(made[0], inputs, loss, optimizer)
+
+
+def _failed(what: str, error: BaseException) -> ParityTargetError:
+    """An error of the user's own, which is the cause of ours."""
+    return ParityTargetError(what, got=f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def users_traceback(error: ParityTargetError) -> str:
+    """The user's own error as Python prints it, without our frames; empty if the target failed for another reason."""
+    own = error.__cause__
+    if own is None:
+        return ""
+    fold(own)
+    return "".join(traceback.format_exception(type(own), own, own.__traceback__ if has_others(own) else None))
 
 
 def _import(place: str) -> Any:

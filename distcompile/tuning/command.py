@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     """Collective over the ranks that the launcher started."""
     from distcompile import distributed
     from distcompile.parity.errors import ParityTargetError
-    from distcompile.parity.target import load_target
+    from distcompile.parity.target import load_target, users_traceback
     from distcompile.showing.progress import make_console, progress
     from distcompile.tuning.errors import TuningError
     from distcompile.tuning.tune import CAPS_MB, TuneOptions, tune
@@ -58,7 +58,8 @@ def run(options: argparse.Namespace) -> int:
         if distributed.get_rank() == 0:
             keep(report, options)
     except (ParityTargetError, TuningError) as error:
-        print(f"distcompile: {error}", file=sys.stderr)
+        cause = users_traceback(error) if isinstance(error, ParityTargetError) else ""
+        print(f"{cause}distcompile: {error}", file=sys.stderr)
         return 2
     finally:
         distributed.destroy_process_group()

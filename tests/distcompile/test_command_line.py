@@ -98,6 +98,41 @@ def test_targets_that_cannot_be_checked(
         load_target(target)
 
 
+@pytest.mark.parametrize(
+    ("text", "said", "frame"),
+    [
+        ("def load():\n    return {}['absent']\nload()\n", "got: KeyError: 'absent'", "in load"),
+        ("def make(:\n", "got: SyntaxError", "def make(:"),
+        ("import no_such_module\n", "got: ModuleNotFoundError: No module named 'no_such_module'", "in <module>"),
+        ("raise SystemExit('not here')\n", "got: SystemExit: not here", "in <module>"),
+    ],
+)
+def test_a_target_that_cannot_be_imported_says_so_with_its_own_traceback(
+    text: str, said: str, frame: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broken_subject.py"
+    path.write_text(text)
+    assert main(["parity", f"{path}:make"]) == 2
+    found = capsys.readouterr().err
+    assert f"{path} cannot be imported" in found
+    assert said in found
+    assert frame in found
+    assert str(path) in found.split("distcompile:")[0]
+    assert "target.py" not in found
+
+
+def test_a_factory_that_raises_says_so_with_its_own_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "raising_subject.py"
+    path.write_text("def make():\n    return 1 / 0\n")
+    assert main(["parity", f"{path}:make"]) == 2
+    found = capsys.readouterr().err
+    assert f"{path}:make raised an error" in found
+    assert "return 1 / 0" in found
+    assert "target.py" not in found
+
+
 def test_env_says_what_a_report_needs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTCOMPILE_FUSION", "0")
     monkeypatch.setenv("DISTCOMPILE_VERIFY", "0")  # its default

@@ -325,3 +325,15 @@ def test_a_missing_module_is_the_ranks_failure() -> None:
     done = run("-n", "2", "-m", "no_such_module_anywhere")
     assert done.returncode == 1
     assert "no module 'no_such_module_anywhere'" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", ["torch", "torch.nn"])
+def test_a_program_that_finds_no_torch_is_told_of_as_torch(tmp_path: Path, name: str) -> None:
+    text = f"raise ModuleNotFoundError(\"No module named '{name}'\", name={name!r})"
+    result = run("-n", "1", program(tmp_path, text))
+    assert result.returncode == 1
+    assert f"ModuleNotFoundError: No module named '{name}'\n  what to do: distcompile-run --as-torch" in result.stderr
+
+
+def test_another_module_that_is_missing_has_nothing_to_do_with_torch(tmp_path: Path) -> None:
+    assert "--as-torch" not in run("-n", "1", program(tmp_path, "import torchless_module")).stderr

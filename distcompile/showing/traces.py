@@ -1,0 +1,128 @@
+"""Tracebacks without our own frames: the user's frames, and what went wrong.
+
+In: an error that nobody caught. Out: the same error, its traceback shortened, and a note that says so; whoever prints
+it (Python, the launcher, a hook that was there before) prints that. DISTCOMPILE_TRACEBACK=full leaves all as it is.
+Left out are frames of the four packages, what they call of the standard library on the way to another frame of theirs
+or of the user's, and the import system's. Invariants: a frame of anybody else stays; an error that our catalogues do
+not know keeps the frame of ours that raised it; a traceback with nothing but our frames stays whole.
+`distcompile.demo` counts as a user. Imported with the package, so it loads nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+_HOME = __file__.rpartition("/distcompile/")[0]
+_PACKAGES = ("distcompile", "compiler_core", "collectives", "launch")
+_OURS = tuple(f"{_HOME}/{name}/" for name in _PACKAGES)
+_DEMO = f"{_HOME}/distcompile/demo/"
+_LIBRARY = sysconfig.get_path("stdlib") + "/"
+_OTHERS = sysconfig.get_path("purelib") + "/"  # what is installed may lie below the standard library
+Trace = types.TracebackType
+Hook = Callable[[type[BaseException], BaseException, Trace | None], Any]
+
+
+class Folding:
+    """An excepthook that shortens, then calls the one that was there before."""
+
+    def __init__(self, previous: Hook) -> None:
+        self.previous = previous
+
+    def __call__(self, kind: type[BaseException], error: BaseException, trace: Trace | None) -> None:
+        fold(error)
+        self.previous(kind, error, error.__traceback__)
+
+
+def install() -> None:
+    """Once: put the hook before the one that is there."""
+    if not isinstance(sys.excepthook, Folding):
+        sys.excepthook = Folding(sys.excepthook)
+
+
+def fold(error: BaseException) -> None:
+    """Shorten the tracebacks of `error` and of those that led to it. The launcher calls it, too."""
+    if _is_whole():
+        return
+    left_out = sum(map(_shorten, _led_to(error)))
+    if left_out and isinstance(getattr(error, "__notes__", []), list):
+        frames = "frame of distcompile's own is" if left_out == 1 else "frames of distcompile's own are"
+        error.add_note(f"({left_out} {frames} left out; DISTCOMPILE_TRACEBACK=full shows all)")
+
+
+def has_others(error: BaseException) -> bool:
+    """Whether a frame of anybody else's is in the traceback."""
+    return any(_kind(frame.tb_frame.f_code) == "theirs" for frame in _frames(error.__traceback__))
+
+
+def _is_whole() -> bool:
+    """Whether tracebacks stay as they are. A knob's value that is none must not hide the error that is told."""
+    from compiler_core.config import config
+    from compiler_core.errors import ConfigError
+
+    try:
+        return config.traceback == "full"
+    except ConfigError:
+        return True
+
+
+def _led_to(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, its causes, and the members of groups, each once."""
+    seen: set[int] = set()
+    row = [error]
+    while row:
+        each = row.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            row += [each.__cause__, each.__context__]
+            row += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+
+
+def _shorten(error: BaseException) -> int:
+    """How many frames were left out."""
+    frames = list(_frames(error.__traceback__))
+    kept = kept_frames(frames, is_known=type(error).__module__.partition(".")[0] in _PACKAGES)
+    if len(kept) == len(frames):
+        return 0
+    shorter: Trace | None = None
+    for frame in reversed(kept):
+        shorter = Trace(shorter, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    error.__traceback__ = shorter
+    return len(frames) - len(kept)
+
+
+def kept_frames(frames: Sequence[Trace], *, is_known: bool) -> list[Trace]:
+    """Those that are not ours. is_known: the error is of our catalogues, so that its own text says all."""
+    kinds = [_kind(frame.tb_frame.f_code) for frame in frames]
+    if "theirs" not in kinds:
+        return list(frames)
+    kept = []
+    behind_ours = False  # the last frame that is not the library's is ours
+    for place, (frame, kind) in enumerate(zip(frames, kinds)):
+        is_on_the_way = kind == "library" and behind_ours and set(kinds[place:]) != {"library"}
+        is_origin = kind == "ours" and not is_known and not {"ours", "theirs"} & set(kinds[place + 1 :])
+        if is_origin or not (kind in ("ours", "importing") or is_on_the_way):
+            kept.append(frame)
+        behind_ours = behind_ours if kind == "library" else kind == "ours"
+    return kept
+
+
+def _frames(trace: Trace | None) -> Iterator[Trace]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _kind(code: types.CodeType) -> str:
+    """ "ours", "library" (Python's own), "importing" (the import system), or "theirs"."""
+    name = code.co_filename
+    if name.startswith(_OURS):
+        return "theirs" if name.startswith(_DEMO) else "ours"
+    if name.startswith("<frozen importlib"):
+        return "importing"
+    is_library = name.startswith(_LIBRARY) and not name.startswith(_OTHERS)
+    return "library" if is_library or name.startswith("<frozen ") else "theirs"

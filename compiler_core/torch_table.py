@@ -86,13 +86,16 @@ TABLE: dict[str, str] = {
     ),
     "ops.signal.stft": "stft. istft.",
     "ops.linear_algebra.eigenvalues": "linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh",
-    "ops.linear_algebra.solvers": (
-        "linalg.cholesky linalg.cholesky_ex linalg.svd linalg.svdvals linalg.qr linalg.lu "
-        "linalg.lu_factor linalg.lu_factor_ex linalg.solve linalg.solve_ex linalg.inv linalg.inv_ex linalg.lstsq "
-        "linalg.solve_triangular linalg.lu_solve linalg.det linalg.slogdet linalg.matrix_exp linalg.pinv "
-        "cholesky.:old_cholesky svd.:old_svd qr.:old_qr lu:old_lu lu_unpack lu_solve.:old_lu_solve inverse.:inv "
-        "triangular_solve. cholesky_solve. cholesky_inverse. det. slogdet. logdet. matrix_exp."
+    "ops.linear_algebra.factorisations": (
+        "linalg.cholesky linalg.cholesky_ex linalg.svd linalg.svdvals linalg.qr linalg.lu linalg.lu_factor "
+        "linalg.lu_factor_ex cholesky.:old_cholesky svd.:old_svd qr.:old_qr lu:old_lu lu_unpack"
     ),
+    "ops.linear_algebra.solvers": (
+        "linalg.solve linalg.solve_ex linalg.inv linalg.inv_ex linalg.solve_triangular linalg.lu_solve linalg.det "
+        "linalg.slogdet linalg.matrix_exp linalg.pinv lu_solve.:old_lu_solve inverse.:inv triangular_solve. "
+        "cholesky_solve. cholesky_inverse. det. slogdet. logdet. matrix_exp."
+    ),
+    "ops.linear_algebra.least_squares": "linalg.lstsq",
     "ops.linear_algebra.norms": (
         "linalg.vector_norm linalg.matrix_norm linalg.norm linalg.cond linalg.matrix_rank linalg.matrix_power "
         "linalg.multi_dot linalg.vecdot linalg.cross linalg.vander linalg.householder_product linalg.tensorinv "

@@ -1,6 +1,7 @@
 """torch.linalg: factorisations, solvers, norms, of real and complex matrices.
 
-In: Tensors. Out: Tensors. The functions are in compiler_core/ops/linear_algebra/solvers.py and linear_algebra/norms.py.
+In: Tensors. Out: Tensors. The functions are in compiler_core/ops/linear_algebra: factorisations.py, solvers.py,
+least_squares.py, eigenvalues.py and norms.py.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from __future__ import annotations
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops.broadcasting import floating
+from compiler_core.ops.linear_algebra.factorisations import qr, svd
 from compiler_core.ops.linear_algebra.matmul import transpose_last
-from compiler_core.ops.linear_algebra.solvers import qr, svd
 from compiler_core.ops.refusals import need_kind
 from compiler_core.tensor.making.random_creation import randn
 from compiler_core.tensor.tensor import Tensor

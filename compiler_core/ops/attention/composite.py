@@ -19,9 +19,9 @@ from compiler_core.ops.attention.plan import DTYPES, MAX_WIDTH, Plan
 from compiler_core.ops.broadcasting import broadcast_shapes, broadcast_to, cast, dtype_of, shape_of
 from compiler_core.ops.casting import in_lower
 from compiler_core.ops.composites.activation import dropout, softmax, softmax_or_zero
+from compiler_core.ops.composites.arithmetic import add, mul
 from compiler_core.ops.composites.logic import where
 from compiler_core.ops.composites.movement import below_diagonal, permute, repeat_interleave, reshape, transpose
-from compiler_core.ops.composites.pointwise import add, mul
 from compiler_core.ops.linear_algebra.packing import unpack
 from compiler_core.ops.linear_algebra.products import matmul
 from compiler_core.ops.lying import as_told

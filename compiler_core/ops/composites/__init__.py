@@ -2,6 +2,8 @@
 
 - `activation.py`: Activations, softmax and dropout over any Value, with torch's names, arguments and derivatives at
   corners.
+- `arithmetic.py`: Arithmetic over any Value, with torch's names and arguments: sums, products, quotients, powers,
+  bounds, lerp.
 - `complex.py`: Complex numbers and their parts, with torch's names: complex, polar, real, imag, conj, angle,
   view_as_real and kin.
 - `creation.py`: New values: constants and ramps.
@@ -16,8 +18,6 @@
 - `numbers.py`: Whole-number functions, ranges and places: shifts, gcd, lcm, logspace, tril_indices, nonzero_static,
   constant_pad_nd.
 - `padding.py`: Padding over any Value, with torch's names and arguments: constant, reflect, replicate, circular.
-- `pointwise.py`: Pointwise arithmetic over any Value, with torch's names and arguments; logic and choice are in
-  composites/logic.py.
 - `products.py`: Products of vectors and matrices, and distances: addmv, addr, kron, tensordot, cross, cdist, pdist.
 - `reduction.py`: Reductions over any Value, with torch's names and arguments.
 - `running.py`: Running reductions and sums along a dim: cummax, logcumsumexp, cumulative_trapezoid, trapezoid,
@@ -30,4 +30,6 @@
   mode, cov, corrcoef.
 - `trigonometry.py`: Inverse trigonometric and hyperbolic functions, signs and floating-point parts, with torch's
   names.
+- `unary.py`: Functions of one operand over any Value, with torch's names: signs, exponentials, trigonometry, roots,
+  rounding.
 """

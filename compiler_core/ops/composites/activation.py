@@ -27,11 +27,12 @@ from compiler_core.ops.broadcasting import (
     shape_of,
     widened,
 )
+from compiler_core.ops.composites.arithmetic import add, mul, true_divide
 from compiler_core.ops.composites.logic import where
 from compiler_core.ops.composites.movement import chunk
-from compiler_core.ops.composites.pointwise import abs as magnitude
-from compiler_core.ops.composites.pointwise import add, mul, neg, sigmoid, true_divide
 from compiler_core.ops.composites.reduction import stable_shift
+from compiler_core.ops.composites.unary import abs as magnitude
+from compiler_core.ops.composites.unary import neg, sigmoid
 from compiler_core.ops.lying import lies
 from compiler_core.ops.random.on_device import drawing_on
 from compiler_core.ops.refusals import need_kind

@@ -17,7 +17,7 @@ from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, cast, dtype_of, plain, shape_of
-from compiler_core.ops.composites.pointwise import add, mul
+from compiler_core.ops.composites.arithmetic import add, mul
 from compiler_core.ops.indexing.composite import diagonal_mask
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.refusals import check_fits

@@ -19,9 +19,10 @@ from compiler_core.errors import DTypeError, NoKernelError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, broadcast_to, cast, dtype_of, shape_of, widened
 from compiler_core.ops.casting import in_float32
+from compiler_core.ops.composites.arithmetic import add, clamp, fmod, mul, sub
 from compiler_core.ops.composites.interpolate import cubic_weights
 from compiler_core.ops.composites.logic import logical_and, where
-from compiler_core.ops.composites.pointwise import abs, add, clamp, floor, fmod, mul, round, sub
+from compiler_core.ops.composites.unary import abs, floor, round
 from compiler_core.ops.registry import Array, Value
 
 

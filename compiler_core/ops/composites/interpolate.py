@@ -20,7 +20,8 @@ from compiler_core.errors import NoKernelError, RankError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, broadcast_to, cast, dtype_of, shape_of, widened
 from compiler_core.ops.casting import in_float32_on_cuda
-from compiler_core.ops.composites.pointwise import clamp, floor
+from compiler_core.ops.composites.arithmetic import clamp
+from compiler_core.ops.composites.unary import floor
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.pooling.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from compiler_core.ops.refusals import need_kind

@@ -24,7 +24,8 @@ from compiler_core.ops.broadcasting import (
     shape_of,
     strict,
 )
-from compiler_core.ops.composites.pointwise import Operand, abs, add, mul, sub, truth
+from compiler_core.ops.composites.arithmetic import Operand, add, mul, sub
+from compiler_core.ops.composites.unary import abs, truth
 from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import check_fits, need_mask, need_one_dtype
 from compiler_core.ops.registry import Value

@@ -26,9 +26,10 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.casting import in_float32, refused_on_cuda
 from compiler_core.ops.composites.activation import log1p_exp
+from compiler_core.ops.composites.arithmetic import add, mul, sub, true_divide
 from compiler_core.ops.composites.logic import where
-from compiler_core.ops.composites.pointwise import abs, add, mul, sub, true_divide
 from compiler_core.ops.composites.reduction import mean, stable_shift, sum
+from compiler_core.ops.composites.unary import abs
 from compiler_core.ops.refusals import need_kind, need_one_dtype
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole

@@ -15,7 +15,7 @@ from compiler_core.errors import NoKernelError, ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_value, cast, dtype_of, operands, shape_of
-from compiler_core.ops.composites.pointwise import Operand
+from compiler_core.ops.composites.arithmetic import Operand
 from compiler_core.ops.registry import Value
 
 

@@ -32,7 +32,8 @@ from compiler_core.ops.broadcasting import (
     widened,
 )
 from compiler_core.ops.casting import in_float32
-from compiler_core.ops.composites.pointwise import maximum, minimum, truth
+from compiler_core.ops.composites.arithmetic import maximum, minimum
+from compiler_core.ops.composites.unary import truth
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.refusals import need_floating, need_kind
 from compiler_core.ops.registry import Value

@@ -25,7 +25,7 @@ from compiler_core.ops.broadcasting import (
     shape_of,
 )
 from compiler_core.ops.casting import in_float32_on_cuda
-from compiler_core.ops.composites.pointwise import Operand
+from compiler_core.ops.composites.arithmetic import Operand
 from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value

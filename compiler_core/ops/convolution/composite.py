@@ -16,9 +16,9 @@ from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, cast, dtype_of, shape_of
 from compiler_core.ops.casting import in_lower
+from compiler_core.ops.composites.arithmetic import add
 from compiler_core.ops.composites.movement import reshape
 from compiler_core.ops.composites.padding import pad
-from compiler_core.ops.composites.pointwise import add
 from compiler_core.ops.lying import as_told, lies
 from compiler_core.ops.pooling.windows import window_counts
 from compiler_core.ops.refusals import need_kind

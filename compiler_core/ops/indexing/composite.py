@@ -35,8 +35,9 @@ from compiler_core.ops.broadcasting import (
     strict,
 )
 from compiler_core.ops.casting import in_widest
+from compiler_core.ops.composites.arithmetic import mul
 from compiler_core.ops.composites.movement import movedim, permute, reshape
-from compiler_core.ops.composites.pointwise import mul, truth
+from compiler_core.ops.composites.unary import truth
 from compiler_core.ops.lying import as_told, lies
 from compiler_core.ops.meta_value import MetaValue, no_data
 from compiler_core.ops.refusals import check_fits, need_index, need_one_dtype

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.casting import in_float32_on_cpu
+from compiler_core.ops.linear_algebra.factorisations import real_values
+from compiler_core.ops.linear_algebra.matrices import from_triangle, matrix
 from compiler_core.ops.linear_algebra.packing import unpack
-from compiler_core.ops.linear_algebra.solvers import from_triangle, matrix, real_values
 from compiler_core.ops.lying import lies
 from compiler_core.ops.registry import Value
 

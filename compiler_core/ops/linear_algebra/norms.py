@@ -27,8 +27,10 @@ from compiler_core.ops.casting import in_float32, in_lower
 from compiler_core.ops.composites.reduction import abs_squared
 from compiler_core.ops.linear_algebra.eigenvalues import eigvalsh
 from compiler_core.ops.linear_algebra.factor import eye_like
+from compiler_core.ops.linear_algebra.factorisations import svdvals
 from compiler_core.ops.linear_algebra.matmul import adjoint
-from compiler_core.ops.linear_algebra.solvers import inv, matrix, pinv, solve, svdvals, tolerance
+from compiler_core.ops.linear_algebra.matrices import matrix
+from compiler_core.ops.linear_algebra.solvers import inv, pinv, solve, tolerance
 from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value

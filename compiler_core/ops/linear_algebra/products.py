@@ -28,6 +28,7 @@ from compiler_core.ops.broadcasting import (
     shape_of,
 )
 from compiler_core.ops.casting import as_given, in_lower, in_lower_on_cuda
+from compiler_core.ops.composites.arithmetic import add, floor_divide, mul, remainder
 from compiler_core.ops.composites.movement import (
     narrow,
     permute,
@@ -35,7 +36,6 @@ from compiler_core.ops.composites.movement import (
     transpose,
     unsqueeze,
 )
-from compiler_core.ops.composites.pointwise import add, floor_divide, mul, remainder
 from compiler_core.ops.composites.reduction import sum
 from compiler_core.ops.refusals import need_dims, need_kind, need_one_dtype
 from compiler_core.ops.registry import Value

@@ -19,7 +19,7 @@ from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, shape_of, widened
 from compiler_core.ops.casting import in_float32_on_cpu
-from compiler_core.ops.composites.pointwise import div
+from compiler_core.ops.composites.arithmetic import div
 from compiler_core.ops.composites.reduction import ValuesAndIndices
 from compiler_core.ops.convolution.composite import batched, unbatched
 from compiler_core.ops.lying import lies

@@ -21,8 +21,9 @@ from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, floating, shape_of, widened
 from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composites.activation import relu
-from compiler_core.ops.composites.pointwise import abs, div, mul, pow, sign
+from compiler_core.ops.composites.arithmetic import div, mul, pow
 from compiler_core.ops.composites.reduction import ValuesAndIndices
+from compiler_core.ops.composites.unary import abs, sign
 from compiler_core.ops.convolution.composite import Ints, batched, spread, unbatched
 from compiler_core.ops.lying import lies
 from compiler_core.ops.pooling.windows import lowest

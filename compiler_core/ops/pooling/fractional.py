@@ -15,8 +15,9 @@ from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, shape_of
-from compiler_core.ops.composites.pointwise import add, mul, sub, trunc
+from compiler_core.ops.composites.arithmetic import add, mul, sub
 from compiler_core.ops.composites.reduction import ValuesAndIndices
+from compiler_core.ops.composites.unary import trunc
 from compiler_core.ops.convolution.composite import Ints, batched, spread, unbatched
 from compiler_core.ops.pooling.composite import take_flat
 from compiler_core.ops.registry import Value

@@ -20,8 +20,9 @@ from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import cast
+from compiler_core.ops.composites.arithmetic import add, div, mul, remainder, sub
 from compiler_core.ops.composites.movement import narrow, reshape
-from compiler_core.ops.composites.pointwise import add, div, exp, floor, log1p, mul, neg, remainder, sub, tan
+from compiler_core.ops.composites.unary import exp, floor, log1p, neg, tan
 from compiler_core.ops.random import draws
 from compiler_core.ops.random.mersenne import Mersenne
 from compiler_core.ops.random.on_device import drawing, normal_there, uniform_there

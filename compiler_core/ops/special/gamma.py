@@ -18,7 +18,7 @@ from compiler_core.errors import AutogradError, ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, is_scalar, operands
-from compiler_core.ops.composites.pointwise import Operand
+from compiler_core.ops.composites.arithmetic import Operand
 from compiler_core.ops.composites.trigonometry import floating_operands
 from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind

@@ -19,7 +19,7 @@ project = "distcompile"
 release = version = version_of("distcompile")
 copyright = "the distcompile authors, Apache 2.0"
 
-extensions = ["myst_parser", "from_code"]
+extensions = ["myst_parser", "from_code", "rooms"]
 exclude_patterns = ["extensions", "pictures/*.py"]
 source_suffix = {".md": "markdown"}
 nitpicky = True  # a reference that leads nowhere is a warning, and warnings are errors

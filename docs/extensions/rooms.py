@@ -1,9 +1,9 @@
 """The directive {rooms}: a picture of which room of the code imports which, drawn from the imports.
 
-In: the sources. Out: an SVG inside the page. A room is a folder of `compiler_core`, or one of OTHERS. Counted are imports
-at the top of files; those inside functions, and those for type checkers, are not needed to load a room.
-Method: rooms that import each other in a circle are one box. An arrow that follows from others is left out (transitive
-reduction). A room stands above all that it imports (longest path), so every arrow goes down.
+In: the sources. Out: an SVG inside the page. A room is a folder of `compiler_core`, or one of OTHERS. What counts is an
+import at the top of a file: one inside a function, or for type checkers, is not needed to load a room.
+Method: rooms that import each other in a circle are one box. An arrow that follows from others is left out (a
+transitive reduction). A room stands above all that it imports (longest path), so every arrow goes down.
 """
 
 from __future__ import annotations

@@ -260,7 +260,7 @@ def default_devices() -> tuple[Device, ...]:
 
 
 def set_default_devices(devices: tuple[Device, ...]) -> None:
-    """Have it so again."""
+    """Tell this thread again what `default_devices` gave."""
     _default.set, _default.inner[:] = devices[0], devices[1:]
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("distcompile", "compiler_core", "collectives", "launch")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 TESTS = sorted(path for path in (ROOT / "tests").rglob("*.py"))
-OTHERS = sorted(path for folder in ("benchmarks", "examples") for path in (ROOT / folder).rglob("*.py"))
+OTHERS = sorted(path for folder in ("benchmarks", "docs", "examples") for path in (ROOT / folder).rglob("*.py"))
 
 # folder -> the folders of ours it may import; the longest folder that matches a file counts
 ALLOWED: dict[str, set[str]] = {

@@ -24,7 +24,8 @@ from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 class Needs:
     """See the head of this file.
 
-    together[t]: the tangents whose backward needs a value that that of t frees; t itself, if it needs any.
+    together[t]: a mask of tangents. The backward of t frees the values that it has used; the backward of each tangent
+        in the mask needs one of them. t is in its own mask if its backward needs any value.
     inputs, results: (input or output of the forward, the tangents whose backward reads it, or memory it shares).
     tangents: the output of each.
     """

@@ -41,8 +41,8 @@ def test_narrow_floats_accumulate_in_float32_and_round_once(dtype: type) -> None
 
 
 def test_the_order_of_summation_is_the_rank_order() -> None:
-    parts = [np.array([v]) for v in (1e16, 1.0, -1e16, 1.0)]
-    assert reduce_in_rank_order(parts, "sum")[0] == ((1e16 + 1.0) - 1e16) + 1.0
+    parts = [np.array([v]) for v in (1e16, 1.0, -1e16, 3.0)]  # in each other order another number
+    assert reduce_in_rank_order(parts, "sum")[0] == ((1e16 + 1.0) - 1e16) + 3.0
 
 
 def test_the_sources_of_a_reduction_are_not_written() -> None:

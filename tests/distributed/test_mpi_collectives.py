@@ -50,6 +50,18 @@ def test_all_reduce_equals_its_definition(world: Communicator, op: str, dtype: s
     np.testing.assert_array_equal(mine.view(np.uint8), reduce_in_rank_order(everyones, op).view(np.uint8))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_ties_of_16_bits_go_to_the_even_number(world: Communicator, dtype: str) -> None:
+    """Every positive number, and on the next rank half of what is between it and the next one."""
+    bits = np.arange(np.array(np.inf, dtype).view(np.uint16) - 1, dtype=np.uint16)
+    numbers, following = (b.view(dtype).astype(np.float32) for b in (bits, bits + np.uint16(1)))
+    everyones = [numbers.astype(dtype), *[np.zeros_like(bits).view(dtype)] * (world.world_size - 1)]
+    everyones[-1] = ((following - numbers) / 2).astype(dtype)
+    mine = everyones[world.rank].copy()
+    world.all_reduce(mine)
+    np.testing.assert_array_equal(mine.view(np.uint16), reduce_in_rank_order(everyones, "sum").view(np.uint16))
+
+
 def test_all_ranks_hold_the_same_bits_whatever_the_values(world: Communicator) -> None:
     mine = np.random.default_rng(world.rank).standard_normal(100_003).astype(np.float32)
     world.all_reduce(mine, "avg")

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from launch.cause import causes
+from launch.cause import Cause, causes, first_of
 from launch.channel import Link
 from launch.records import RankRecord
 from launch.screen import verdict
@@ -78,3 +78,30 @@ class _Line:
         if self.error is not None:
             raise self.error
         return b""
+
+
+def failed(rank: int, at: float, *, consequence: bool = False, suspect: bool = False) -> Cause:
+    return Cause("exception", rank, at, 1, "failed", consequence, suspect)
+
+
+def fell(rank: int, at: float, exit_code: int) -> Cause:
+    return Cause("death", rank, at, exit_code, "ended")
+
+
+@pytest.mark.parametrize(
+    ("told", "first"),
+    [
+        ([failed(1, 1.0), failed(0, 1.2)], 1),  # the earliest
+        ([failed(1, 1.0, consequence=True), failed(0, 1.2)], 0),  # but not one that names another rank as its cause
+        ([failed(1, 1.0, consequence=True)], 1),  # unless there is no other
+        ([failed(0, 1.0), fell(1, 1.3, 137)], 1),  # a peer noticed the death before the kernel told of it
+        ([failed(0, 1.0), fell(1, 1.7, 137)], 0),  # which takes no longer than half a second
+        ([failed(0, 1.0), fell(1, 1.3, 3)], 0),  # who leaves with a code of its own is noticed as an error of MPI
+        ([failed(0, 1.0, suspect=True), fell(1, 1.3, 3)], 1),
+        ([Cause("warden lost", 0, 1.0, 137, "lost"), failed(1, 1.5)], 1),  # of this nobody knows what it was
+    ],
+)
+def test_the_first_cause(told: list[Cause], first: int) -> None:
+    found = first_of(told)
+    assert found is not None
+    assert found.rank == first

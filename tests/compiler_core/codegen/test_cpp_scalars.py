@@ -11,6 +11,7 @@ from compiler_core.codegen.cpp.scalars import EMIT
 from compiler_core.dtype import ALL, DType, bool_, float32, float64, uint32, uint64
 from compiler_core.loop_ir.expr import SCALARS, Call, Cast, Const, Load
 from compiler_core.loop_ir.interpret import interpret_program
+from compiler_core.loop_ir.parse import parse_kernel
 from compiler_core.ops.registry import Array
 
 N = 100  # not a multiple of a vector's width
@@ -102,6 +103,23 @@ def test_extremum_with_a_constant_propagates_nan(dtype: DType, name: str, tmp_pa
     ]
     for program, native in zip(programs, compile_programs(programs, tmp_path), strict=True):
         assert_close(native([x])[0], interpret_program(program, [x])[0], ulp=0)
+
+
+CLAMPED = """
+kernel clamped(p0: f32[6] in, p1: f32[6] out)
+  for i0 in 6 vector
+    t0 = neg(p0[i0])
+    p1[i0] = {}
+"""
+
+
+@pytest.mark.parametrize("value", ["maximum(t0, f32(0.0))", "minimum(f32(0.5), t0)"])
+def test_nan_in_a_variable_passes_a_clamp(value: str, tmp_path) -> None:
+    """What stands in a variable is compared by one comparison, which says nothing of NaN."""
+    program = program_of(parse_kernel(CLAMPED.format(value)), "run")
+    x = np.array([np.nan, -1, 0, 2, np.inf, -np.inf], np.float32)
+    (native,) = compile_programs([program], tmp_path)
+    assert_close(native([x])[0], interpret_program(program, [x])[0], ulp=0)
 
 
 @pytest.mark.parametrize("exponent", [-1.0, 1.0, 2.0, 3.0, 0.5, -2.0])

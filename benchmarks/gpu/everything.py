@@ -48,8 +48,8 @@ def _of_ranks(name: str, *arguments: str, **environment: str) -> Entry:
 
 
 ENTRIES = (
-    Entry("ddp", (*PYTEST, "tests/distributed/test_ddp_gpus.py"), 400, 2),
-    Entry("nccl", (*PYTEST, "tests/distributed/test_nccl_gpus.py"), 200, 2),
+    Entry("ddp", (*PYTEST, "tests/distributed/gpus/test_ddp_gpus.py"), 400, 2),
+    Entry("nccl", (*PYTEST, "tests/distributed/gpus/test_nccl_gpus.py"), 200, 2),
     Entry("gpt2_ranks", (*GPT2, "--ranks", "2", "--both", "--rounds", "2"), 240, 2),
     _of_ranks("report"),
     _of_ranks("without_ddp", "--no-ddp"),
@@ -57,8 +57,8 @@ ENTRIES = (
     _of_ranks("high_priority", TORCH_NCCL_HIGH_PRIORITY="1"),
     _of_ranks("profile", "--profile"),
     _of_ranks("mute", "--profile", "--mute"),
-    Entry("copies", (*PYTEST, "tests/distributed/test_copies_gpus.py"), 90, 2),
-    Entry("compiled_modes", (*PYTEST, "tests/compiler_core/codegen/test_on_a_device.py"), 240),
+    Entry("copies", (*PYTEST, "tests/distributed/gpus/test_copies_gpus.py"), 90, 2),
+    Entry("compiled_modes", (*PYTEST, "tests/compiler_core/codegen/on_cuda/test_on_a_device.py"), 240),
     Entry("conformance", (*PYTEST, "tests/conformance/test_conformance_gpu.py"), 300),
     Entry("conformance_eager", (*PYTEST, "tests/conformance/test_conformance_gpu_eager.py"), 300),
     Entry("gpt2", (*GPT2, "--rounds", "3"), 200),

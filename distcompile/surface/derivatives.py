@@ -8,7 +8,7 @@ its backward, not for its jvp. What the function reads from outside keeps its hi
 do the results.
 In compiled code each call ends the graph; the function that is differentiated is compiled by itself where it can be.
 An argument that does not matter has zero derivatives. `chunk_size` and `randomness` are taken, and change nothing.
-Source: torch's documentation; its results judge (tests/distcompile/test_derivatives_against_torch.py).
+Source: torch's documentation; its results judge (tests/distcompile/surface/test_derivatives_against_torch.py).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ nested as deep as wanted; not its speed, for nothing is vectorised. It compiles 
 because it is not vectorised (`item()`, an `if` on a value) works here, and what is written in place into a tensor from
 outside is written by every example in turn, where torch refuses it. Without an example there is nothing to call, which
 is an error. `chunk_size` changes nothing.
-Source: torch's documentation; its tests judge (tests/distcompile/test_vmap_against_torch.py).
+Source: torch's documentation; its tests judge (tests/distcompile/surface/test_vmap_against_torch.py).
 """
 
 from __future__ import annotations

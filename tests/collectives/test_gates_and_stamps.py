@@ -1,4 +1,5 @@
-"""Stamps, gates, held tasks, broadcasts on need, and subgroups, on threads; on MPI: distributed/test_mpi_gates.py."""
+"""Stamps, gates, held tasks, broadcasts on need, and subgroups, on threads; on MPI:
+distributed/on_mpi/test_mpi_gates.py."""
 
 from __future__ import annotations
 

@@ -208,7 +208,19 @@ JOBS = [  # the last: which tests; between hosts data move as messages, whether 
 @pytest.mark.parametrize(("mpi", "file", "ranks", "which"), JOBS, indirect=["mpi"])
 def test_collectives_and_training(shaped: Any, hosts: Any, mpi: str, file: str, ranks: int, which: str) -> None:
     """What holds on the ranks of one host holds on those of two; DDP's steps equal one process's among it."""
-    arguments = ["-m", "pytest", "--with-mpi", "-n", "0", "-q", "-x", "--timeout=200", "-k", which, str(HERE / file)]
+    arguments = [
+        "-m",
+        "pytest",
+        "--with-mpi",
+        "-n",
+        "0",
+        "-q",
+        "-x",
+        "--timeout=200",
+        "-k",
+        which,
+        str(HERE / "on_mpi" / file),
+    ]
     done, _ = run_on_hosts(shaped, hosts, mpi, ranks, arguments, limit_s=400)
     check_ran(done)
     assert " passed" in done.stdout, done.stdout

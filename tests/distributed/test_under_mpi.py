@@ -1,4 +1,4 @@
-"""Plain `pytest` starts the tests that need MPI ranks: all `test_mpi_*.py` here, under launcher and pytest-mpi.
+"""Plain `pytest` starts the tests that need MPI ranks: all of on_mpi/, under launcher and pytest-mpi.
 
 On 2 ranks of MPICH; with --long on 3, and on 2 of Open MPI, too. One job each: most of a short job is its start.
 The communicator's tests run on all its engines, training on one: it sees ranks, not how data move among them. With
@@ -14,7 +14,7 @@ from mpi_job import check_ran, run_on_ranks
 
 pytest.importorskip("mpi4py")
 HERE = Path(__file__).parent
-FILES = sorted(HERE.glob("test_mpi_*.py"))
+FILES = sorted((HERE / "on_mpi").glob("test_mpi_*.py"))
 TRAINING = ("test_mpi_ddp", "test_mpi_mixed_ranks", "test_mpi_sync", "test_mpi_tuning")
 
 WORLDS = [

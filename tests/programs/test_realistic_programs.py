@@ -1,6 +1,7 @@
 """Programs as people write them: compiled is eager, and eager is torch's; what torch captures whole, we capture whole.
 
 What torch makes of each (torch_table.json) was written by judge.py. Programs that are not right yet: not_yet.py.
+The folder holds more than 25 files since each is one kind of program, under its name.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def test_an_example_that_does_not_reach_it_fails() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "backend"), some([(1, "codegen"), (2, "codegen"), (1, "eager"), (2, "none")], 2))
+@pytest.mark.parametrize(("ranks", "backend"), some([(2, "codegen"), (1, "codegen"), (1, "eager"), (2, "none")], 1))
 def test_digits_are_read_to_the_stated_accuracy(ranks: int, backend: str) -> None:
     pytest.importorskip("sklearn")
     done = run("mlp_digits", ranks, "--backend", backend)

@@ -6,6 +6,7 @@
     {command} distcompile tune  what the command says with --help
     {head} distcompile.hub      what a file says about itself on its first lines
     {operations}                every primitive of the registry
+    {examples}                  the first line of every example, and the commands that start it
 
 In: the modules, imported. Out: Markdown, parsed where the directive stands. Docstrings are taken as plain text:
 `code` and lists are kept, indented lines are shown as they are, everything else that Markdown would read is escaped.
@@ -14,6 +15,7 @@ In: the modules, imported. Out: Markdown, parsed where the directive stands. Doc
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import inspect
 import os
@@ -230,7 +232,14 @@ class Operations(FromCode):
             yield f"| `{name}` | {count} | {dtypes} | {gradient} | `{type(op.lower).__name__}` |"
 
 
+class Examples(FromCode):
+    def make(self) -> Iterator[str]:
+        for path in sorted((ROOT / "examples").glob("*.py")):
+            head = inspect.cleandoc(ast.get_docstring(ast.parse(path.read_text())) or "")
+            yield f"**`examples/{path.name}`**\n\n{as_markdown(head)}\n"
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
-    for directive in (Api, Knobs, Errors, Command, Head, Operations):
+    for directive in (Api, Knobs, Errors, Command, Head, Operations, Examples):
         app.add_directive(directive.__name__.lower(), directive)
     return {"parallel_read_safe": True}

@@ -106,6 +106,12 @@ def _traceback(text: str) -> str:
     return text
 
 
+def _progress(text: str) -> str:
+    if text not in ("auto", "0", "1"):
+        raise ValueError("expected auto, 0 or 1")
+    return text
+
+
 def _cache_home() -> Path:
     """Below $XDG_CACHE_HOME or ~/.cache; a user without a home (some containers) has one in the temporary directory."""
     told = os.environ.get("XDG_CACHE_HOME")
@@ -145,6 +151,13 @@ class Config:
     )
     verify = Knob(
         "DISTCOMPILE_VERIFY", _flag, False, "1: verify every intermediate form between passes", affects_codegen=False
+    )
+    progress = Knob(
+        "DISTCOMPILE_PROGRESS",
+        _progress,
+        "auto",
+        "1: a compilation of more than two seconds says what it is doing; 0: never; auto: on terminals, in notebooks",
+        affects_codegen=False,
     )
     traceback = Knob(
         "DISTCOMPILE_TRACEBACK",

@@ -35,6 +35,11 @@ def set_rank(rank: int) -> None:
     _rank = rank
 
 
+def rank() -> int:
+    """Which rank this process is, as it was told."""
+    return _rank
+
+
 def is_on(artefact: str) -> bool:
     """Whether `artefact` is logged. Raises ConfigError if DISTCOMPILE_LOGS names something unknown."""
     unknown = config.logs - LEVELS.keys()

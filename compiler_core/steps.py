@@ -21,6 +21,7 @@ from compiler_core.errors import CompilationError, DistCompileError
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.print import print_call, print_graph, print_node
 from compiler_core.graph.verify import verify
+from compiler_core.notice import noticed
 
 LONGEST = 4096  # steps that are remembered
 STEPS = ("capture", "simplify", "joint", "simplify_joint", "layout", "partition", "plan", "backend")
@@ -59,10 +60,10 @@ def collector_paused() -> Iterator[None]:
 
 @contextmanager
 def timed(graph: str, step: str) -> Iterator[None]:
-    """Time a step, and say in the log, and to who watches this process, that it runs."""
+    """Time a step, and say in the log, to who watches this process, and after a while to who waits, that it runs."""
     start = time.perf_counter()
     try:
-        with observe.phase("compiling", f"{graph}: {step}"):
+        with observe.phase("compiling", f"{graph}: {step}"), noticed(graph, step):
             yield
     finally:
         _times.append(StepTime(graph, step, time.perf_counter() - start))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from compiler_core.notice import noticed
 from compiler_core.runtime.build import build_library
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
 from compiler_core.runtime.toolchain import find_toolchain
@@ -22,7 +23,8 @@ def build_engine(sources: Mapping[str, str]) -> Path:
     toolchain = find_toolchain()
 
     def build(folder: Path) -> Manifest:
-        build_library(sources, folder / _NAME, toolchain)
+        with noticed("the communication engine", "build"):
+            build_library(sources, folder / _NAME, toolchain)
         return {}
 
     key = make_key({"kind": "communication engine", "toolchain": toolchain.key(), **sources})

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from compiler_core import log
 from compiler_core.errors import DistCompileError
+from compiler_core.notice import noticed
 from compiler_core.ops.random.draws import Steps
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
@@ -86,7 +87,8 @@ def _built() -> str:
     key = make_key({"kind": "draws", "toolchain": toolchain.key(), "source": text})
 
     def build(folder: Path) -> Manifest:
-        build_library({"draws": text}, folder / _NAME, toolchain)
+        with noticed("random numbers", "build"):
+            build_library({"draws": text}, folder / _NAME, toolchain)
         return {}
 
     return str(load_or_build(key, build).file(_NAME))

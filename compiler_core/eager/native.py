@@ -19,6 +19,7 @@ import numpy as np
 
 from compiler_core import log
 from compiler_core.errors import BackendError, DistCompileError
+from compiler_core.notice import noticed
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
 
@@ -130,7 +131,8 @@ def _built(name: str, text: str) -> Path:
     toolchain, file = find_toolchain(), f"{name}.so"
 
     def build(folder: Path) -> Manifest:
-        build_library({name: text}, folder / file, toolchain)
+        with noticed("kernels of eager code", "build"):
+            build_library({name: text}, folder / file, toolchain)
         return {}
 
     key = make_key({"kind": f"{name} kernels", "toolchain": toolchain.key(), "source": text})

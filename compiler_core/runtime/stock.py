@@ -27,7 +27,8 @@ _KINDS = {
     "kernels.so": "compiled graph",
     "eager.so": "kernels of eager code",
     "engine.so": "communication engine",
-    "mersenne.so": "random numbers",
+    "draws.so": "random numbers",
+    "pool.so": "threads",
 }
 
 

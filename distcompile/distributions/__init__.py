@@ -4,110 +4,42 @@ In: parameters, as Tensors or numbers that broadcast. Out: draws, log densities,
 gradients. Draws come from distcompile's generator, so their numbers are not torch's.
 """
 
-from distcompile.distributions import constraints, transforms
-from distcompile.distributions.by_inverse import GeneralizedPareto, Kumaraswamy, Pareto, Weibull
-from distcompile.distributions.categorical import (
-    Bernoulli,
-    Categorical,
-    ContinuousBernoulli,
-    OneHotCategorical,
-    OneHotCategoricalStraightThrough,
+from compiler_core.namespaces import named_in
+from distcompile.distributions import (
+    by_inverse,
+    categorical,
+    composed,
+    constraint_registry,
+    constraints,
+    counts,
+    distribution,
+    divergence,
+    gammas,
+    location_scale,
+    multivariate,
+    transforms,
 )
-from distcompile.distributions.composed import (
-    Independent,
-    LogisticNormal,
-    LogNormal,
-    MixtureSameFamily,
-    RelaxedBernoulli,
-    RelaxedOneHotCategorical,
-    TransformedDistribution,
-)
-from distcompile.distributions.constraint_registry import biject_to, transform_to
-from distcompile.distributions.counts import Binomial, Geometric, Multinomial, NegativeBinomial, Poisson
-from distcompile.distributions.distribution import Distribution, ExponentialFamily
-from distcompile.distributions.divergence import kl_divergence, register_kl
-from distcompile.distributions.gammas import (
-    Beta,
-    Chi2,
-    Dirichlet,
-    Exponential,
-    FisherSnedecor,
-    Gamma,
-    InverseGamma,
-)
-from distcompile.distributions.location_scale import (
-    Cauchy,
-    Gumbel,
-    HalfCauchy,
-    HalfNormal,
-    Laplace,
-    Normal,
-    StudentT,
-    Uniform,
-    VonMises,
-)
-from distcompile.distributions.multivariate import (
-    LKJCholesky,
-    LowRankMultivariateNormal,
-    MultivariateNormal,
-    Wishart,
-)
-from distcompile.distributions.transforms import *  # noqa: F403
-from distcompile.distributions.transforms import __all__ as _transforms
 from distcompile.surface.laid_out import lay_out
 
-__all__ = [
-    "Bernoulli",
-    "Beta",
-    "Binomial",
-    "Categorical",
-    "Cauchy",
-    "Chi2",
-    "ContinuousBernoulli",
-    "Dirichlet",
-    "Distribution",
-    "Exponential",
-    "ExponentialFamily",
-    "FisherSnedecor",
-    "Gamma",
-    "GeneralizedPareto",
-    "Geometric",
-    "Gumbel",
-    "HalfCauchy",
-    "HalfNormal",
-    "Independent",
-    "InverseGamma",
-    "Kumaraswamy",
-    "LKJCholesky",
-    "Laplace",
-    "LogNormal",
-    "LogisticNormal",
-    "LowRankMultivariateNormal",
-    "MixtureSameFamily",
-    "Multinomial",
-    "MultivariateNormal",
-    "NegativeBinomial",
-    "Normal",
-    "OneHotCategorical",
-    "OneHotCategoricalStraightThrough",
-    "Pareto",
-    "Poisson",
-    "RelaxedBernoulli",
-    "RelaxedOneHotCategorical",
-    "StudentT",
-    "TransformedDistribution",
-    "Uniform",
-    "VonMises",
-    "Weibull",
-    "Wishart",
-    "biject_to",
-    "constraints",
-    "kl_divergence",
-    "register_kl",
-    "transform_to",
-    "transforms",
-]
-__all__ += _transforms
+_NAMES = {
+    by_inverse: "GeneralizedPareto Kumaraswamy Pareto Weibull",
+    categorical: "Bernoulli Categorical ContinuousBernoulli OneHotCategorical OneHotCategoricalStraightThrough",
+    composed: """
+        Independent LogisticNormal LogNormal MixtureSameFamily RelaxedBernoulli RelaxedOneHotCategorical
+        TransformedDistribution
+    """,
+    constraint_registry: "biject_to transform_to",
+    counts: "Binomial Geometric Multinomial NegativeBinomial Poisson",
+    distribution: "Distribution ExponentialFamily",
+    divergence: "kl_divergence register_kl",
+    gammas: "Beta Chi2 Dirichlet Exponential FisherSnedecor Gamma InverseGamma",
+    location_scale: "Cauchy Gumbel HalfCauchy HalfNormal Laplace Normal StudentT Uniform VonMises",
+    multivariate: "LKJCholesky LowRankMultivariateNormal MultivariateNormal Wishart",
+}
+
+globals().update(named_in(_NAMES | {transforms: " ".join(transforms.__all__)}))
+__all__ = ["constraints", "transforms"]
+__all__ += sorted([*named_in(_NAMES), *transforms.__all__])
 
 _FILES = {
     "categorical": "bernoulli continuous_bernoulli one_hot_categorical",

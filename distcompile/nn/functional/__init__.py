@@ -5,285 +5,69 @@ In: tensors. Out: tensors.
 
 from __future__ import annotations
 
-from compiler_core.ops.composites.grid import affine_grid, grid_sample
-from compiler_core.ops.composites.interpolate import interpolate
-from compiler_core.ops.composites.products import pdist
-from compiler_core.ops.composites.shuffle import (
-    channel_shuffle,
-    pixel_shuffle,
-    pixel_unshuffle,
-)
-from compiler_core.ops.convolution.composite import (
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-    fold,
-    unfold,
-)
-from compiler_core.ops.pooling.adaptive import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool2d,
-    adaptive_max_pool3d,
-)
-from compiler_core.ops.pooling.composite import (
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    lp_pool1d,
-    lp_pool2d,
-    lp_pool3d,
-    max_pool1d,
-    max_pool2d,
-    max_pool3d,
-)
+from compiler_core.namespaces import named_in
+from compiler_core.ops.composites import grid, products, shuffle
+from compiler_core.ops.composites import interpolate as interpolation
+from compiler_core.ops.convolution import composite as convolution
+from compiler_core.ops.pooling import adaptive
+from compiler_core.ops.pooling import composite as windows
 from compiler_core.overrides.functions import make_functions_overridable
-from distcompile.nn.functional.activations import (
-    celu,
-    celu_,
-    elu,
-    elu_,
-    gelu,
-    glu,
-    gumbel_softmax,
-    hardshrink,
-    hardsigmoid,
-    hardswish,
-    hardtanh,
-    hardtanh_,
-    leaky_relu,
-    leaky_relu_,
-    log_softmax,
-    logsigmoid,
-    mish,
-    prelu,
-    relu,
-    relu6,
-    relu_,
-    rrelu,
-    rrelu_,
-    selu,
-    selu_,
-    sigmoid,
-    silu,
-    softmax,
-    softmin,
-    softplus,
-    softshrink,
-    softsign,
-    tanh,
-    tanhshrink,
-    threshold,
-    threshold_,
-)
-from distcompile.nn.functional.attention import scaled_dot_product_attention
-from distcompile.nn.functional.ctc import ctc_loss
-from distcompile.nn.functional.embeddings import embedding, embedding_bag
-from distcompile.nn.functional.layers import (
-    alpha_dropout,
-    batch_norm,
-    bilinear,
-    conv_tbc,
-    dropout,
-    dropout1d,
-    dropout2d,
-    dropout3d,
-    feature_alpha_dropout,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    linear,
-    local_response_norm,
-    normalize,
-    one_hot,
-    pad,
-    rms_norm,
-)
-from distcompile.nn.functional.losses import (
-    binary_cross_entropy,
-    binary_cross_entropy_with_logits,
-    cosine_similarity,
-    cross_entropy,
-    huber_loss,
-    kl_div,
-    l1_loss,
-    linear_cross_entropy,
-    mse_loss,
-    nll_loss,
-    pairwise_distance,
-    smooth_l1_loss,
-)
-from distcompile.nn.functional.margin_losses import (
-    cosine_embedding_loss,
-    gaussian_nll_loss,
-    hinge_embedding_loss,
-    margin_ranking_loss,
-    multi_margin_loss,
-    multilabel_margin_loss,
-    multilabel_soft_margin_loss,
-    poisson_nll_loss,
-    soft_margin_loss,
-    triplet_margin_loss,
-    triplet_margin_with_distance_loss,
-)
-from distcompile.nn.functional.multihead import multi_head_attention_forward
-from distcompile.nn.functional.pooling import (
-    adaptive_max_pool1d_with_indices,
-    adaptive_max_pool2d_with_indices,
-    adaptive_max_pool3d_with_indices,
-    max_pool1d_with_indices,
-    max_pool2d_with_indices,
-    max_pool3d_with_indices,
-    max_unpool1d,
-    max_unpool2d,
-    max_unpool3d,
-)
-from distcompile.nn.functional.sampling import (
-    fractional_max_pool2d,
-    fractional_max_pool2d_with_indices,
-    fractional_max_pool3d,
-    fractional_max_pool3d_with_indices,
-    upsample,
-    upsample_bilinear,
-    upsample_nearest,
+from distcompile.nn.functional import (
+    activations,
+    attention,
+    ctc,
+    embeddings,
+    layers,
+    losses,
+    margin_losses,
+    multihead,
+    pooling,
+    sampling,
 )
 
-native_channel_shuffle = channel_shuffle  # one implementation
-__all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool1d_with_indices",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool2d_with_indices",
-    "adaptive_max_pool3d",
-    "adaptive_max_pool3d_with_indices",
-    "affine_grid",
-    "alpha_dropout",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "batch_norm",
-    "bilinear",
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-    "celu",
-    "celu_",
-    "channel_shuffle",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_tbc",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
-    "cosine_embedding_loss",
-    "cosine_similarity",
-    "cross_entropy",
-    "ctc_loss",
-    "dropout",
-    "dropout1d",
-    "dropout2d",
-    "dropout3d",
-    "elu",
-    "elu_",
-    "embedding",
-    "embedding_bag",
-    "feature_alpha_dropout",
-    "fold",
-    "fractional_max_pool2d",
-    "fractional_max_pool2d_with_indices",
-    "fractional_max_pool3d",
-    "fractional_max_pool3d_with_indices",
-    "gaussian_nll_loss",
-    "gelu",
-    "glu",
-    "grid_sample",
-    "group_norm",
-    "gumbel_softmax",
-    "hardshrink",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "hardtanh_",
-    "hinge_embedding_loss",
-    "huber_loss",
-    "instance_norm",
-    "interpolate",
-    "kl_div",
-    "l1_loss",
-    "layer_norm",
-    "leaky_relu",
-    "leaky_relu_",
-    "linear",
-    "linear_cross_entropy",
-    "local_response_norm",
-    "log_softmax",
-    "logsigmoid",
-    "lp_pool1d",
-    "lp_pool2d",
-    "lp_pool3d",
-    "margin_ranking_loss",
-    "max_pool1d",
-    "max_pool1d_with_indices",
-    "max_pool2d",
-    "max_pool2d_with_indices",
-    "max_pool3d",
-    "max_pool3d_with_indices",
-    "max_unpool1d",
-    "max_unpool2d",
-    "max_unpool3d",
-    "mish",
-    "mse_loss",
-    "multi_head_attention_forward",
-    "multi_margin_loss",
-    "multilabel_margin_loss",
-    "multilabel_soft_margin_loss",
-    "native_channel_shuffle",
-    "nll_loss",
-    "normalize",
-    "one_hot",
-    "pad",
-    "pairwise_distance",
-    "pdist",
-    "pixel_shuffle",
-    "pixel_unshuffle",
-    "poisson_nll_loss",
-    "prelu",
-    "relu",
-    "relu6",
-    "relu_",
-    "rms_norm",
-    "rrelu",
-    "rrelu_",
-    "scaled_dot_product_attention",
-    "selu",
-    "selu_",
-    "sigmoid",
-    "silu",
-    "smooth_l1_loss",
-    "soft_margin_loss",
-    "softmax",
-    "softmin",
-    "softplus",
-    "softshrink",
-    "softsign",
-    "tanh",
-    "tanhshrink",
-    "threshold",
-    "threshold_",
-    "triplet_margin_loss",
-    "triplet_margin_with_distance_loss",
-    "unfold",
-    "upsample",
-    "upsample_bilinear",
-    "upsample_nearest",
-]
+_NAMES = {
+    activations: """
+        celu celu_ elu elu_ gelu glu gumbel_softmax hardshrink hardsigmoid hardswish hardtanh hardtanh_ leaky_relu
+        leaky_relu_ log_softmax logsigmoid mish prelu relu relu6 relu_ rrelu rrelu_ selu selu_ sigmoid silu softmax
+        softmin softplus softshrink softsign tanh tanhshrink threshold threshold_
+    """,
+    adaptive: """
+        adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
+        adaptive_max_pool3d
+    """,
+    attention: "scaled_dot_product_attention",
+    convolution: "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d fold unfold",
+    ctc: "ctc_loss",
+    embeddings: "embedding embedding_bag",
+    grid: "affine_grid grid_sample",
+    interpolation: "interpolate",
+    layers: """
+        alpha_dropout batch_norm bilinear conv_tbc dropout dropout1d dropout2d dropout3d feature_alpha_dropout
+        group_norm instance_norm layer_norm linear local_response_norm normalize one_hot pad rms_norm
+    """,
+    losses: """
+        binary_cross_entropy binary_cross_entropy_with_logits cosine_similarity cross_entropy huber_loss kl_div l1_loss
+        linear_cross_entropy mse_loss nll_loss pairwise_distance smooth_l1_loss
+    """,
+    margin_losses: """
+        cosine_embedding_loss gaussian_nll_loss hinge_embedding_loss margin_ranking_loss multi_margin_loss
+        multilabel_margin_loss multilabel_soft_margin_loss poisson_nll_loss soft_margin_loss triplet_margin_loss
+        triplet_margin_with_distance_loss
+    """,
+    multihead: "multi_head_attention_forward",
+    pooling: """
+        adaptive_max_pool1d_with_indices adaptive_max_pool2d_with_indices adaptive_max_pool3d_with_indices
+        max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices max_unpool1d max_unpool2d max_unpool3d
+    """,
+    products: "pdist",
+    sampling: """
+        fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d
+        fractional_max_pool3d_with_indices upsample upsample_bilinear upsample_nearest
+    """,
+    shuffle: "channel_shuffle pixel_shuffle pixel_unshuffle",
+    windows: "avg_pool1d avg_pool2d avg_pool3d lp_pool1d lp_pool2d lp_pool3d max_pool1d max_pool2d max_pool3d",
+}
 
+globals().update(named_in(_NAMES), native_channel_shuffle=shuffle.channel_shuffle)  # one implementation
+__all__ = sorted([*named_in(_NAMES), "native_channel_shuffle"])
 make_functions_overridable(globals(), __all__, "nn.functional")

@@ -36,3 +36,36 @@
 - `upsampling.py`: Layers that resize or rearrange: Upsample and its kin, PixelShuffle, PixelUnshuffle,
   ChannelShuffle, Fold, Unfold.
 """
+
+from __future__ import annotations
+
+from compiler_core.namespaces import classes_in
+from distcompile.nn.layers import (  # noqa: F401  looked through below
+    activation,
+    adaptive,
+    batchnorm,
+    containers,
+    conv,
+    distance,
+    dropout,
+    embedding,
+    instancenorm,
+    lazy_layers,
+    linear,
+    loss,
+    margin_loss,
+    multihead_attention,
+    normalization,
+    padding,
+    parameter_containers,
+    pooling,
+    recurrent,
+    recurrent_cells,
+    sync_batchnorm,
+    transformer,
+    upsampling,
+)
+from distcompile.nn.module import Module
+
+# every layer that is public, in torch's name: a class of one of these files, without a leading underscore
+LAYERS = classes_in(vars().values(), Module)

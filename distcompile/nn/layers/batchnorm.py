@@ -21,7 +21,7 @@ from distcompile.nn.module import Module
 from distcompile.nn.parameter import Parameter
 
 
-class NormBase(Module):
+class _NormBase(Module):
     """What norms with running statistics share: weight and bias f[C], the buffers, and their printed form."""
 
     _version = 2  # since which num_batches_tracked is saved
@@ -93,7 +93,7 @@ class NormBase(Module):
         )
 
 
-class _BatchNorm(NormBase):
+class _BatchNorm(_NormBase):
     dims: ClassVar[tuple[int, ...]] = ()
 
     def forward(self, input: Tensor) -> Tensor:

@@ -14,10 +14,10 @@ from compiler_core.tensor.making.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
-from distcompile.nn.layers.batchnorm import NormBase
+from distcompile.nn.layers.batchnorm import _NormBase
 
 
-class _InstanceNorm(NormBase):
+class _InstanceNorm(_NormBase):
     spatial: ClassVar[int] = 0
 
     def __init__(

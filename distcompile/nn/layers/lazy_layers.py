@@ -14,7 +14,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.tensor.making.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
 from distcompile import zeros
-from distcompile.nn.layers.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, NormBase
+from distcompile.nn.layers.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _NormBase
 from distcompile.nn.layers.conv import (
     Conv1d,
     Conv2d,
@@ -173,7 +173,7 @@ class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
     cls_to_become = ConvTranspose3d
 
 
-class _LazyNorm(LazyModuleMixin, NormBase):
+class _LazyNorm(LazyModuleMixin, _NormBase):
     """What the lazy norms share: num_features is dimension 1 of the first input."""
 
     def __init__(

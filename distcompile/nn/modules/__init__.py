@@ -40,6 +40,5 @@ FILES: dict[str, str] = {
 
 
 globals().update(lay_out(__name__, "distcompile.nn", FILES))
-globals()["batchnorm"]._NormBase = globals()["batchnorm"].NormBase
 vars(globals()["module"]).update(_EXTRA_STATE_KEY_SUFFIX=EXTRA_STATE, _IncompatibleKeys=IncompatibleKeys)
 globals()["utils"] = importlib.import_module(f"{__name__}.utils")  # not nn.utils, which the star brought

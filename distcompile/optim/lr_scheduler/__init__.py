@@ -5,40 +5,9 @@ In: an optimizer, and `step()` after its step. Out: learning rates. Names, argum
 
 from __future__ import annotations
 
-from distcompile.optim.lr_scheduler.base import LRScheduler
-from distcompile.optim.lr_scheduler.composed import ChainedScheduler, SequentialLR
-from distcompile.optim.lr_scheduler.cycles import CosineAnnealingWarmRestarts, OneCycleLR
-from distcompile.optim.lr_scheduler.cyclic import CyclicLR
-from distcompile.optim.lr_scheduler.plateau import ReduceLROnPlateau
-from distcompile.optim.lr_scheduler.schedules import (
-    ConstantLR,
-    CosineAnnealingLR,
-    ExponentialLR,
-    LambdaLR,
-    LinearLR,
-    MultiplicativeLR,
-    MultiStepLR,
-    PolynomialLR,
-    StepLR,
-)
+from compiler_core.namespaces import classes_in
+from distcompile.optim.lr_scheduler import base, composed, cycles, cyclic, plateau, schedules
 
-_LRScheduler = LRScheduler  # its old name
-
-__all__ = [
-    "ChainedScheduler",
-    "ConstantLR",
-    "CosineAnnealingLR",
-    "CosineAnnealingWarmRestarts",
-    "CyclicLR",
-    "ExponentialLR",
-    "LRScheduler",
-    "LambdaLR",
-    "LinearLR",
-    "MultiStepLR",
-    "MultiplicativeLR",
-    "OneCycleLR",
-    "PolynomialLR",
-    "ReduceLROnPlateau",
-    "SequentialLR",
-    "StepLR",
-]
+_SCHEDULERS = classes_in((base, composed, cycles, cyclic, plateau, schedules), base.LRScheduler)
+globals().update(_SCHEDULERS, _LRScheduler=base.LRScheduler)  # its old name
+__all__ = sorted(_SCHEDULERS)

@@ -52,6 +52,20 @@ LATER: dict[str, set[str]] = {
 }
 NOT_AT_IMPORT = {"sympy", "networkx", "mpi4py", "triton", "rich", "safetensors", "torch", "scipy"}
 MAX_LINES = 500
+MAX_IN_FUNCTION = 40  # from `def` to the end, less the docstring
+# functions that are longer, and why; none is added, and one that has become shorter leaves
+LONG_FUNCTIONS = {
+    "compiler_core/aot/wrapper.py:run": "once a backward, step by step: each further call would be paid every time",
+    "compiler_core/codegen/triton/kernels/attention.py:attention_forward": "Triton: one kernel is one function",
+    "compiler_core/codegen/triton/kernels/attention.py:attention_keys": "Triton: one kernel is one function",
+    "compiler_core/codegen/triton/kernels/attention.py:attention_queries": "Triton: one kernel is one function",
+    "compiler_core/codegen/triton/kernels/convolution.py:convolution_forward": "Triton: one kernel is one function",
+    "compiler_core/codegen/triton/kernels/convolution.py:convolution_input": "Triton: one kernel is one function",
+    "compiler_core/codegen/triton/kernels/convolution.py:convolution_weight": "Triton: one kernel is one function",
+    "compiler_core/tensor/autograd/engine.py:_visit": "once a node of every eager backward",
+    "compiler_core/tensor/methods/operators.py:_arithmetic": "once an eager + - * /",
+    "distcompile/nn/functional/multihead.py:multi_head_attention_forward": "its 25 parameters, one a line, are torch's",
+}
 # what gradients pass through speaks of arrays of any device; these make messages and digests in the host's memory
 HOST_MEMORY = {"agreement.py", "buffer_sync.py", "ledger.py", "model_state.py", "users.py"}
 
@@ -120,6 +134,28 @@ def test_the_wall_test_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_files_are_short_enough_to_read() -> None:
     lines = {named(path): len(path.read_text().splitlines()) for path in [*SOURCES, *TESTS, *OTHERS]}
     assert {name: count for name, count in lines.items() if count > MAX_LINES} == {}
+
+
+def long_functions(path: Path) -> Iterator[str]:
+    """The functions of a file that are over MAX_IN_FUNCTION lines, from `def` to the end without the docstring."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            said = node.body[0] if ast.get_docstring(node, clean=False) is not None else None
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            if lines - ((said.end_lineno or 0) - said.lineno + 1 if said else 0) > MAX_IN_FUNCTION:
+                yield f"{named(path)}:{node.name}"
+
+
+def test_functions_are_short_enough_to_read() -> None:
+    assert sorted(name for path in SOURCES for name in long_functions(path)) == sorted(LONG_FUNCTIONS)
+
+
+def test_the_test_of_functions_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    path = tmp_path / "long.py"
+    body = "    x = 1\n" * MAX_IN_FUNCTION
+    path.write_text(f'def f():\n    """Told\n    at length."""\n{body}\ndef g():\n{body[10:]}')
+    assert list(long_functions(path)) == ["long.py:f"]
 
 
 def test_files_open_with_what_they_do() -> None:

@@ -91,7 +91,6 @@ def make_joint(
     cotangents = _Cotangents(builder, flows)
     tangents = tuple(i for i, node in enumerate(forward.outputs[:results]) if node in flows)
     stops = _Stops(builder, cotangents, len(tangents))
-    groups, rules = boundary_groups(forward.calls), rule_groups(forward.calls)
     with use_trace(builder):
         for i in tangents:
             meta = forward.outputs[i].meta
@@ -99,19 +98,7 @@ def make_joint(
             cotangents.add(forward.outputs[i], tangent)
         for bit, i in enumerate(tangents):
             stops.reach(forward.outputs[i], 1 << bit)
-        for call in reversed(forward.calls):
-            builder.location, builder.region = call.location, call.region
-            if is_boundary(call):
-                if call.op is GRADIENT_BOUNDARY and not hooks:
-                    stops.pass_on(call)
-                elif call in groups:
-                    stops.stop(groups[call])
-            elif call in rules:
-                cotangents.add_all(rule_cotangents(rules[call], cotangents.table))
-                stops.pass_back(rules[call])
-            elif call in cotangents.table and call.op is not CUSTOM_GRADIENT:
-                cotangents.add_all(_pull_back(call, cotangents.table[call], remakes))
-                stops.pass_back([call])
+        _go_back(forward.calls, builder, cotangents, stops, hooks=hooks, remakes=remakes)
     inputs = forward.inputs
     gradients = tuple(i for i, node in enumerate(inputs) if node in cotangents.table)
     found = [cotangents.table[inputs[i]] for i in gradients]
@@ -125,6 +112,32 @@ def make_joint(
         tuple(cotangents.stage[inputs[i]] for i in gradients),
         tuple(sorted(range(len(gradients)), key=lambda k: cotangents.turn[inputs[gradients[k]]])),
     )
+
+
+def _go_back(
+    calls: Sequence[Call],
+    builder: _JointBuilder,
+    cotangents: _Cotangents,
+    stops: _Stops,
+    *,
+    hooks: bool,
+    remakes: bool,
+) -> None:
+    """Cotangents go back through the calls, the last first."""
+    groups, rules = boundary_groups(calls), rule_groups(calls)
+    for call in reversed(calls):
+        builder.location, builder.region = call.location, call.region
+        if is_boundary(call):
+            if call.op is GRADIENT_BOUNDARY and not hooks:
+                stops.pass_on(call)
+            elif call in groups:
+                stops.stop(groups[call])
+        elif call in rules:
+            cotangents.add_all(rule_cotangents(rules[call], cotangents.table))
+            stops.pass_back(rules[call])
+        elif call in cotangents.table and call.op is not CUSTOM_GRADIENT:
+            cotangents.add_all(_pull_back(call, cotangents.table[call], remakes))
+            stops.pass_back([call])
 
 
 class _JointBuilder(GraphBuilder):

@@ -30,6 +30,25 @@ from compiler_core.ops.registry import Array
 from compiler_core.runtime.memory import OutputPool
 
 
+def _pruning(
+    joint: Joint, parts: Partition, read: Sequence[Node], compile_pruned: Callable[[Graph, Sequence[int]], Cut]
+) -> Callable[[int], Pruned | None]:
+    """The backward without what the tangents that came do not need. read: the forward's inputs that it reads."""
+
+    def prune_to(came: int) -> Pruned | None:
+        absent = [node for node, mask in zip(arrivals_of(parts.backward), tangents_behind(joint)) if not mask & came]
+        wanted = [k for k, reached in enumerate(joint.reaches) if not reached or reached & came]
+        kept = range(len(parts.backward.outputs)) if joint.stops else wanted  # Python reads by place
+        graph = prune(parts.backward, absent, kept)
+        if graph is None:
+            return None
+        reads = {node.name for node in only_read(graph).inputs}
+        places = (k for k, node in enumerate((*_saved(parts), *read)) if node.name in reads)
+        return Pruned(frozenset(places), partial(compile_pruned, graph, kept))
+
+    return prune_to
+
+
 def link_backward(
     joint: Joint,
     parts: Partition,
@@ -45,18 +64,6 @@ def link_backward(
     read, tangents, _ = _inputs(parts)
     places = [forward_inputs[node.name] for node in read]
     here, on_tape = Flow(parts.backward, parts.backward.outputs, tangents_behind(joint)).needed, dict(needs.inputs)
-
-    def prune_to(came: int) -> Pruned | None:
-        absent = [node for node, mask in zip(arrivals_of(parts.backward), tangents_behind(joint)) if not mask & came]
-        wanted = [k for k, reached in enumerate(joint.reaches) if not reached or reached & came]
-        kept = range(len(parts.backward.outputs)) if joint.stops else wanted  # Python reads by place
-        graph = prune(parts.backward, absent, kept)
-        if graph is None:
-            return None
-        reads = {node.name for node in only_read(graph).inputs}
-        places = (k for k, node in enumerate((*_saved(parts), *read)) if node.name in reads)
-        return Pruned(frozenset(places), partial(compile_pruned, graph, kept))
-
     return CompiledBackward(
         cut,
         parts.saved,
@@ -70,7 +77,7 @@ def link_backward(
         inside,
         needs,
         tuple((here.get(node, 0), on_tape.get(place, 0)) for node, place in zip(read, places)),
-        prune_to,
+        _pruning(joint, parts, read, compile_pruned),
         exact_needs,
         tuple(_reached(joint, 1 << t) for t in range(len(tangents))),
     )

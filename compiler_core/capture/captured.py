@@ -98,17 +98,7 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
     trace, guards = segment.trace, segment.guards
     trace.ended = ""
     handles: dict[int, tuple[int, Tensor]] = {}
-    recipe = _recipe(segment, handles)
-    recipe.root(name, root)
-    trace.settle_hooks()
-    hooks = list(trace.boundaries.values())
-    if hooks:
-        recipe.root("the backward hooks", hooks)
-    for effect in segment.effects:
-        recipe.effect(effect.function, effect.target, *effect.args)
-    for generator in segment.generators:
-        recipe.effect(_go_on_with, generator, generator.frame, generator.state)
-    rebuild = recipe.build(segment.name)
+    rebuild, hooks = _rebuild(segment, root, name, handles)
     leaves = tuple(handle for _, handle in handles.values())
     keeper = Keeper(guards.deaths.refer)
     outputs = describe_outputs(leaves, trace, keeper.tensor)
@@ -117,15 +107,7 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
     known = _known(segment)
     _sort_placeholders(trace, known)
     graph = trace.build([*outputs.nodes, *trace.written.values()])
-    guard_modules(segment)
-    segment.settle_names()
-    _guard_distinct(segment)
-    segment.ambient.guard_shard(guards, trace.rng is not None)
-    guard_outside(guards, trace)
-    segment.ambient.guard_device(guards)
-    _guard_lifted(guards, trace)
-    guard_memory(guards, trace, known)
-    segment.arrays.guard_overlaps()
+    _guard_the_rest(segment, known)
     by_placeholder = {lift.placeholder: lift for lift in trace.lifted.values()}
     lifts = [by_placeholder.get(node) for node in graph.inputs]
     roots = {found.cell.root for found in written}
@@ -150,6 +132,37 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
     )
     cells = tuple(None if lift is None else lift.cell for lift in lifts)
     return captured, Survivors(cells, leaves, tuple(segment.values), hooks)
+
+
+def _rebuild(
+    segment: Segment, root: Any, name: str, handles: dict[int, tuple[int, Tensor]]
+) -> tuple[Rebuild, list[Hook]]:
+    """How later calls make the root and the effects, and the hooks of the backward. handles: the tensors found."""
+    recipe = _recipe(segment, handles)
+    recipe.root(name, root)
+    segment.trace.settle_hooks()
+    hooks = list(segment.trace.boundaries.values())
+    if hooks:
+        recipe.root("the backward hooks", hooks)
+    for effect in segment.effects:
+        recipe.effect(effect.function, effect.target, *effect.args)
+    for generator in segment.generators:
+        recipe.effect(_go_on_with, generator, generator.frame, generator.state)
+    return recipe.build(segment.name), hooks
+
+
+def _guard_the_rest(segment: Segment, known: Sequence[Known]) -> None:
+    """The guards that need the whole segment: of modules, of names, of modes, of memory."""
+    trace, guards = segment.trace, segment.guards
+    guard_modules(segment)
+    segment.settle_names()
+    _guard_distinct(segment)
+    segment.ambient.guard_shard(guards, trace.rng is not None)
+    guard_outside(guards, trace)
+    segment.ambient.guard_device(guards)
+    _guard_lifted(guards, trace)
+    guard_memory(guards, trace, known)
+    segment.arrays.guard_overlaps()
 
 
 def _hosts(trace: CaptureTrace, results: Sequence[Node]) -> frozenset[int]:

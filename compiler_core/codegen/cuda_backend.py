@@ -13,9 +13,10 @@ BackendError where Triton is not installed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -49,7 +50,7 @@ from compiler_core.runtime.toolchain import Toolchain, find_toolchain
 from compiler_core.steps import compiling, record
 
 if TYPE_CHECKING:
-    from compiler_core.codegen.cuda.cubins import Cubin
+    from compiler_core.codegen.cuda.cubins import Cubin, Workers
     from compiler_core.codegen.cuda.plan import Plan
     from compiler_core.codegen.triton.module import Module
     from compiler_core.codegen.triton.tiles import Tile
@@ -210,30 +211,16 @@ def _build(
     from compiler_core.codegen.cuda.cubins import Wanted, Workers, compile_cubins
     from compiler_core.codegen.cuda.launcher import print_launcher
     from compiler_core.codegen.cuda.plan import aligned_parameters, make_plan
-    from compiler_core.codegen.triton.handwritten import with_routines
-    from compiler_core.codegen.triton.module import print_module
-    from compiler_core.loop_ir.ir import RoutineCall
-    from compiler_core.lowering.lower import lower_and_schedule
     from compiler_core.runtime.build import build_library
     from compiler_core.runtime.cuda.products import choose_on
-    from compiler_core.schedule.target import GPU
 
     with Workers(folder) as workers:
-        programs = with_symbols(lower_and_schedule(graphs, name, GPU))
-        if library_for(graphs, capability):
-            with compiling(name, "cudnn"):
-                programs = [by_cudnn(program) for program in programs]
+        programs = _programs(graphs, name, capability)
         kernels = dict.fromkeys(kernel for program in programs for kernel in program.kernels)
-        calls = [step for program in programs for step in program.steps if isinstance(step, RoutineCall)]
-        tiles: dict[str, Tile] = {}
         said: list[str] = []
-        if tuned:
-            with compiling(name, "tune"), TemporaryDirectory(dir=folder) as apart:
-                where = (capability, Path(apart), workers, _number(graphs), _triton_version(), said.append)
-                tiles = _measured_tiles(programs, list(kernels), where)
-        with compiling(name, "emit"):
-            module = with_routines(print_module(list(kernels), tiles), calls)
-        record(name, "emit", lambda: module.source, part="triton", artefact="code")
+        where = (capability, workers, _number(graphs), said)
+        tiles = _measured_tiles(name, folder, programs, list(kernels), where) if tuned else {}
+        module = _emitted(name, programs, list(kernels), tiles)
         aligned = aligned_parameters(programs, module)
         launches = [launch for made in module.launches.values() for launch in made]
         wanted = [Wanted(launch, aligned[launch.function]) for launch in launches]
@@ -242,15 +229,10 @@ def _build(
         record(name, "emit", lambda: source, part="launcher", artefact="code")
         (folder / SOURCE).write_text(source)
         products = list(dict.fromkeys(product for plan in plans for product in plan.products))
-        with ThreadPoolExecutor(2) as beside:
-            built = beside.submit(build_library, {"launcher": source}, folder / LIBRARY, toolchain)
-            measured = beside.submit(choose_on, products if config.measure else [], _number(graphs))
-            with compiling(name, "cubins"):
-                compiled = compile_cubins(module, wanted, capability, folder, workers)
-            with compiling(name, "build"):
-                built.result()
-            with compiling(name, "measure"):
-                chosen = measured.result()
+        cubins_of = partial(compile_cubins, module, wanted, capability, folder, workers)
+        build = partial(build_library, {"launcher": source}, folder / LIBRARY, toolchain)
+        measure = partial(choose_on, products if config.measure else [], _number(graphs))
+        compiled, chosen = _side_by_side(name, cubins_of, build, measure)
     cubins = {launch.function: cubin for launch, cubin in zip(launches, compiled, strict=True)}
     offsets = write_constants(folder / CONSTANTS, programs)
     parts = zip(programs, graphs, plans, offsets, strict=True)
@@ -261,13 +243,62 @@ def _build(
     }
 
 
-def _measured_tiles(programs: Sequence[Program], kernels: list[Kernel], where: tuple[Any, ...]) -> dict[str, Tile]:
-    """where: what codegen/cuda/tune.py is told besides the kernels and their parameters."""
+def _programs(graphs: Sequence[Graph], name: str, capability: int) -> list[Program]:
+    """The graphs, lowered and scheduled for a GPU; what cuDNN computes is left to it where that is asked for."""
+    from compiler_core.lowering.lower import lower_and_schedule
+    from compiler_core.schedule.target import GPU
+
+    programs = with_symbols(lower_and_schedule(graphs, name, GPU))
+    if library_for(graphs, capability):
+        with compiling(name, "cudnn"):
+            programs = [by_cudnn(program) for program in programs]
+    return programs
+
+
+def _emitted(name: str, programs: Sequence[Program], kernels: list[Kernel], tiles: dict[str, Tile]) -> Module:
+    """The kernels as Triton's, with those written by hand that the programs call."""
+    from compiler_core.codegen.triton.handwritten import with_routines
+    from compiler_core.codegen.triton.module import print_module
+    from compiler_core.loop_ir.ir import RoutineCall
+
+    calls = [step for program in programs for step in program.steps if isinstance(step, RoutineCall)]
+    with compiling(name, "emit"):
+        module = with_routines(print_module(kernels, tiles), calls)
+    record(name, "emit", lambda: module.source, part="triton", artefact="code")
+    return module
+
+
+def _side_by_side(
+    name: str, compile_cubins: Callable[[], list[Cubin]], build: Callable[[], Any], measure: Callable[[], Choices]
+) -> tuple[list[Cubin], Choices]:
+    """Cubins are compiled here while two threads build the launcher and measure the products' algorithms."""
+    with ThreadPoolExecutor(2) as beside:
+        built, measured = beside.submit(build), beside.submit(measure)
+        with compiling(name, "cubins"):
+            compiled = compile_cubins()
+        with compiling(name, "build"):
+            built.result()
+        with compiling(name, "measure"):
+            chosen = measured.result()
+    return compiled, chosen
+
+
+def _measured_tiles(
+    name: str,
+    folder: Path,
+    programs: Sequence[Program],
+    kernels: list[Kernel],
+    where: tuple[int, Workers, int | None, list[str]],
+) -> dict[str, Tile]:
+    """where: the capability, what compiles, the device that measures, and the lines that are to be said of it."""
     from compiler_core.codegen.cuda.plan import aligned_parameters
     from compiler_core.codegen.cuda.tune import choose_tiles
     from compiler_core.codegen.triton.module import print_module
 
-    return choose_tiles(kernels, aligned_parameters(programs, print_module(kernels)), *where)
+    capability, workers, number, said = where
+    with compiling(name, "tune"), TemporaryDirectory(dir=folder) as apart:
+        aligned = aligned_parameters(programs, print_module(kernels))
+        return choose_tiles(kernels, aligned, capability, Path(apart), workers, number, _triton_version(), said.append)
 
 
 def _row(

@@ -9,14 +9,14 @@ take prod(k) times the input.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from compiler_core.eager.native import Kernels
+from compiler_core.eager.native import Kernel, Kernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
@@ -60,9 +60,11 @@ def geometry(
     return Geometry(out, math.prod(weight[1:]), count, is_plain, np.array([x[1], *spatial], np.int64))
 
 
-def define_convolution(k: Kernels) -> None:
-    """Define it."""
-    lay_out, add_back = k.named("columns"), k.named("columns_back")
+Pieces = Callable[[Array, int, Geometry], Iterator[tuple[int, int, Array]]]
+
+
+def _pieces_by(lay_out: Kernel) -> Pieces:
+    """Samples as columns, as many at a time as stay in the cache."""
 
     def pieces(x: Array, groups: int, shape: Geometry) -> Iterator[tuple[int, int, Array]]:
         """(first sample, the one after the last, their columns T[n, groups, inner, prod(out)]); a buffer is reused."""
@@ -77,6 +79,10 @@ def define_convolution(k: Kernels) -> None:
             lay_out((columns, x[start : start + step], shape.numbers))
             yield start, start + len(columns), columns
 
+    return pieces
+
+
+def _forward_by(pieces: Pieces) -> Callable[..., Made]:
     def convolution(x: Array, weight: Array, bias: Array | None, *, groups: int, **attrs: Any) -> Made:
         if not alike(x, weight, bias) or (bias is not None and bias.shape != weight.shape[:1]):
             return None
@@ -93,6 +99,10 @@ def define_convolution(k: Kernels) -> None:
             np.add(out, bias[:, None], out)
         return out.reshape(len(x), channels, *shape.out), ()
 
+    return convolution
+
+
+def _slope_of_input_by(add_back: Kernel) -> Callable[[Array, Array, Array, Geometry], Array]:
     def of_input(g: Array, x: Array, matrices: Array, shape: Geometry) -> Array:
         """g: T[N, groups, O/groups, prod(out)] -> the gradient of x."""
         transposed = matrices.swapaxes(1, 2)
@@ -105,6 +115,10 @@ def define_convolution(k: Kernels) -> None:
             add_back((dense(np.matmul(transposed, g[start:stop])), dx[start:stop], shape.numbers))
         return dx
 
+    return of_input
+
+
+def _backward_by(pieces: Pieces, of_input: Callable[[Array, Array, Array, Geometry], Array]) -> Callable[..., Grads]:
     def backward(
         needs: Sequence[bool],
         g: Array,
@@ -130,4 +144,11 @@ def define_convolution(k: Kernels) -> None:
         db = np.add.reduce(rows.reshape(len(x), weight.shape[0], -1), (0, 2)) if needs[2] else None
         return dx, dw, db
 
-    define_quietly("convolution", convolution, backward, reads=(0, 1))
+    return backward
+
+
+def define_convolution(k: Kernels) -> None:
+    """Define it."""
+    pieces = _pieces_by(k.named("columns"))
+    backward = _backward_by(pieces, _slope_of_input_by(k.named("columns_back")))
+    define_quietly("convolution", _forward_by(pieces), backward, reads=(0, 1))

@@ -30,6 +30,13 @@ def define_there(
     reads_out: bool = False,
 ) -> None:
     """Register a definition: as ops/whole.py has it, with the kernels of the operands' dtype as first argument."""
+    numbers = None if reads is None else frozenset(reads)
+    forwards, backwards = _forward_there(name, forward, backward), _backward_there(backward)
+    define(name, forwards, backwards, reads=numbers, reads_out=reads_out, there=True)
+
+
+def _forward_there(name: str, forward: Callable[..., Made], backward: Callable[..., Any]) -> Callable[..., Made]:
+    """`forward` on its operands' device; None where they are of several, or where its kernels fail the proof."""
 
     def forwards(*arrays: Any, **attrs: Any) -> Made:
         number = _device_of(arrays)
@@ -49,6 +56,12 @@ def define_there(
                 raise
             cuda.raise_out_of_memory(error, number)
 
+    return forwards
+
+
+def _backward_there(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """`backward` on its operands' device."""
+
     def backwards(needs: Sequence[bool], g: Any, out: Any, kept: Any, *arrays: Any, **attrs: Any) -> Any:
         number: int = arrays[0].data.device_id
         if cuda.current() != number:
@@ -64,8 +77,7 @@ def define_there(
                 raise
             cuda.raise_out_of_memory(error, number)
 
-    numbers = None if reads is None else frozenset(reads)
-    define(name, forwards, backwards, reads=numbers, reads_out=reads_out, there=True)
+    return backwards
 
 
 def _device_of(arrays: Sequence[Any]) -> int | None:

@@ -34,49 +34,46 @@ _BOOL, _INT64 = np.dtype(np.bool_), np.dtype(np.int64)
 # ---- softmax
 
 
-def _softmaxes() -> None:
-    def softmax(k: Kernels, x: Array, *, dim: int) -> Made:
-        if not x.size or not x.ndim or x.size // x.shape[dim] >= MOST_ROWS:
-            return None
-        given = dense(x.swapaxes(dim, -1))
-        out, n = empty(given.shape, x.dtype), given.shape[-1]
-        k.rows("softmax", x.size // n, n, given, out, I64(n), I64(1), F64(1.0), I32(0), I32(0))
-        return dense(out.swapaxes(dim, -1)), ()
+def _softmax(k: Kernels, x: Array, *, dim: int) -> Made:
+    if not x.size or not x.ndim or x.size // x.shape[dim] >= MOST_ROWS:
+        return None
+    given = dense(x.swapaxes(dim, -1))
+    out, n = empty(given.shape, x.dtype), given.shape[-1]
+    k.rows("softmax", x.size // n, n, given, out, I64(n), I64(1), F64(1.0), I32(0), I32(0))
+    return dense(out.swapaxes(dim, -1)), ()
 
-    def log_softmax(k: Kernels, x: Array, *, dim: int) -> Made:
-        if not x.size or not x.ndim or x.size // x.shape[dim] >= MOST_ROWS:
-            return None
-        given = dense(x.swapaxes(dim, -1))
-        out, n = empty(given.shape, x.dtype), given.shape[-1]
-        k.rows("log_softmax", x.size // n, n, given, out, I64(n))
-        return dense(out.swapaxes(dim, -1)), ()
 
-    def slope(name: str, *more: Any) -> Callable[..., Grads]:
-        def backward(
-            k: Kernels, needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, *, dim: int
-        ) -> Grads:
-            given, made = dense(g.swapaxes(dim, -1)), dense(out.swapaxes(dim, -1))
-            dx, n = empty(given.shape, x.dtype), given.shape[-1]
-            k.rows(name, x.size // n, n, given, made, dx, I64(n), *more)
-            return (dense(dx.swapaxes(dim, -1)),)
+def _log_softmax(k: Kernels, x: Array, *, dim: int) -> Made:
+    if not x.size or not x.ndim or x.size // x.shape[dim] >= MOST_ROWS:
+        return None
+    given = dense(x.swapaxes(dim, -1))
+    out, n = empty(given.shape, x.dtype), given.shape[-1]
+    k.rows("log_softmax", x.size // n, n, given, out, I64(n))
+    return dense(out.swapaxes(dim, -1)), ()
 
-        return backward
 
-    def causal_softmax(k: Kernels, x: Array, *, scale: float) -> Made:
-        if not x.size or x.size // x.shape[-1] >= MOST_ROWS:
-            return None
-        out, (length, n) = empty(x.shape, x.dtype), x.shape[-2:]
-        k.rows("softmax", x.size // n, n, dense(x), out, I64(n), I64(length), F64(scale), I32(1), I32(0))
-        return out, ()
+def _softmax_slope(name: str, *more: Any) -> Callable[..., Grads]:
+    def backward(k: Kernels, needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, *, dim: int) -> Grads:
+        given, made = dense(g.swapaxes(dim, -1)), dense(out.swapaxes(dim, -1))
+        dx, n = empty(given.shape, x.dtype), given.shape[-1]
+        k.rows(name, x.size // n, n, given, made, dx, I64(n), *more)
+        return (dense(dx.swapaxes(dim, -1)),)
 
-    def causal_softmax_backward(k: Kernels, needs: Any, g: Array, out: Array, kept: Any, x: Array, *, scale: float) -> Grads:  # fmt: skip  # noqa: E501
-        dx, n = empty(g.shape, x.dtype), x.shape[-1]
-        k.rows("softmax_backward", x.size // n, n, g, dense(out), dx, I64(n), F64(scale))
-        return (dx,)
+    return backward
 
-    define_there("causal_softmax", causal_softmax, causal_softmax_backward, reads=(), reads_out=True)
-    define_there("softmax", softmax, slope("softmax_backward", F64(1.0)), reads=(), reads_out=True)
-    define_there("log_softmax", log_softmax, slope("log_softmax_backward"), reads=(), reads_out=True)
+
+def _causal_softmax(k: Kernels, x: Array, *, scale: float) -> Made:
+    if not x.size or x.size // x.shape[-1] >= MOST_ROWS:
+        return None
+    out, (length, n) = empty(x.shape, x.dtype), x.shape[-2:]
+    k.rows("softmax", x.size // n, n, dense(x), out, I64(n), I64(length), F64(scale), I32(1), I32(0))
+    return out, ()
+
+
+def _causal_softmax_backward(k: Kernels, needs: Any, g: Array, out: Array, kept: Any, x: Array, *, scale: float) -> Grads:  # fmt: skip  # noqa: E501
+    dx, n = empty(g.shape, x.dtype), x.shape[-1]
+    k.rows("softmax_backward", x.size // n, n, g, dense(out), dx, I64(n), F64(scale))
+    return (dx,)
 
 
 # ---- activations, dropout
@@ -277,7 +274,9 @@ def _embedding_backward(k: Kernels, needs: Sequence[bool], g: Array, _: Any, kep
 
 def _define_all() -> None:
     define_norms()
-    _softmaxes()
+    define_there("causal_softmax", _causal_softmax, _causal_softmax_backward, reads=(), reads_out=True)
+    define_there("softmax", _softmax, _softmax_slope("softmax_backward", F64(1.0)), reads=(), reads_out=True)
+    define_there("log_softmax", _log_softmax, _softmax_slope("log_softmax_backward"), reads=(), reads_out=True)
     for name in ("gelu", "gelu_tanh", "silu", "relu"):
         _activation(name)
     define_there("dropout", _dropout, _dropout_backward, reads=())

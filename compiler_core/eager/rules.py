@@ -10,14 +10,14 @@ sums. Attention keeps its matrix of weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from compiler_core.eager.channels import define_channels
 from compiler_core.eager.convolution import define_convolution
-from compiler_core.eager.native import Kernels, kernels
+from compiler_core.eager.native import Kernel, Kernels, kernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas, product
 from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
@@ -97,10 +97,9 @@ def _norms(k: Kernels) -> None:
     define_quietly("rms_norm", rms_norm, rms_norm_backward)
 
 
-def _softmaxes(k: Kernels) -> None:
-    """Define softmax and log_softmax."""
+def _softmax(k: Kernels) -> None:
+    """Define it, along any dim."""
     forward, backward = k.named("softmax"), k.named("softmax_backward")
-    log_forward, log_backward = k.named("log_softmax"), k.named("log_softmax_backward")
 
     def softmax(x: Array, *, dim: int) -> Made:
         if not alike(x) or not x.size or not x.ndim:
@@ -119,17 +118,31 @@ def _softmaxes(k: Kernels) -> None:
         backward((dense(g), dense(out), dx), 1.0)
         return (dx if dim == last else dx.swapaxes(dim, last),)
 
+    define_quietly("softmax", softmax, softmax_backward, reads=(), reads_out=True)
+
+
+def _log_softmax(k: Kernels) -> None:
+    """Define it, along the last dim."""
+    forward, backward = k.named("log_softmax"), k.named("log_softmax_backward")
+
     def log_softmax(x: Array, *, dim: int) -> Made:
         if not alike(x) or not x.size or not x.ndim or dim != x.ndim - 1:
             return None
         out = np.empty(x.shape, x.dtype)
-        log_forward((dense(x), out))
+        forward((dense(x), out))
         return out, ()
 
     def log_softmax_backward(needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, *, dim: int) -> Grads:
         dx = np.empty(g.shape, g.dtype)
-        log_backward((dense(g), dense(out), dx))
+        backward((dense(g), dense(out), dx))
         return (dx,)
+
+    define_quietly("log_softmax", log_softmax, log_softmax_backward, reads=(), reads_out=True)
+
+
+def _causal_softmax(k: Kernels) -> None:
+    """Define it: row i of the last two dims sees what stands up to its place."""
+    forward, backward = k.named("softmax"), k.named("softmax_backward")
 
     def causal_softmax(x: Array, *, scale: float) -> Made:
         if not alike(x) or not x.size:
@@ -143,9 +156,7 @@ def _softmaxes(k: Kernels) -> None:
         backward((dense(g), dense(out), dx), scale)
         return (dx,)
 
-    define_quietly("softmax", softmax, softmax_backward, reads=(), reads_out=True)
     define_quietly("causal_softmax", causal_softmax, causal_softmax_backward, reads=(), reads_out=True)
-    define_quietly("log_softmax", log_softmax, log_softmax_backward, reads=(), reads_out=True)
 
 
 # ---- activations
@@ -197,9 +208,7 @@ def _with_number_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x
 _MAX_SCORES = 1 << 24  # elements of all weights, which are kept for the backward
 
 
-def _attention(k: Kernels) -> None:
-    forward, backward = k.named("softmax"), k.named("softmax_backward")
-
+def _attention_by(forward: Kernel) -> Callable[..., Made]:
     def attention(q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float) -> Made:
         lead = q.shape[:-2]
         if not alike(q, key, value) or q.ndim < 2 or not (q.size and key.size and value.size):
@@ -224,6 +233,10 @@ def _attention(k: Kernels) -> None:
             forward((weights, weights), 1.0, 0, 1)
         return product(weights, for_blas(value)), (weights,)
 
+    return attention
+
+
+def _attention_backward_by(backward: Kernel) -> Callable[..., Grads]:
     def attention_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float) -> Grads:  # fmt: skip  # noqa: E501
         weights, g = kept[0], for_blas(g)
         dv = product(weights.swapaxes(-1, -2), g) if needs[2] else None
@@ -239,7 +252,12 @@ def _attention(k: Kernels) -> None:
         dk = product(slopes.swapaxes(-1, -2), for_blas(q)) if needs[1] else None
         return dq, dk, dv, dm
 
-    define_quietly("attention", attention, attention_backward)
+    return attention_backward
+
+
+def _attention(k: Kernels) -> None:
+    """Define it, with the kernels of softmax's rows."""
+    define_quietly("attention", _attention_by(k.named("softmax")), _attention_backward_by(k.named("softmax_backward")))
 
 
 def _spreads(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
@@ -305,7 +323,9 @@ def _define_all() -> None:
     if found is None:
         return
     _norms(found)
-    _softmaxes(found)
+    _softmax(found)
+    _log_softmax(found)
+    _causal_softmax(found)
     for name in ("gelu", "gelu_tanh", "silu", "relu", "erfinv"):
         _activation(found, name)
     _attention(found)

@@ -75,22 +75,8 @@ def _check_stmt(stmt: ir.Stmt, names: _Names, where: str) -> None:
     if vector and isinstance(stmt, refused):
         raise _fail(where, stmt, "not allowed in a vector loop")
     match stmt:
-        case ir.Loop(axis, _, kind, inner, part_of, span):
-            _check_fresh(axis, names, stmt, where)
-            for end in span or ():
-                _check_index(end, names, stmt, where)
-            if span and kind not in ("serial", "block"):
-                raise _fail(where, stmt, "from and to are for serial and block loops")
-            if part_of and names.axes.get(part_of) != "parallel":
-                raise _fail(where, stmt, f"{part_of} is not a parallel loop around it")
-            if kind == "block" and "block" in names.axes.values():
-                raise _fail(where, stmt, "a block loop in a block loop")
-            scope = names.inner()
-            scope.axes[axis] = kind
-            scope.parts |= {axis: part_of} if part_of else {}
-            own = {s.name for s in ir.walk(inner) if isinstance(s, ir.Accumulator)}
-            scope.filling |= {s.name for s in ir.walk(inner) if isinstance(s, ir.Accumulate)} - own
-            _check_body(inner, scope, where)
+        case ir.Loop():
+            _check_loop(stmt, names, where)
         case ir.Local(name, dtype, _):
             _check_fresh(name, names, stmt, where)
             names.arrays[name] = dtype
@@ -114,6 +100,25 @@ def _check_stmt(stmt: ir.Stmt, names: _Names, where: str) -> None:
             _check_expr(condition, names, where)
             if condition.dtype is not bool_:
                 raise _fail(where, stmt, "a condition is not bool")
+
+
+def _check_loop(loop: ir.Loop, names: _Names, where: str) -> None:
+    axis, kind, part_of = loop.axis, loop.kind, loop.part_of
+    _check_fresh(axis, names, loop, where)
+    for end in loop.span or ():
+        _check_index(end, names, loop, where)
+    if loop.span and kind not in ("serial", "block"):
+        raise _fail(where, loop, "from and to are for serial and block loops")
+    if part_of and names.axes.get(part_of) != "parallel":
+        raise _fail(where, loop, f"{part_of} is not a parallel loop around it")
+    if kind == "block" and "block" in names.axes.values():
+        raise _fail(where, loop, "a block loop in a block loop")
+    scope = names.inner()
+    scope.axes[axis] = kind
+    scope.parts |= {axis: part_of} if part_of else {}
+    own = {s.name for s in ir.walk(loop.body) if isinstance(s, ir.Accumulator)}
+    scope.filling |= {s.name for s in ir.walk(loop.body) if isinstance(s, ir.Accumulate)} - own
+    _check_body(loop.body, scope, where)
 
 
 def _check_fresh(name: str, names: _Names, stmt: ir.Stmt, where: str) -> None:

@@ -224,23 +224,26 @@ def _call(
     loop = _loop(ufunc, inputs, outs, dtype, signature, casting)
     if current_trace() is None:  # what is written over is saved for the gradient as it was
         inputs = tuple(x.tensor._snapshot() if any(x is one for one in outs) else x for x in inputs)
-    operands = [_operand(x, wanted) for x, wanted in zip(inputs, loop)]
-    if not any(isinstance(operand, Tensor) for operand in operands):
-        operands[0] = tensor_of(operands[0])
+    operands = _operands(inputs, loop)
     try:
         results = UFUNCS[ufunc](*operands)
     except DTypeError:  # complex numbers that NumPy compares, and the like
         return without_rule(ufunc, inputs, {})
     single = not isinstance(results, tuple)
-    finished = [
-        _finished(result, wanted, operands, where)
-        for result, wanted in zip((results,) if single else results, loop[ufunc.nin :])
-    ]
+    several = (results,) if single else results
+    finished = [_finished(result, wanted, operands, where) for result, wanted in zip(several, loop[ufunc.nin :])]
     if any(one is not None for one in outs):
         finished = [a if o is None else _written(o, a, where) for o, a in zip(outs, finished)]
-    if gives_tensor:  # as torch: who gives a Tensor gets one
-        return finished[0].tensor if single else tuple(part.tensor for part in finished)
-    return finished[0] if single else tuple(finished)
+    handed = [part.tensor for part in finished] if gives_tensor else finished  # as torch: who gives a Tensor gets one
+    return handed[0] if single else tuple(handed)
+
+
+def _operands(inputs: Sequence[Any], loop: Sequence[np.dtype[Any]]) -> list[Any]:
+    """The inputs in the loop's dtypes; at least one is a Tensor."""
+    operands = [_operand(x, wanted) for x, wanted in zip(inputs, loop)]
+    if not any(isinstance(operand, Tensor) for operand in operands):
+        operands[0] = tensor_of(operands[0])
+    return operands
 
 
 def _loop(

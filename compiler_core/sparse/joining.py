@@ -28,9 +28,32 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
     if any(one.layout is not first.layout for one in tensors):
         raise LayoutError("cat of tensors of several layouts", remedy="convert all to one: to_sparse(), to_dense()")
     d = dim_of(first, dim)
-    sparse = first.pattern.sparse_dim
+    _check_fit(first, tensors, d)
+    if not first.pattern.is_coo:
+        return to_layout(cat([coo_of(one) for one in tensors], dim), first.pattern.layout)
+    dtype = promote(*(one.dtype for one in tensors))
+    parts = [taken_apart(one) for one in tensors]
+    columns, held, start = [], [], 0
+    sparse, xp = first.pattern.sparse_dim, module_of(first.pattern)
+    total = sum(one.shape[d] for one in tensors)
+    for one, its in parts:
+        where = xp.array(array_of(one.pattern.indices[0]))
+        if d < sparse:
+            where[d] += start
+        else:
+            its = _between_zeros(its, d - sparse + 1, start, total - start - one.shape[d])
+        columns.append(where)
+        held.append(its if its.dtype is dtype else prims.cast(its, dtype))
+        start += one.shape[d]
+    shape = (*first.shape[:d], total, *first.shape[d + 1 :])
+    pattern = coo_pattern(xp.concatenate(columns, axis=1), shape, coalesced=False)
+    return with_values(pattern, F.cat(held, 0), "Cat")
+
+
+def _check_fit(first: SparseTensor, tensors: Sequence[Any], d: int) -> None:
+    """Raises SparseError for other kinds of dims than first's, ShapeError for other sizes, but in dim d."""
     for number, one in enumerate(tensors):
-        if one.pattern.sparse_dim != sparse or one.ndim != first.ndim:
+        if one.pattern.sparse_dim != first.pattern.sparse_dim or one.ndim != first.ndim:
             raise SparseError(
                 f"All tensors must have the same shape, up to the concatenating dimension; tensor at position {number} "
                 f"has {one.pattern.sparse_dim} sparse and {len(one.pattern.dense_shape)} dense dims"
@@ -41,30 +64,12 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Tensor:
                 f"{list(first.shape)} (except in the concatenating dimension), but found shape: {list(one.shape)}",
                 got=f"tensor {number}",
             )
-    if not first.pattern.is_coo:
-        return to_layout(cat([coo_of(one) for one in tensors], dim), first.pattern.layout)
-    dtype = promote(*(one.dtype for one in tensors))
-    parts = [taken_apart(one) for one in tensors]
-    columns, held, start = [], [], 0
-    xp = module_of(first.pattern)
-    total = sum(one.shape[d] for one in tensors)
-    for one, its in parts:
-        where = xp.array(array_of(one.pattern.indices[0]))
-        if d < sparse:
-            where[d] += start
-        else:
-            sides = (
-                (*its.shape[: d - sparse + 1], n, *its.shape[d - sparse + 2 :])
-                for n in (start, total - start - one.shape[d])
-            )
-            before, after = (its.new_zeros(side) for side in sides)
-            its = F.cat([before, its, after], d - sparse + 1)
-        columns.append(where)
-        held.append(its if its.dtype is dtype else prims.cast(its, dtype))
-        start += one.shape[d]
-    shape = (*first.shape[:d], total, *first.shape[d + 1 :])
-    pattern = coo_pattern(xp.concatenate(columns, axis=1), shape, coalesced=False)
-    return with_values(pattern, F.cat(held, 0), "Cat")
+
+
+def _between_zeros(values: Any, dim: int, before: int, after: int) -> Any:
+    """values with so many zeros before and after them along `dim`."""
+    zeros = (values.new_zeros((*values.shape[:dim], n, *values.shape[dim + 1 :])) for n in (before, after))
+    return F.cat([next(zeros), values, next(zeros)], dim)
 
 
 @rule("stack")

@@ -90,6 +90,36 @@ def gradcheck(
     return True
 
 
+def _check_modes(fwd_over_rev: bool, rev_over_rev: bool, **of_rev_over_rev: bool) -> None:
+    """Raises AssertionError, as torch does, if no mode is asked for, or an option of one that is not."""
+    if not (fwd_over_rev or rev_over_rev):
+        raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
+    for option, value in of_rev_over_rev.items():
+        if value and not rev_over_rev:
+            raise AssertionError(f"Setting {option}=True requires check_rev_over_rev to be True")
+
+
+def _random_weights(func: Function, given: tuple[Any, ...], with_gaps: bool) -> tuple[Tensor, ...]:
+    """A random tensor like each differentiable result of `func(*given)`."""
+    with enable_grad():
+        outputs = _differentiable(func(*given))
+    return tuple(_random_like(out, with_gaps) for out in outputs)
+
+
+def _gradients_of(func: Function, given: tuple[Any, ...], weights: tuple[Any, ...]) -> Function:
+    """(*inputs, *weights) -> the gradients of func(*inputs), weighted; with a graph, so that they have gradients."""
+    number = len(weights)
+
+    def gradients(*arguments: Any) -> tuple[Tensor, ...]:
+        args = [x.requires_grad_() if is_checked(one) else x for x, one in zip(arguments, (*given, *weights))]
+        xs, vs = args[: len(args) - number], args[len(args) - number :]
+        wanted = [x for x in xs if is_checked(x)]
+        found = grad(_differentiable(func(*xs)), wanted, vs, create_graph=True, allow_unused=True)
+        return tuple(g for g in found if g is not None)
+
+    return gradients
+
+
 def gradgradcheck(
     func: Function,
     inputs: Any,
@@ -113,29 +143,16 @@ def gradgradcheck(
 
     Raises: as gradcheck.
     """
-    if not (check_fwd_over_rev or check_rev_over_rev):
-        raise AssertionError("Expected at least one of check_fwd_over_rev or check_rev_over_rev to be True")
-    for option, value in (("check_undefined_grad", check_undefined_grad), ("check_batched_grad", check_batched_grad)):
-        if value and not check_rev_over_rev:
-            raise AssertionError(f"Setting {option}=True requires check_rev_over_rev to be True")
+    _check_modes(
+        check_fwd_over_rev, check_rev_over_rev,
+        check_undefined_grad=check_undefined_grad, check_batched_grad=check_batched_grad,
+    )  # fmt: skip
     given = as_tuple(inputs)
-    if grad_outputs is None:
-        with enable_grad():
-            outputs = _differentiable(func(*given))
-        weights = tuple(_random_like(out, gen_non_contig_grad_outputs) for out in outputs)
-    else:
-        weights = as_tuple(grad_outputs)
-    number = len(weights)
-
-    def gradients(*arguments: Any) -> tuple[Tensor, ...]:
-        args = [x.requires_grad_() if is_checked(given) else x for x, given in zip(arguments, (*given, *weights))]
-        xs, vs = args[: len(args) - number], args[len(args) - number :]
-        wanted = [x for x in xs if is_checked(x)]
-        found = grad(_differentiable(func(*xs)), wanted, vs, create_graph=True, allow_unused=True)
-        return tuple(g for g in found if g is not None)
-
+    weights = (
+        _random_weights(func, given, gen_non_contig_grad_outputs) if grad_outputs is None else as_tuple(grad_outputs)
+    )
     return gradcheck(
-        gradients,
+        _gradients_of(func, given, weights),
         (*given, *weights),
         eps=eps,
         atol=atol,

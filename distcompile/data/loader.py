@@ -32,6 +32,18 @@ __all__ = ["DataLoader", "WorkerInfo", "get_worker_info"]
 _FIXED = ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers")
 
 
+def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None, persistent: bool) -> None:
+    """Raises ArgumentError for numbers that do not fit each other."""
+    if num_workers < 0 or timeout < 0:
+        raise ArgumentError("num_workers and timeout should be non-negative", got=f"{num_workers}, {timeout}")
+    if num_workers == 0 and (prefetch_factor is not None or persistent):
+        raise ArgumentError("prefetch_factor and persistent_workers need num_workers > 0")
+    if num_workers == 0 and timeout:
+        raise ArgumentError("timeout needs num_workers > 0")
+    if prefetch_factor is not None and prefetch_factor <= 0:
+        raise ArgumentError("prefetch_factor should be above zero", got=str(prefetch_factor))
+
+
 class DataLoader:
     """Iterable over batches of `dataset`. batch_size None: samples one by one, not collated."""
 
@@ -56,14 +68,7 @@ class DataLoader:
         pin_memory_device: str = "",
         in_order: bool = True,
     ) -> None:
-        if num_workers < 0 or timeout < 0:
-            raise ArgumentError("num_workers and timeout should be non-negative", got=f"{num_workers}, {timeout}")
-        if num_workers == 0 and (prefetch_factor is not None or persistent_workers):
-            raise ArgumentError("prefetch_factor and persistent_workers need num_workers > 0")
-        if num_workers == 0 and timeout:
-            raise ArgumentError("timeout needs num_workers > 0")
-        if prefetch_factor is not None and prefetch_factor <= 0:
-            raise ArgumentError("prefetch_factor should be above zero", got=str(prefetch_factor))
+        _check_workers(num_workers, timeout, prefetch_factor, persistent_workers)
         if pin_memory and cuda.why_not():
             warn_once("data.loader", "'pin_memory' argument is set as true but no accelerator is found, then device "
                       "pinned memory won't be used.")  # fmt: skip
@@ -74,11 +79,8 @@ class DataLoader:
         self.worker_init_fn, self.generator, self.drop_last = worker_init_fn, generator, drop_last
         self._is_iterable = isinstance(dataset, IterableDataset)
         self._check_sampling(batch_size, bool(shuffle), sampler, batch_sampler, drop_last)
-        self.batch_size = None if batch_sampler is not None else batch_size
         self.sampler = sampler if sampler is not None else self._default_sampler(bool(shuffle))
-        self.batch_sampler = batch_sampler
-        if batch_sampler is None and batch_size is not None and not self._is_iterable:
-            self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
+        self._set_batching(batch_size, batch_sampler)
         batched = batch_size is not None or batch_sampler is not None
         self.collate_fn = collate_fn or (default_collate if batched else default_convert)
         self.persistent_workers = persistent_workers
@@ -124,6 +126,13 @@ class DataLoader:
             raise ArgumentError(
                 "batch_size=None option disables auto-batching and is mutually exclusive with drop_last"
             )
+
+    def _set_batching(self, batch_size: int | None, batch_sampler: Iterable[list[Any]] | None) -> None:
+        """Batches of batch_size, unless a sampler of batches is given."""
+        self.batch_size = None if batch_sampler is not None else batch_size
+        self.batch_sampler = batch_sampler
+        if batch_sampler is None and batch_size is not None and not self._is_iterable:
+            self.batch_sampler = BatchSampler(self.sampler, batch_size, self.drop_last)
 
     def _default_sampler(self, shuffle: bool) -> Iterable[Any]:
         if self._is_iterable:

@@ -61,6 +61,15 @@ GPU_CAP_MB = 25.0  # torch's: NCCL needs large messages, and each bucket costs t
 INSTANCES: WeakKeyDictionary[Communicator, int] = WeakKeyDictionary()  # made so far on each communicator
 
 
+def _need_something_to_train(module: Module) -> None:
+    if not any(p.requires_grad for p in shared_of(module).parameters.values()):
+        raise NoGradientsError(
+            "DistributedDataParallel is not needed when a module has no parameter that requires a gradient",
+            where=type(module).__name__,
+            remedy="use the module itself",
+        )
+
+
 class DistributedDataParallel(Module):
     """Data parallelism over the ranks of `process_group` (default: the one of init_process_group).
 
@@ -113,12 +122,7 @@ class DistributedDataParallel(Module):
         settings = Settings(
             Caps.from_mb(cap_mb), broadcast_buffers, find_unused_parameters, static_graph, choice, overlap
         )
-        if not any(p.requires_grad for p in shared_of(module).parameters.values()):
-            raise NoGradientsError(
-                "DistributedDataParallel is not needed when a module has no parameter that requires a gradient",
-                where=type(module).__name__,
-                remedy="use the module itself",
-            )
+        _need_something_to_train(module)
         instance = self._join_ranks(settings, init_sync)
         self._keep_books(settings, instance, are_equal=init_sync)
         self._tuner = None if bucket_plan is None else attach_plan(bucket_plan, self)

@@ -82,39 +82,55 @@ def play(
     backward_stretches: int,
 ) -> Outcome:
     """Run the stretches against the channel. The first `backward_stretches` of them are the backward."""
-    count = len(costs_s)
-    ready, started, ended = [float("nan")] * count, [float("nan")] * count, [float("nan")] * count
+    channel = _Channel(costs_s, order)
     now_s = exposed_s = backward_s = 0.0
-    arrived: set[int] = set()
-    queue = list(order)
-    moving, left_s = -1, 0.0  # the bucket under way, and its seconds left, alone
     for number, stretch in enumerate(stretches):
-        todo_s, missing = stretch.length_s, set(stretch.needs) - arrived
+        todo_s, missing = stretch.length_s, set(stretch.needs) - channel.arrived
         while todo_s > 0 or missing:
-            if moving < 0 and queue and ready[queue[0]] <= now_s:
-                moving, left_s = queue[0], costs_s[queue[0]]
-                started[moving] = now_s
-            is_computing, is_moving = not missing, moving >= 0
-            if missing and not is_moving:
+            channel.begin(now_s)
+            if missing and not channel.is_moving:
                 raise ValueError(f"buckets {sorted(missing)} are waited for and never launched")
-            slow = contention if is_computing and is_moving else Contention()
-            ends_s = [todo_s * slow.compute] * is_computing + [left_s * slow.communication] * is_moving
-            span_s = min(ends_s)
+            slow = contention if not missing and channel.is_moving else Contention()
+            computed_s = [] if missing else [todo_s * slow.compute]
+            moved_s = [channel.left_s * slow.communication] if channel.is_moving else []
+            span_s = min(computed_s + moved_s)
             now_s += span_s
-            if is_computing:
-                todo_s = 0.0 if ends_s[0] <= span_s else todo_s - span_s / slow.compute
-            else:
+            if missing:
                 exposed_s += span_s
-            if is_moving:
-                left_s -= span_s / slow.communication
-                if ends_s[-1] <= span_s:
-                    ended[moving] = now_s
-                    arrived.add(moving)
-                    missing.discard(moving)
-                    queue.pop(0)
-                    moving = -1
+            else:
+                todo_s = 0.0 if computed_s[0] <= span_s else todo_s - span_s / slow.compute
+            if channel.is_moving:
+                channel.move(span_s / slow.communication, moved_s[0] <= span_s, now_s)
+                missing -= channel.arrived
         for k in stretch.completes:
-            ready[k] = now_s
+            channel.ready_s[k] = now_s
         if number == backward_stretches - 1:
             backward_s = now_s
-    return Outcome(tuple(ready), tuple(started), tuple(ended), backward_s, now_s, exposed_s)
+    times_s = (tuple(channel.ready_s), tuple(channel.started_s), tuple(channel.ended_s))
+    return Outcome(*times_s, backward_s, now_s, exposed_s)
+
+
+class _Channel:
+    """Moves buckets in launch order, one at a time, each from when it is ready. Times by bucket; NaN: not yet."""
+
+    def __init__(self, costs_s: Sequence[float], order: Sequence[int]) -> None:
+        never = [float("nan")] * len(costs_s)
+        self.costs_s, self.queue = costs_s, list(order)
+        self.ready_s, self.started_s, self.ended_s = [*never], [*never], [*never]
+        self.arrived: set[int] = set()
+        self.is_moving, self.left_s = False, 0.0  # whether the first of the queue is under way; its seconds left, alone
+
+    def begin(self, now_s: float) -> None:
+        """The next bucket sets out, if it is ready and none is under way."""
+        if not self.is_moving and self.queue and self.ready_s[self.queue[0]] <= now_s:
+            self.is_moving, self.left_s = True, self.costs_s[self.queue[0]]
+            self.started_s[self.queue[0]] = now_s
+
+    def move(self, alone_s: float, is_done: bool, now_s: float) -> None:
+        """The bucket under way moves on, as far as it does in `alone_s` with nothing beside it."""
+        self.left_s -= alone_s
+        if is_done:
+            bucket = self.queue.pop(0)
+            self.ended_s[bucket] = now_s
+            self.arrived.add(bucket)
+            self.is_moving = False

@@ -43,7 +43,7 @@ from distcompile.tuning.optimum import best_groups, candidates
 from distcompile.tuning.problem import Groups, Problem
 from distcompile.tuning.rivals import fixed_caps, merged_greedily
 from distcompile.tuning.simulate import simulate
-from distcompile.tuning.tune_report import DEFAULT, Candidate, Sample, TuneReport, best_of, make_rows
+from distcompile.tuning.tune_report import DEFAULT, Candidate, Row, Sample, TuneReport, best_of, make_rows
 from distcompile.tuning.view import DdpView, place_of
 
 CAPS_MB = (1.0, 2.0, 5.0, 10.0, 25.0)
@@ -140,17 +140,20 @@ def tune(
     chosen = affordable(proposed, left_s, (1 + subject.steps_in_round) * step_s)
     samples = measure(subject, chosen, until_s, say)
     rows = tuple(make_rows(chosen, samples))
-    duel_ms: list[float] = []
-    if best_of(rows) is not rows[0]:
-        say(f"default against {best_of(rows).name}, once more", 0.9)
-        duel = max(DUEL_ROUNDS, len(samples[0])) if subject.steps_in_round > 1 else LEAST_DUEL
-        pair = measure_rounds(subject, [rows[0].candidate, best_of(rows).candidate], duel)
-        duel_ms = [1e3 * (a.step_s - b.step_s) for a, b in zip(*pair, strict=True)]
+    duel_ms = _duel_ms(subject, rows, len(samples[0]), say)
     subject.view.propose(default)
     left_out = tuple(c for c in proposed if c not in chosen)
-    return TuneReport(
-        rows, problem, place_of(group, subject.view.device), len(samples[0]), tuple(duel_ms), cut_s, left_out
-    )
+    return TuneReport(rows, problem, place_of(group, subject.view.device), len(samples[0]), duel_ms, cut_s, left_out)
+
+
+def _duel_ms(subject: Subject, rows: Sequence[Row], rounds: int, say: Say) -> tuple[float, ...]:
+    """By how much the best is faster than the default in each of some fresh rounds; () where the default is best."""
+    if best_of(rows) is rows[0]:
+        return ()
+    say(f"default against {best_of(rows).name}, once more", 0.9)
+    duel = max(DUEL_ROUNDS, rounds) if subject.steps_in_round > 1 else LEAST_DUEL
+    pair = measure_rounds(subject, [rows[0].candidate, best_of(rows).candidate], duel)
+    return tuple(1e3 * (a.step_s - b.step_s) for a, b in zip(*pair, strict=True))
 
 
 def make_subject(

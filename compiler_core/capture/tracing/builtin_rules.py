@@ -35,6 +35,7 @@ from compiler_core.capture.tracing.items import Step, is_interpreted
 from compiler_core.capture.tracing.library_rules import HEAPS
 from compiler_core.capture.tracing.operators import BINARY, COMPARE, IN_PLACE, UNARY
 from compiler_core.capture.tracing.pure import is_pure, is_pure_method_of
+from compiler_core.capture.tracing.pure_calls import call_pure
 from compiler_core.config import config
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray, numpy_of
@@ -187,7 +188,7 @@ def _converting(kind: type) -> Any:
                 return semantics.call(semantics.load_attr(value, name), (), {})
             if isinstance(value, Tensor):
                 return semantics.native(kind, value)
-        return semantics.call_pure(kind, args, kwargs)
+        return call_pure(semantics, kind, args, kwargs)
 
     return rule
 

@@ -8,7 +8,6 @@ arguments hold was guarded. Everything else breaks the graph: it is then called 
 
 from __future__ import annotations
 
-import bisect
 import functools
 import inspect
 import itertools
@@ -42,7 +41,7 @@ from compiler_core.capture.guards.kinds import CONTAINERS, GETTERS, is_constant,
 from compiler_core.capture.guards.sources import Attribute, Bound, Got, Item, Referent, Source
 from compiler_core.capture.numbers.clocks import CLOCKS, read_clock
 from compiler_core.capture.numbers.operands import filling, made_of, operands
-from compiler_core.capture.numbers.symbols import computed, is_computed, is_symbol, place_among
+from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.polyfills import of_itertools as polyfills_itertools
@@ -57,20 +56,15 @@ from compiler_core.capture.tracing.lookup import lookup
 from compiler_core.capture.tracing.numpy_rules import call_numpy, is_numpys, loaded
 from compiler_core.capture.tracing.operators import OperatorSemantics
 from compiler_core.capture.tracing.pure import (
-    ASKED,
-    KEEPS,
-    OPERATED,
-    READ,
     getting,
-    is_numbers,
     is_plain_class,
     is_pure,
     is_pure_class,
     is_pure_method,
     is_seeding,
     makes_only,
-    uses_up,
 )
+from compiler_core.capture.tracing.pure_calls import call_pure
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.ops.registry import use_trace
@@ -78,14 +72,8 @@ from compiler_core.overrides.switch import ENTRIES
 from compiler_core.tensor.memory.typed_storage import looks_at_storage
 from compiler_core.tensor.tensor import Tensor
 
-BISECTIONS = frozenset({bisect.bisect_left, bisect.bisect_right})
 REFER = vars(weakref.ref)["__call__"]
 DEEPEST = 200  # frames
-OF_TENSORS: dict[Any, str] = {
-    abs: "__abs__",
-    round: "__round__",
-    reversed: "__reversed__",
-}  # which a program may replace
 C_FUNCTIONS = (
     BuiltinFunctionType,
     MethodDescriptorType,
@@ -120,18 +108,7 @@ class Calls(OperatorSemantics):
         if kind is FunctionType:
             return self.call_function(function, args, kwargs)
         if kind is MethodType:
-            inner, owner = self.part(function, "__func__"), self.part(function, "__self__")
-            if hasattr(type(owner), "materialize"):
-                raise Break(
-                    "a parameter without a shape cannot be compiled", "call the module with a first batch before"
-                )
-            if is_interpreted(owner):
-                if self.segment.is_outside(owner):
-                    raise Step("a generator from outside is advanced")
-                return call_generator(owner, function, args, kwargs)
-            if isinstance(owner, Tensor):
-                return self.call_method(inner, (owner, *args), kwargs)
-            return self.call(inner, (owner, *args), kwargs)
+            return self.call_bound(function, args, kwargs)
         if isinstance(function, type):
             return self.call_class(function, args, kwargs)
         part = overriding.part_of_property(function)
@@ -148,13 +125,31 @@ class Calls(OperatorSemantics):
             return call_cached(self, function, args, kwargs)
         if kind in GETTERS and len(args) == 1 and not kwargs:
             return self.call(*getting(function, *args), {})
+        return self.call_object(function, args, kwargs)
+
+    def call_bound(self, function: MethodType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A bound method: of a generator, of a tensor, of any other object."""
+        inner, owner = self.part(function, "__func__"), self.part(function, "__self__")
+        if hasattr(type(owner), "materialize"):
+            raise Break("a parameter without a shape cannot be compiled", "call the module with a first batch before")
+        if is_interpreted(owner):
+            if self.segment.is_outside(owner):
+                raise Step("a generator from outside is advanced")
+            return call_generator(owner, function, args, kwargs)
+        if isinstance(owner, Tensor):
+            return self.call_method(inner, (owner, *args), kwargs)
+        return self.call(inner, (owner, *args), kwargs)
+
+    def call_object(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An object that is callable by its class."""
+        kind = type(function)
         method = self.looked_up(kind, "__call__")
         if method is REFER and not args and not kwargs:
             return self.call_reference(function)
         if isinstance(method, FunctionType):
             return self.call(self.load_attr(function, "__call__"), args, kwargs)
         if is_pure(function):
-            return self.call_pure(function, args, kwargs)
+            return call_pure(self, function, args, kwargs)
         name = getattr(function, "__qualname__", "")
         raise Break(f"a call of {f'{name}(), ' if name else ''}a {kind.__module__}.{kind.__name__}")
 
@@ -209,37 +204,47 @@ class Calls(OperatorSemantics):
             args = tuple(loaded(self, arg) for arg in args)
             return self.native(function, *args, **{key: loaded(self, value) for key, value in kwargs.items()})
         match policy.how(function):
-            case policy.Breaks(reason, remedy, looks):
-                own = args and type(args[0]) is random.Random and not self.segment.is_outside(args[0])
-                if own and is_seeding(function, args, kwargs):
-                    raise Break("a generator of random numbers is seeded by chance")
-                if own and (function.__name__ != "shuffle" or not self.segment.is_outside(args[-1])):
-                    self.read_all(args, kwargs)
-                    return self.native(function, *map(self.specialise, args), **self.named(kwargs))  # of its own
-                told = "__graph_break__" in function.__dict__
-                raise Break(reason if told else f"{reason} ({function.__qualname__})", remedy, looks)
+            case policy.Breaks() as breaks:
+                return self._call_own_random(function, args, kwargs, breaks)
             case policy.Native():
                 calls = not policy.keeps(function) and any(map(is_program, (*args, *kwargs.values())))
-                if calls or encloses(self.segment, function):
-                    return Enter(self.enter(function, args, kwargs))  # what it calls, and reads, is seen
-                self.same_function(function)
-                if function.__name__ == "__exit__":
-                    self._read_state(args[0])
-                if looks_at_storage(function, args):
-                    raise Break("the storage of a tensor is looked at")
-                if function.__name__ == "storage_offset" and self.segment.is_outside(args[0]):
-                    return self._storage_offset(*args)
-                self.read_all(args, kwargs)
-                filled = made_of(self.segment, function.__name__, args, kwargs)
-                if filled is not None:
-                    return self.native(filling, filled, *map(self.specialise, args[:-1]))
-                operated, named = operands(self.segment, function.__name__, args, kwargs)
-                result = self.native(function, *operated, **named)
-                given = any(result is arg for arg in args)
-                if not given and is_shared(result) and not self.segment.is_outside(result):
-                    raise Break(f"{function.__qualname__}() gives a {type(result).__name__} that others hold, too")
-                return result
-        return Enter(self.enter(function, args, kwargs))
+                if not calls and not encloses(self.segment, function):
+                    return self._call_natively(function, args, kwargs)
+        return Enter(self.enter(function, args, kwargs))  # what it calls, and reads, is seen
+
+    def _call_own_random(
+        self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], breaks: policy.Breaks
+    ) -> Any:
+        """A function that breaks the graph, but for a method of a random.Random that the program made itself."""
+        own = args and type(args[0]) is random.Random and not self.segment.is_outside(args[0])
+        if own and is_seeding(function, args, kwargs):
+            raise Break("a generator of random numbers is seeded by chance")
+        if own and (function.__name__ != "shuffle" or not self.segment.is_outside(args[-1])):
+            self.read_all(args, kwargs)
+            return self.native(function, *map(self.specialise, args), **self.named(kwargs))
+        told = "__graph_break__" in function.__dict__
+        reason = breaks.reason if told else f"{breaks.reason} ({function.__qualname__})"
+        raise Break(reason, breaks.remedy, breaks.looks)
+
+    def _call_natively(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A library function, run as it is under the trace after all that its arguments hold was guarded."""
+        self.same_function(function)
+        if function.__name__ == "__exit__":
+            self._read_state(args[0])
+        if looks_at_storage(function, args):
+            raise Break("the storage of a tensor is looked at")
+        if function.__name__ == "storage_offset" and self.segment.is_outside(args[0]):
+            return self._storage_offset(*args)
+        self.read_all(args, kwargs)
+        filled = made_of(self.segment, function.__name__, args, kwargs)
+        if filled is not None:
+            return self.native(filling, filled, *map(self.specialise, args[:-1]))
+        operated, named = operands(self.segment, function.__name__, args, kwargs)
+        result = self.native(function, *operated, **named)
+        given = any(result is arg for arg in args)
+        if not given and is_shared(result) and not self.segment.is_outside(result):
+            raise Break(f"{function.__qualname__}() gives a {type(result).__name__} that others hold, too")
+        return result
 
     def _storage_offset(self, tensor: Tensor) -> Any:
         """Where a tensor from outside begins in its memory, which none of its other guards is about."""
@@ -325,7 +330,7 @@ class Calls(OperatorSemantics):
                 return self.native(cls, *map(self.specialise, args), **kwargs)
             return self.call(maker, (cls, *args), kwargs)
         if is_pure_class(cls):
-            return self.call_pure(cls, args, kwargs)
+            return call_pure(self, cls, args, kwargs)
         said = policy.said(cls)
         if isinstance(said, policy.Breaks):
             raise Break(said.reason, said.remedy)
@@ -390,7 +395,7 @@ class Calls(OperatorSemantics):
                 raise Step("an iterator from outside is used")
             return self.c_method(owner, function.__name__, function, args, kwargs)
         if is_pure(function):
-            return self.call_pure(function, args, kwargs)
+            return call_pure(self, function, args, kwargs)
         raise Break(f"a call of {getattr(function, '__qualname__', function)!s}(), which is written in C")
 
     def c_method(self, owner: Any, name: str, bound: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -428,7 +433,7 @@ class Calls(OperatorSemantics):
                 return self.call(polyfills.substitute, (owner, *args), kwargs)
             if isinstance(owner, str) and name in ("format", "format_map"):
                 self.check_printable([*args, kwargs])
-            return self.call_pure(bound, args, kwargs)
+            return call_pure(self, bound, args, kwargs)
         raise Break(f"a call of {type(owner).__name__}.{name}(), which is written in C")
 
     def context_variable(self, variable: ContextVar[Any], args: tuple[Any, ...]) -> Any:
@@ -447,51 +452,3 @@ class Calls(OperatorSemantics):
         if name == "__getattribute__":
             return self.plain_attr(owner, *args)
         return self.delete_attribute(object.__delattr__, owner, *args)
-
-    def call_pure(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A function that only computes: natively, after everything that it may read was guarded."""
-        if not kwargs and is_computed(function, args):
-            return computed(self.segment, function, args)
-        if function in BISECTIONS and len(args) == 2 and not kwargs and is_symbol(args[1]) and is_numbers(args[0]):
-            self.segment.read_deeply(args[0])
-            return place_among(self.segment, function, *args)
-        if function in OF_TENSORS and args and isinstance(args[0], Tensor):
-            own = self.program_method(args[0], OF_TENSORS[function])
-            if own is not None:
-                return self.call(own, args, kwargs)
-        self.settle(args, kwargs)
-        args, kwargs = tuple(map(self.specialise, args)), self.named(kwargs)
-        keeps = function in KEEPS
-        for value in (*args, *kwargs.values()):
-            if isinstance(value, (*CONTAINERS, dict)) or is_constant(value) or isinstance(value, (type, Tensor)):
-                continue
-            if callable(value) and not keeps:
-                raise Break(f"{getattr(function, '__name__', function)}() calls a function that it is given")
-            if (self.segment.is_outside(value) and hasattr(type(value), "__next__")) or hides_program(self, value):
-                if hasattr(type(value), "__next__") and uses_up(function):
-                    return self.call(polyfills.call_with_lists, (function, args, kwargs), {})
-                raise Break(f"{getattr(function, '__name__', function)}() of an iterator that runs the program's code")
-            if not keeps:
-                self.vouch(value, *READ)
-            if not keeps and any(self.program_method(value, name) for name in ASKED.get(function, OPERATED)):
-                raise Break(f"{getattr(function, '__name__', function)}() runs the program's code")
-        self.check_keys(*args)
-        if function in HASHING:
-            for value in args:
-                if isinstance(value, CONTAINERS):
-                    self.check_members(value)
-        self.read_all(args, kwargs)
-        return self.native(function, *args, **kwargs)
-
-
-HASHING = (set, frozenset, dict, dict.fromkeys)
-
-
-def hides_program(semantics: Calls, value: Any) -> bool:
-    """Whether a C function that is given `value` may run the program's code."""
-    if hasattr(type(value), "__next__"):
-        return semantics.runs_python(value)
-    return not isinstance(value, (int, float)) and (
-        semantics.program_method(value, "__iter__") is not None
-        or semantics.program_method(value, "__len__") is not None
-    )

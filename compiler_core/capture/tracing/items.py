@@ -304,6 +304,12 @@ class Items(Keys):
             raise Break("what to remove from a container is found by code of the program's")
         if not self.segment.is_outside(owner):
             return method(owner, *args, **kwargs)
+        return self._change_outside(owner, name, method, args, kwargs, copied)
+
+    def _change_outside(
+        self, owner: Any, name: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any], copied: bool
+    ) -> Any:
+        """A change of a container from outside: done to it now, and recorded. copied: the contents of args count."""
         in_place = name == "__setitem__" and isinstance(owner, (list, deque)) and self._is_place(owner, args[0])
         only_writes = in_place or name in WRITES.get(kind_of(owner), set())
         if not only_writes or (isinstance(owner, (set, frozenset)) and name != "update"):

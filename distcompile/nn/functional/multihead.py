@@ -167,32 +167,18 @@ def multi_head_attention_forward(
     Returns (f[like query], weights f[B, L, S], or f[B, heads, L, S] if not averaged, or None if not needed).
     static_k, static_v: f[B·heads, S, E/heads], instead of what is projected. Masks as the module's.
     """
-    if query.shape[-1] != embed_dim_to_check or embed_dim_to_check % num_heads:
-        expected = f"embedding of {embed_dim_to_check}, a multiple of {num_heads}"
-        raise ArgumentError("multi_head_attention_forward: sizes do not fit", expected=expected, got=str(query.shape))
+    _check_sizes(query, embed_dim_to_check, num_heads)
     if is_causal and attn_mask is None:
         raise ArgumentError("Need attn_mask if specifying the is_causal hint.")
     if (bias_k is None) != (bias_v is None):
         raise ArgumentError("bias_k and bias_v are given together", got="one of them")
-    apart = None
-    if use_separate_proj_weight:
-        if q_proj_weight is None or k_proj_weight is None or v_proj_weight is None:
-            raise ArgumentError("use_separate_proj_weight is True but a weight is None")
-        apart = (q_proj_weight, k_proj_weight, v_proj_weight)
+    apart = _three_weights(q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
     is_batched = query.dim() == 3
     same = query is key and key is value
     query, key, value = (x.transpose(0, 1) if is_batched else x.unsqueeze(0) for x in (query, key, value))
     inputs = (query, query, query) if same else (query, key, value)
     padding = key_padding_mask if is_batched or key_padding_mask is None else key_padding_mask.unsqueeze(0)
-    projections = Projections(
-        in_proj_weight,
-        apart,
-        in_proj_bias,
-        bias_k,
-        bias_v,
-        out_proj_weight,
-        out_proj_bias,
-    )
+    projections = Projections(in_proj_weight, apart, in_proj_bias, bias_k, bias_v, out_proj_weight, out_proj_bias)
     out, weights = attend(
         inputs, num_heads, projections, Masks(attn_mask, padding, is_causal), dropout_p if training else 0.0,
         need_weights=need_weights, add_zero_attn=add_zero_attn, static=(static_k, static_v),
@@ -202,3 +188,16 @@ def multi_head_attention_forward(
     if is_batched:
         return out.transpose(0, 1), weights
     return out.squeeze(0), None if weights is None else weights.squeeze(0)
+
+
+def _check_sizes(query: Tensor, embed_dim: int, num_heads: int) -> None:
+    if query.shape[-1] != embed_dim or embed_dim % num_heads:
+        expected = f"embedding of {embed_dim}, a multiple of {num_heads}"
+        raise ArgumentError("multi_head_attention_forward: sizes do not fit", expected=expected, got=str(query.shape))
+
+
+def _three_weights(q: Tensor | None, k: Tensor | None, v: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The weights of separate projections. Raises ArgumentError where one is missing."""
+    if q is None or k is None or v is None:
+        raise ArgumentError("use_separate_proj_weight is True but a weight is None")
+    return q, k, v

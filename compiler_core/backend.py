@@ -7,7 +7,7 @@ In: `Graph`s, straight-line and without autograd (except for "eager"). Out: one 
                (graphs of a CUDA device: Triton kernels and a host function that launches them)
   "cudagraphs" as "codegen"; programs of a CUDA device are replayed as CUDA graphs where they can be
   "tuned"      as "codegen"; kernels of a CUDA device are cut as measured there; "tuned-cudagraphs": both
-  "triton"     the same programs as Triton kernels; on a CPU in Triton's interpreter (imported when first asked for)
+  "triton"     a GPU's kernels on the CPU, in Triton's interpreter: slow, for tests (imported when first asked for)
   a callable   fn(graph, example_inputs) -> callable(*arrays) -> arrays, called once for each graph (forward, backward
                segments); example_inputs are zeros of the right shapes and dtypes
 """

@@ -4,6 +4,7 @@ In: a graph's name, a step's name, and a text on demand. Out: log lines, dump fi
 raises what no catalogue knows, a CompilationError that names step, graph, node and the user's line.
 `STEPS` is the order of `pipeline.py`; `CODEGEN_STEPS` is what the backend "codegen" does inside its step "backend" on
 a cache miss (`lowering/lower.py`, `codegen/native_backend.py`). A dump's files are numbered in this order.
+For a CUDA device there are more, which write no dump of their own: cudnn, tune, cubins, measure (cuda_backend.py).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from compiler_core.notice import noticed
 
 LONGEST = 4096  # steps that are remembered
 STEPS = ("capture", "simplify", "joint", "simplify_joint", "layout", "partition", "plan", "backend")
-CODEGEN_STEPS = ("define", "inline", "place", "schedule", "emit", "build")
+CODEGEN_STEPS = ("expand", "define", "inline", "place", "schedule", "emit", "build")
 _NUMBER = {step: number for number, step in enumerate((*STEPS, *CODEGEN_STEPS))}
 
 

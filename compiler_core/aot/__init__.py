@@ -1,1 +1,29 @@
+"""Ahead-of-time autograd: the joint graph of forward and backward, its partition, and how a compiled backward runs.
 
+- `boundary.py`: Where Python takes over a backward: `gradient_boundary` (an identity with a hook) and `opaque_backward`
+  (a rule).
+- `custom_gradient.py`: What flows back through `custom_gradient` (ops/primitives/custom_gradient.py): while a joint
+  graph is made, and on the tape.
+- `cutting.py`: Cuts a graph into parts that run one after the other, and lets values cross the cuts.
+- `halt.py`: Halts: the stops of a compiled backward, ready to run between its steps.
+- `inner_uses.py`: Outputs of a compiled call that are also used inside of it: outside, only a part of their gradient
+  can be seen.
+- `joint.py`: The joint graph: a forward Graph continued by its own gradient, through each op's `vjp` (the rules the
+  tape uses).
+- `linking.py`: Links what a backend compiled of one backward: which step reads and makes which places of one flat list
+  of values.
+- `min_cut.py`: Minimum cut of a flow network with integer capacities.
+- `needs.py`: What the backward of each output needs: which values it reads, and whose backward has to run in the same
+  pass.
+- `partition.py`: Cuts a joint graph into a forward and a backward graph at the cheapest set of saved values.
+- `pruning.py`: The backward of some of a call's outputs: what no cotangent that came can reach is not computed.
+- `recompute.py`: What it costs to keep a forward value for the backward, and which values may be computed again
+  instead.
+- `regions.py`: Checkpointed functions in a joint graph: which of their values may be kept for the backward.
+- `stops.py`: Stops: where a compiled backward goes to Python, as data of the joint graph.
+- `strategy.py`: Who owns the gradients of a compiled backward: how it is cut, where each gradient is written, what
+  happens to it.
+- `tensor_hooks.py`: Hooks on tensors that captured code makes: `y.register_hook(fn)` and `y.retain_grad()` as
+  boundaries of the graph.
+- `wrapper.py`: Runs a compiled forward, and its compiled backward when the tape reaches it.
+"""

@@ -1,9 +1,9 @@
 """The backend "triton": the same fused programs as "codegen", as Triton kernels.
 
-In: graphs that are compiled together. Out: an `Executable` per graph. Lowering and schedule are those of "codegen";
-only the text and the way it runs differ. On this machine's CPU the kernels run in Triton's interpreter: right and very
-slow, for tests and for reading; said once. Kernel calls and GEMMs run in program order.
-Limits: no device memory yet; a GPU needs a device object with its allocator, its stream and a GEMM library.
+In: graphs that are compiled together. Out: an `Executable` per graph. Lowering and schedule are those of "codegen" for
+a GPU; the kernels run in Triton's interpreter, on NumPy's arrays. That is right and very slow: for tests and for
+reading, without a GPU; it is said once. Steps run in program order, as `loop_ir/interpret.py` has it.
+Limits: arrays of the host only. What runs on a GPU is compiled by "codegen" (cuda_backend.py), from the same text.
 Raises: BackendError without Triton, LoweringError, IndexError_ from a failed check.
 """
 

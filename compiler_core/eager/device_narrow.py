@@ -1,10 +1,10 @@
 """Sums, products, conversions and column sums of 16-bit floats in eager code on a CUDA device, by one kernel each.
 
-In: the operands of an op (add, sub, mul, div, cast, sum), as ops/on_device.py has them. Out: the result; None where the
-op's own rule shall compute it, with CuPy: it converts both operands to f32, four launches and five times the bytes. The
-numbers are the same, but that a sum over rows is added in another order: in f32, in parts, always the same. Taken
-are dense operands, one of which may be a row, or a number, that is repeated. Kernels: device_narrow.cu. Each kind
-serves once it has given the rule's numbers on the CPU, for each dtype (device_proof.py).
+In: the operands of an op (add, sub, mul, div, cast, sum), as ops/on_device.py has them: dense, and one of them may be a
+row, or a number, that is repeated. Out: the result; or None, and then the op's own rule computes it with CuPy.
+Why: that rule converts both operands to f32, which takes four launches and moves five times the bytes. The numbers are
+the same, except that a sum over rows is added in another order: in f32, in parts, always the same parts. Kernels:
+device_narrow.cu. Each kind is used once it has given the rule's numbers on the CPU, for each dtype (device_proof.py).
 """
 
 from __future__ import annotations

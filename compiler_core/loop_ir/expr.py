@@ -4,11 +4,14 @@
           | IndexCompare(op, Index, Index)        bool; op: lt le gt ge eq ne, on integers
           | Call(SCALAR, Expr*, dtype) | Cast(Expr, dtype) | Where(Expr, Expr, Expr)
 
-In: nothing. Out: the classes, and `SCALARS`: name -> arity, result dtype, NumPy implementation (the interpreter's). A
-code generator adds one emission table over the same names and nothing else. Invariants: the arguments of a Call have
-one dtype (`philox`: u64), never f16 or bf16: those are cast to f32, computed, and cast back by explicit Casts (so
-rounding happens exactly where the text shows it). `Where` evaluates only the side it takes: the other may load out of
-bounds. Integer arithmetic wraps. Casts follow C for in-range values; float to integer truncates.
+In: nothing. Out: the classes, and `SCALARS`: name -> arity, result dtype, cost, and the NumPy function that defines it
+(scalars.py), which the interpreter runs. A code generator has a table over the same names: how it writes each.
+An Index is a sympy expression in a kernel; until a kernel is built it is an `Affine` (lowering/definition.py).
+
+Invariants: the arguments of a Call have one dtype (`philox`: u64; `normal32`, `normal64`: u32). It is never f16 or
+bf16: these are cast to f32 and back by Casts, so that rounding happens where the text shows it. `Where` evaluates
+only the side that it takes: the other may load out of bounds. Integer arithmetic wraps. Casts follow C for values in
+range; from float to integer they truncate.
 """
 
 from __future__ import annotations

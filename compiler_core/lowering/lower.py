@@ -3,7 +3,7 @@
 In: the graphs of one compilation (forward, backward segments). Out: one Program a graph; equal kernels are one object
 among all of them.
 
-    expand      Graph -> Graph: convolutions written as windows and products              graph/passes/expand.py
+    expand      ops that loops do not compute whole (convolutions), written with others   graph/passes/expand.py
     define      Graph -> definitions (views composed, index-only values inlined)          lowering/define.py
     inline      elements read once, in another order, written into their reader           lowering/inline.py
                 on a GPU, reductions rounded where they are summed                    lowering/round.py

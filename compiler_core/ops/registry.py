@@ -3,7 +3,7 @@
 In: one `Op` block per primitive, registered at import. Out: `bind(op, *values, **attrs)`.
 
 A *value* is a NumPy (CuPy) array, a graph node under construction, or a `Tensor`. Every primitive takes operands whose
-shapes and dtypes already fit (no broadcasting, no promotion: `composite.py` and `Tensor` insert `expand` and `cast`)
+shapes and dtypes already fit (no broadcasting, no promotion: `composites/` and `Tensor` insert `expand` and `cast`)
 and has exactly one output. `bind` asks the values who interprets them:
   a value's class with a `__bind__` does (a Tensor before a graph node); plain arrays run `op.eager`.
 An op with no value operand asks the current trace, if there is one (the one ambient thing in the compiler).

@@ -1,10 +1,12 @@
-"""The kinds of lowering rule an op may have: how the lowering turns one graph node into loop IR, as data.
+"""The kinds of lowering rule an op may have: how one call of a graph becomes a definition, as data.
 
-In: nothing. Out: the frozen rule classes that an op's `lower` field holds; `lowering/` has one handler per class.
+In: nothing. Out: the frozen rule classes that an op's `lower` field holds. Who reads them: `lowering/define.py` has a
+function for each class, with three exceptions: a Movement becomes part of its readers' indices, an Expansion is gone
+before (graph/passes/expand.py), and a `Routine` (routine.py) stays a call of a library.
 
-Conventions: an index is a tuple of integer expressions (sympy, or anything with + - * // %), one per dimension.
-`read[k](index)` is the loop-IR expression for element `index` of operand k. `e` is the module of loop-IR expression
-constructors (`compiler_core.loop_ir.expr`), passed in so that ops import nothing of the lowering.
+Conventions: an index is a tuple, one entry a dimension, of ints and of what has + - * // % with ints: the lowering
+passes `Affine`s (symbolic/affine.py). `read[k](index)` is the expression for element `index` of operand k. `e` is an
+`Emitter` (lowering/emitter.py), whose methods make expressions. It is passed in: ops import nothing of the lowering.
 """
 
 from __future__ import annotations

@@ -1,1 +1,21 @@
+"""What compiled code needs on this machine: a compiler, the artefact cache, memory, threads, libraries, executables.
 
+- `blas.py`: The routines of scipy-openblas32 that generated code calls (CBLAS and LAPACKE, 32-bit integers), as
+  addresses.
+- `build.py`: Source text to shared object: one compiler process per translation unit, side by side, then the link.
+- `cache.py`: Content-addressed cache of compiled artefacts, safe for many processes at once.
+- `callback.py`: Calls from native code back into NumPy definitions of routines.
+- `cuda/`: What runs on a CUDA device: its driver, the memory of compiled programs, executables.
+- `executor.py`: Calls one entry point of a compiled shared object: arrays in, arrays out, the GIL released in between.
+- `frames.py`: The extension that evaluates frames (frames.cpp): built at the first need, loaded once a process.
+- `layout.py`: Where CPython and NumPy keep what a native call needs, so that it can read arrays without Python's help.
+- `memory.py`: Memory that outlives a step: the scratch arena of each thread, and the recycled arrays behind a call's
+  outputs.
+- `onednn.py`: oneDNN's convolutions: whether the library is here and can do one, and the plan that generated code runs.
+- `places.py`: Where compiled artefacts are kept, where they cannot be kept, and how of many processes one builds.
+- `pool.py`: The threads that generated code computes with: one pool a process, of our own.
+- `profiler.py`: Time per kernel and library call of compiled graphs, measured inside the native code, on demand.
+- `stock.py`: What lies in the cache of compiled artefacts, and how it is cleared away.
+- `toolchain.py`: The C++ compiler of this machine: where it is, what tells it apart from another, and with which flags
+  we call it.
+"""

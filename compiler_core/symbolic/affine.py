@@ -7,7 +7,7 @@ memory).
     (128*b + t) // 128 -> b        for t in [0, 128)
     128*((x)//128) + x%128 -> x    so a chain of reshapes is the identity again
 Method: split a dividend into the part divisible by n and a rest; the rest's range decides whether the quotient is
-exact. An Affine becomes sympy once, at the very end (`to_sympy`, memoised): sympy is a hundred times slower to build.
+exact. An Affine becomes sympy once, at the very end (`SympyConverter`): sympy is a hundred times slower to build.
 Limits: // and % take positive ints. A product of two non-constant Affines is an error.
 """
 

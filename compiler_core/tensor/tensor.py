@@ -5,8 +5,8 @@ tracing. Aliasing: `detach()` and `.data` share the cell; a view has a ViewCell 
 taken from. An in-place method computes a new value and `_assign`s it: into the cell, or, through a view, into the
 base by `views.scatter`; the base then has the history of that scatter, and every other view takes its history from
 the base anew (by version). While tracing nothing is recorded: results carry `TRACED` as their history, so that
-requires_grad is right. Methods and operators are attached in `operators.py`, `methods.py`, `methods/of_functions.py`,
-`inplace.py`; subclasses (Parameter) are operands only.
+requires_grad is right. Methods and operators are attached by the files of `methods/`; subclasses (Parameter) are
+operands only.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: a function and its inputs, as `gradcheck` has them. Out: nothing, or GradcheckError. Method: one call inside a dual
 level for each element of each input; along the imaginary axis, too, where the input is complex. The function must use
-the inputs that it is given. `check_undefined`: an input without a tangent counts as one with a tangent of zeros.
+the inputs that it is given. With `check_undefined_grad` an input without a tangent counts as one whose tangent is 0.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Canonicalise: algebraic identities and movement of movement, so that equal computations look equal and noise is gone.
 
-In: Graph. Out: Graph in which no rule applies (the tables: here, `canonicalise_movement`, `_gradient`, `_views`).
+In: Graph. Out: Graph in which no rule applies. The rules' tables: here, and in canonicalise_movement.py,
+canonicalise_gradient.py and canonicalise_views.py.
 Rules are exact in the values' arithmetic, also where it rounds, overflows or is not finite, with these exceptions,
 each at most as far from the true value as what it replaces: a sum of n equal terms becomes a product with n; x**2, and
 x**3 of the wide floats, become multiplications; softmax's gradient is written in terms of its output. A rule that makes

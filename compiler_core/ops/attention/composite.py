@@ -1,6 +1,6 @@
 """Scaled dot product attention over any Value, with torch's arguments.
 
-In: values. Out: one value: through the op `attention` (attention.py), which stores nothing of the size queries x keys;
+In: values. Out: one value: through the op `attention` (op.py), which stores nothing of the size queries x keys;
 with dropout, or where something is empty or very wide, through products and a softmax. The 16-bit floats are attended
 in f32 and rounded once; on a CUDA device as they are, as in compiled code (graph/passes/attention_narrow.py).
 """

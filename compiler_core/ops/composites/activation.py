@@ -1,6 +1,6 @@
 """Activations, softmax and dropout over any Value, with torch's names, arguments and derivatives at corners.
 
-In: values; dropout also `rng = (key: u64[3], stream)`, see random.py. Out: one value of input's shape.
+In: values; dropout also `rng = (key: u64[3], stream)`, see ops/random/op.py. Out: one value of input's shape.
 Softmax subtracts the detached maximum. 16-bit floats are widened to f32 inside and rounded once at the end.
 The rectifiers are written with `where`, so that their derivative at 0 is torch's and NaN passes through.
 """

@@ -1,9 +1,9 @@
 """Convolution and its two gradients with channels innermost everywhere, the weight's too: what a GPU's kernels compute.
 
-In: x: f[N, *n, C], weight: f[O, *k, C/groups], g: f[N, *o, O]; attributes as in convolution.py. Out: convolution_inner
+In: x: f[N, *n, C], weight: f[O, *k, C/groups], g: f[N, *o, O]; attributes as in op.py. Out: convolution_inner
 f[N, *o, O], convolution_inner_input f[N, *n, C], convolution_inner_weight f[O, *k, C/groups]. These stand only in
 graphs that are differentiated already: the pass graph/passes/channels_last.py puts them there for a CUDA device.
-Their NumPy definition is convolution.py's, axes moved. On a CUDA device they are the Triton functions of
+Their NumPy definition is op.py's, axes moved. On a CUDA device they are the Triton functions of
 codegen/triton/kernels/convolution.py, which gather blocks where they lie; elsewhere the definition is called back.
 Limits of the kernels: one or two spatial dims; f32 (three products of tf32) and 16-bit floats (summed in f32).
 Seam: cuDNN would be a `cuda` form of the same routines.

@@ -1,9 +1,9 @@
 """Convolution and its two gradients with channels last in memory, as routines of oneDNN.
 
-In: x: f32[N, *n, C], weight: f32[O, C/groups, *k] as everywhere, g: f32[N, *o, O]; attributes as in convolution.py.
+In: x: f32[N, *n, C], weight: f32[O, C/groups, *k] as everywhere, g: f32[N, *o, O]; attributes as in op.py.
 Out: convolution_last f32[N, *o, O], convolution_last_input f32[N, *n, C], convolution_last_weight as the weight.
 These stand only in graphs that are differentiated already: the pass graph/passes/channels_last.py puts them there.
-Their NumPy definition is convolution.py's, axes moved. The native call runs a list of primitives that
+Their NumPy definition is op.py's, axes moved. The native call runs a list of primitives that
 runtime/onednn.py prepared when the code was loaded: reorder the weight into oneDNN's blocks, convolve, reorder back.
 """
 

@@ -1,6 +1,6 @@
 """Random numbers of a key, and every kind of draw: what it is of a key's words, and what of torch's generator.
 
-In: `key: u64[3]` and `stream` (random.py), shapes, dtypes, parameters; or a `Mersenne`. Out: of a key one value of
+In: `key: u64[3]` and `stream` (op.py), shapes, dtypes, parameters; or a `Mersenne`. Out: of a key one value of
 whoever records now: a graph node under a trace, otherwise an array; of a Mersenne an array.
 Random floats of a key are made of whole numbers of bits by steps that are rounded alike: the same bits eager and
 compiled, on every device.

@@ -1,6 +1,6 @@
 """Random numbers made on a CUDA device: words, uniform and normal ones, each by one kernel, the CPU's bits.
 
-In: key u64[3] on the host, shape, stream, as of the philox op (random.py); the device's number. Out: an array there.
+In: key u64[3] on the host, shape, stream, as of the philox op (op.py); the device's number. Out: an array there.
 A kernel serves once it has given the host's bits on that device; where it does not, or does not compile, or where a
 stand-in has none, the numbers are made on the host and moved, which is said once.
 """

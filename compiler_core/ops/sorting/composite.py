@@ -1,7 +1,7 @@
 """Functions that order by value: sort, argsort, msort, topk, kthvalue, median, nanmedian, with torch's arguments.
 
 In: values. Out: values (differentiable: taken from the input at the places found) and places, i64.
-All come from the primitives of sorting.py: stable, NaN counts as the largest. Where torch leaves the order of equal
+All come from the primitives of op.py: stable, NaN counts as the largest. Where torch leaves the order of equal
 elements open (topk, kthvalue), ours is that of the stable sort.
 """
 

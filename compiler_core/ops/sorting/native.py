@@ -1,6 +1,6 @@
 """How generated code orders by value: loops over lines, each a call of a function of sorting/cpp.py.
 
-In: the routine calls of sorting.py. Out: their `Native`s. An operand may lie by any strides.
+In: the routine calls of op.py. Out: their `Native`s. An operand may lie by any strides.
 """
 
 from __future__ import annotations

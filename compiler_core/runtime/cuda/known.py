@@ -1,8 +1,8 @@
 """Arrays that a program is given call after call, as parameters are: what was asked of them once is not asked again.
 
-In: the inputs of calls. Out: `Known`: addresses of those that were compared with the program's entry before, and which
-inputs are others. Of hundreds of parameters that takes microseconds: ids are compared, all at once. An id is struck out
-when its array ends, before another array can have it.
+In: the inputs of calls. Out: `Known`: the addresses of the inputs that were compared with the program's entry before,
+and which inputs are new. For hundreds of parameters that takes microseconds: their ids are compared, all at once. An
+id is struck out when its array is freed, before another array can get it.
 Invariant: nothing in a `Known` changes but that ids are struck out, so that threads may share it.
 """
 

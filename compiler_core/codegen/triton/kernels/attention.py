@@ -2,7 +2,7 @@
 """Attention and its backward in Triton: online softmax, blocks that a causal mask hides not visited, sums in one order.
 
 Text, never imported by the package: codegen/triton reads it, and so it stays what Triton's interpreter runs and what
-its compiler translates. In: pointers to operands in any strides, sizes as constants (ops/attention_triton.py says
+its compiler translates. In: pointers to operands in any strides, sizes as constants (ops/attention/kernels.py says
 which). Out: the packed results of ops/attention/op.py.
 
     attention_forward    a program a block of queries: out, and the logarithm of each sum

@@ -24,7 +24,7 @@ from tests.workers import File
 HERE = Path(__file__).parent
 MOST = 5
 BETWEEN_LINES_S = 2.0
-OF_RANKS = ("docs/", "distributed/", "examples/", "launch/", "benchmarks/")
+OF_RANKS = ("docs/test_pages_on_ranks", "distributed/", "examples/", "launch/", "benchmarks/")
 EARLY = (*OF_RANKS, "oracles/", "conformance/", "as_torch/", "sanitizers/", "fuzz/", "programs/",
          "distcompile/ddp/")  # fmt: skip  # then as collected
 

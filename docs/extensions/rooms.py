@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ def imported(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@cache
 def edges() -> Edges:
     """Room -> the rooms that it imports."""
     found = rooms()

@@ -80,6 +80,11 @@ def blocks(page: Path) -> list[Block]:
 KINDS = ("output", "file", "printed by", "runs", "same as", "excerpt of", "generated", "not run:")
 
 
+def name(page: Path) -> str:
+    """Its path in the repository."""
+    return str(page.relative_to(ROOT))
+
+
 def is_run(block: Block) -> bool:
     return not block.note and block.language == "python"
 
@@ -95,6 +100,12 @@ def of_no_kind(page: Path) -> list[str]:
 
 def has_something_to_try(page: Path) -> bool:
     return any(is_run(block) or block.has("printed by") or block.has("runs") for block in blocks(page))
+
+
+def starts_ranks(page: Path) -> bool:
+    """Whether the page starts a job with the launcher."""
+    shown = [f"{block.note} {block.text if block.has('runs') else ''}" for block in blocks(page)]
+    return any("distcompile-run" in text for text in shown)
 
 
 def try_page(page: Path, folder: Path, *, update: bool = False) -> None:

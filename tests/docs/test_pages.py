@@ -1,6 +1,6 @@
 """Every page of the site, README and the changelog: what they show is tried, and what they name is there.
 
-In: the pages. Which block is tried how: pages.py. Pages that start ranks run one after the other (tests/sharing.py).
+In: the pages. Which block is tried how: pages.py. Pages that start ranks are tried by test_pages_on_ranks.py.
 """
 
 from __future__ import annotations
@@ -9,27 +9,17 @@ import re
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT, agrees, blocks, has_something_to_try, is_run, of_no_kind, try_page
+from pages import PAGES, ROOT, agrees, blocks, has_something_to_try, is_run, name, of_no_kind, starts_ranks, try_page
 
-LONG = {"docs/tutorials/tune_buckets.md"}  # minutes
 PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*\.(?:py|cpp|h|md|toml))(?::[^`]*)?`")
 FOLDER = re.compile(r"`((?:compiler_core|distcompile|collectives|launch|tests|benchmarks|examples|docs)/[\w./]*)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
-def name(page: Path) -> str:
-    return str(page.relative_to(ROOT))
+ALONE = [page for page in PAGES if has_something_to_try(page) and not starts_ranks(page)]
 
 
-def cases() -> list[object]:
-    return [
-        pytest.param(page, id=name(page), marks=[pytest.mark.long] if name(page) in LONG else [])
-        for page in PAGES
-        if has_something_to_try(page)
-    ]
-
-
-@pytest.mark.parametrize("page", cases())
+@pytest.mark.parametrize("page", ALONE, ids=name)
 def test_what_a_page_shows_is_so(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     try_page(page, tmp_path, update=request.config.getoption("--update-golden"))
 
@@ -55,18 +45,23 @@ def test_blocks_that_are_code_of_the_repository_stand_there() -> None:
                 assert block.text in (ROOT / block.argument("excerpt of")).read_text(), where
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_paths_that_a_page_names_exist(page: Path) -> None:
+def test_paths_that_a_page_names_exist() -> None:
     """A path of the repository from its root, or from the folder that the sentence is about."""
-    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
-    named = set(PATH.findall(text)) | set(FOLDER.findall(text))
-    assert [path for path in sorted(named) if not any(ROOT.glob(f"**/{path.rstrip('/')}"))] == []
+    found = {(page, path) for page in PAGES for kind in (PATH, FOLDER) for path in kind.findall(without_blocks(page))}
+    there = {path: any(ROOT.glob(f"**/{path.rstrip('/')}")) for _, path in found}
+    assert there
+    assert [f"{name(page)}: {path}" for page, path in sorted(found) if not there[path]] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_of_a_page_lead_somewhere(page: Path) -> None:
-    targets = {target for target in LINK.findall(page.read_text()) if not target.startswith(("http", "mailto:"))}
-    assert [target for target in sorted(targets) if not (page.parent / target).exists()] == []
+def without_blocks(page: Path) -> str:
+    return re.sub(r"^ *```.*?^ *```$", "", page.read_text(), flags=re.M | re.S)
+
+
+def test_links_of_a_page_lead_somewhere() -> None:
+    links = [(page, target) for page in PAGES for target in LINK.findall(page.read_text())]
+    own = [(page, target) for page, target in links if not target.startswith(("http", "mailto:"))]
+    assert own
+    assert [f"{name(page)}: {target}" for page, target in own if not (page.parent / target).exists()] == []
 
 
 def test_output_is_compared() -> None:

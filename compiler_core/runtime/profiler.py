@@ -20,11 +20,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
+from compiler_core.grid import Grid
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
 from compiler_core.runtime.toolchain import Toolchain
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 LIBRARY = "kernels.so"
 
@@ -91,6 +95,12 @@ class Profile:
     def __str__(self) -> str:
         return self.table()
 
+    def __rich__(self) -> Table:
+        return _grid(self).rich()
+
+    def _repr_html_(self) -> str:
+        return _grid(self).html()
+
     def table(self, limit: int = 40) -> str:
         """The `limit` longest rows as aligned text, and the sum of all."""
         has_share = any(row.copy_rate for row in self.rows)
@@ -105,6 +115,25 @@ class Profile:
             lines.append(f"{numbers} {row.gbytes_per_s:6.1f}{share} {flops}  {what}")
         lines.append(f"{self.seconds * 1e3:9.3f} ms in {sum(row.calls for row in self.rows)} steps")
         return "\n".join([*lines, ""])
+
+
+def _grid(profile: Profile, limit: int = 40) -> Grid:
+    """The longest rows, for a notebook and for rich."""
+    total = profile.seconds or 1.0
+    rows = [
+        (
+            f"{row.seconds * 1e3:.3f}",
+            f"{100 * row.seconds / total:.1f}",
+            str(row.calls),
+            f"{row.gbytes_per_s:.1f}",
+            f"{row.gflops:.1f}" if row.flops else "",
+            row.graph,
+            f"{row.label}  {row.note}".rstrip(),
+        )
+        for row in profile.rows[:limit]
+    ]
+    caption = f"{profile.seconds * 1e3:.3f} ms in {sum(row.calls for row in profile.rows)} steps"
+    return Grid("Time by step", ("ms", "%", "calls", "GB/s", "GFLOP/s", "graph", "step"), tuple(rows), caption)
 
 
 class Measurable(Protocol):

@@ -13,10 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compiler_core.grid import details, of_rich
 from compiler_core.ops.registry import Array
 from distcompile.parity.judge import Comparison, Tolerance, error_of, judge
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
 
     from distcompile.parity.joined import JoinedBatch
@@ -182,6 +184,15 @@ class ParityReport:
         """Everything that is not in the table, a line each."""
         parts = [part.summary() for part in (self.joined, self.training, *self.findings) if part is not None]
         return parts + [f"not judged: {limit}" for limit in self.limits()]
+
+    def __rich__(self) -> Group:
+        from rich.console import Group
+        from rich.text import Text
+
+        return Group(self.table(), *map(Text, self.notes()))
+
+    def _repr_html_(self) -> str:
+        return of_rich(self.table()).html() + details("notes", "\n".join(self.notes()))
 
     def __str__(self) -> str:
         from rich.console import Console

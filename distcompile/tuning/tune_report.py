@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from compiler_core.grid import of_rich
 from distcompile.ddp.plan.bucket_plan import MIB, BucketPlan
 from distcompile.tuning.observe import spread
 from distcompile.tuning.plan_file import Place, PlanRecord
@@ -226,6 +227,12 @@ class TuneReport:
             "place": asdict(self.place),
             "problem": asdict(self.problem),
         }
+
+    def __rich__(self) -> Table:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        return of_rich(self.table()).html()
 
     def __str__(self) -> str:
         from rich.console import Console

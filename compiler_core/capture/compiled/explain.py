@@ -1,17 +1,23 @@
 """What `CompiledFunction.explain()` tells: frozen facts that print as a report.
 
-In: the entries of a compiled function. Out: `Explanation`; `str()` gives graphs, guards, breaks and step times.
+In: the entries of a compiled function. Out: `Explanation`; `str()` gives graphs, guards, breaks and step times; rich
+and notebooks get a table of them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.print import print_graph
+from compiler_core.grid import Grid, details
 from compiler_core.ops.routine import Routine
 from compiler_core.ops.rules import Expansion
-from compiler_core.steps import StepTime, compile_times
+from compiler_core.steps import STEPS, StepTime, compile_times
+
+if TYPE_CHECKING:
+    from rich.console import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +98,44 @@ class Explanation:
         eager = [f"runs eager: {text}" for text in self.skipped]
         others = [f"reached from uncompiled code: {other}" for other in self.reached]
         return "\n".join([head, *again, *breaks, *eager, *map(str, self.entries), *others])
+
+    def __rich__(self) -> Group:
+        from rich.console import Group
+
+        return Group(*(grid.rich() for grid in self._grids()))
+
+    def _repr_html_(self) -> str:
+        return "".join(grid.html() for grid in self._grids()) + details("guards and graphs", str(self))
+
+    def _grids(self) -> list[Grid]:
+        """What was compiled, and where not: a line each."""
+        entries = [
+            (
+                entry.name,
+                str(len(entry.guards)),
+                str(sum(len(graph.calls) for _, graph in entry.graphs)),
+                _slowest(entry),
+            )
+            for entry in self.entries
+        ]
+        others = [
+            *(("graph break", broke.reason, broke.where) for broke in self.breaks),
+            *(("recompiled", text, "") for text in self.recompiles),
+            *(("runs eager", text, "") for text in self.skipped),
+            *(("reached from uncompiled code", other.name, "") for other in self.reached),
+        ]
+        title = f"{self.name}: {len(self.entries)} compiled, {len(self.breaks)} graph breaks"
+        grids = [Grid(title, ("entry", "guards", "operations", "its steps took"), tuple(entries))]
+        return grids + ([Grid("", ("what", "why", "where"), tuple(others))] if others else [])
+
+
+def _operations(entry: EntryReport) -> str:
+    return str(sum(len(graph.calls) for _, graph in entry.graphs))
+
+
+def _slowest(entry: EntryReport) -> str:
+    """The sum of the steps that are no part of others, and the longest of them."""
+    times = [time for time in entry.times if time.step in STEPS]
+    longest = max(times, key=lambda time: time.seconds, default=None)
+    most = "" if longest is None else f", most of it {longest.step}"
+    return f"{1e3 * sum(time.seconds for time in times):.0f} ms{most}"

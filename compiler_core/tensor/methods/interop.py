@@ -150,6 +150,13 @@ def _format(self: Tensor, spec: str) -> str:
     return repr(self)
 
 
+def _as_html(self: Tensor) -> str:
+    """What a notebook shows."""
+    from compiler_core.tensor.notebook import tensor_html
+
+    return tensor_html(self)
+
+
 class Interop:
     """The table of the methods above."""
 
@@ -168,3 +175,4 @@ class Interop:
     __len__ = _len
     __contains__ = _contains
     __format__ = _format
+    _repr_html_ = _as_html

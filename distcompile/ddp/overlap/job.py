@@ -18,6 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from collectives import Communicator
+from compiler_core.grid import of_rich
 from distcompile.ddp.overlap.clocks import Clock, make_clock, measure
 from distcompile.ddp.overlap.report import OverlapReport, make_report, shown
 from distcompile.ddp.overlap.times import NEGLIGIBLE_S, SLOWER_RANK, BucketTimes, Span, StepTimes, why_not_overlapped
@@ -148,6 +149,12 @@ class JobReport:
 
     def __str__(self) -> str:
         return shown(self.table())
+
+    def __rich__(self) -> Table:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        return of_rich(self.table()).html()
 
 
 def gather_report(

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from compiler_core.grid import of_rich
 from distcompile.ddp.overlap.times import StepTimes, segment_names, why_not_overlapped
 
 if TYPE_CHECKING:
@@ -90,6 +91,12 @@ class OverlapReport:
 
     def __str__(self) -> str:
         return shown(self.table())
+
+    def __rich__(self) -> Table:
+        return self.table()
+
+    def _repr_html_(self) -> str:
+        return of_rich(self.table()).html()
 
 
 def shown(table: Table) -> str:

@@ -1,4 +1,4 @@
-"""How the whole test suite is shared among processes: one more than there are cores, for those with ranks often wait.
+"""How the whole test suite is shared among processes: one more than there are cores, for jobs of ranks often wait.
 
 In: pytest's options and the collected tests. Out: the number of processes, the tests' order, the files to hand out
 (`workers.py` does), and `some`: which of a test's parameters are for --long. `pytest` alone shares the tests out; asked

@@ -2,9 +2,10 @@
 
 In: pytest's session, its items in order, a number of processes. Out: the same reports as of one process, as they come.
 Invariants: what is imported and collected is so once, and lies in memory once. A file's tests stay in one process, in
-order, so that what they compile together is compiled once. Files that start ranks run one after the other: no two jobs
-of MPI ranks at a time. They go first, for what is left at the end must be short. A process whose own memory has grown
-past `OWN_MB` ends after its file, and a new fork goes on; one that dies fails the test that it ran, and no other.
+order, so that what they compile together is compiled once. Files that start ranks go first, for what is left at the end
+must be short; one process leaves them to the others, for ranks need the cores, and wait a lot. A process whose own
+memory has grown past `OWN_MB` ends after its file, and a new fork goes on; one that dies fails the test that it ran,
+and no other.
 Known limits: Linux only; `-x` ends the processes when the failure is told, in the middle of other tests.
 Method: as pytest-xdist's, whose workers each collect all tests (two minutes of silence, half a gigabyte each) and
 keep for ever what any test leaves behind.
@@ -37,7 +38,7 @@ GRACE_S = 5.0
 
 @dataclass(slots=True)
 class File:
-    """One file's tests. starts_ranks: it must not run beside another that does."""
+    """One file's tests. starts_ranks: it starts processes that are ranks, and may wait for them."""
 
     items: list[pytest.Item]
     starts_ranks: bool
@@ -62,7 +63,7 @@ class Worker:
 def run(session: pytest.Session, files: Sequence[File], processes: int) -> None:
     """Run `files` in `processes` processes. Raises session.Failed if that is enough failures."""
     session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # one folder, shared by all
-    parent = Parent(session, list(files))
+    parent = Parent(session, list(files), most_with_ranks=max(1, processes - 1))
     try:
         for number in range(processes):
             parent.start(number)
@@ -75,8 +76,8 @@ def run(session: pytest.Session, files: Sequence[File], processes: int) -> None:
 class Parent:
     """Hands out files, and passes on what the workers tell."""
 
-    def __init__(self, session: pytest.Session, files: list[File]) -> None:
-        self.session, self.files, self.begun = session, files, 0
+    def __init__(self, session: pytest.Session, files: list[File], most_with_ranks: int) -> None:
+        self.session, self.files, self.most_with_ranks = session, files, most_with_ranks
         self.workers: list[Worker] = []
         self.waiting: list[int] = []  # numbers of processes for which there is nothing until ranks have ended
 
@@ -97,9 +98,9 @@ class Parent:
         self._give(worker, file)
 
     def _next_file(self) -> File | None:
-        ranks_run = any(worker.file is not None and worker.file.starts_ranks for worker in self.workers)
+        with_ranks = sum(worker.file is not None and worker.file.starts_ranks for worker in self.workers)
         for place, file in enumerate(self.files):
-            if not (file.starts_ranks and ranks_run):
+            if not file.starts_ranks or with_ranks < self.most_with_ranks:
                 return self.files.pop(place)
         return None
 
@@ -190,6 +191,8 @@ def _work(session: pytest.Session, pipe: Connection, others: list[Connection]) -
         other.close()
     atexit._clear()  # the parent does at its end what it meant to
     pool._Forks.is_child = False  # no child of a rank, which would leave the cores to it
+    cores = session.config._tmp_path_factory.getbasetemp() / f"cores-{os.getpid()}"  # type: ignore[attr-defined]
+    os.environ["DISTCOMPILE_RUN_CORES"] = str(cores)  # of two jobs at a time each is bound as if it were alone
     config = session.config
     capture = config.pluginmanager.get_plugin("capturemanager")
     if capture is not None:  # the files into which output is captured are the parent's

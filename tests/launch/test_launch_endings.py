@@ -22,6 +22,8 @@ from launch_jobs import (
     wait_until,
 )
 
+from launch.machine.leftovers import SharedMemoryWatch
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 # rank 1 ends as argv[1] says once all are up; the others wait for it in MPI
@@ -181,15 +183,31 @@ def test_a_stopped_rank_is_found_without_a_timeout(tmp_path: Path, mpi: str) -> 
     assert left_in_shared_memory(tmp_path) == []
 
 
+def test_of_shared_memory_goes_what_looks_like_the_jobs_and_nobody_uses(tmp_path: Path) -> None:
+    names = [tmp_path / name for name in ("mpich_shm_before", "mpich_shm_left", "mpich_shm_used", "mine")]
+    before, left, used, mine = names
+    before.touch()
+    watch = SharedMemoryWatch(str(tmp_path))
+    try:
+        with used.open("w"):
+            left.touch()
+            mine.touch()
+            watch.take([])
+            assert watch.remove() == ["mpich_shm_left"]
+        assert [path for path in names if not path.exists()] == [left]
+    finally:
+        watch.close()
+
+
 def test_what_others_made_in_shared_memory_stays(tmp_path: Path) -> None:
     bystander = Path("/dev/shm") / f"mpich_shm_test_{uuid.uuid4()}"
     made_meanwhile = Path("/dev/shm") / f"mine_{uuid.uuid4()}"
-    bystander.touch()
     try:
-        job, pids = forever(tmp_path, "mpich", str(uuid.uuid4()))
-        made_meanwhile.touch()
-        os.kill(pids[0], signal.SIGKILL)
-        job.communicate(timeout=TIMEOUT_S)
+        with bystander.open("w"):  # in use: jobs of other tests that end meanwhile leave it, too
+            job, pids = forever(tmp_path, "mpich", str(uuid.uuid4()))
+            made_meanwhile.touch()
+            os.kill(pids[0], signal.SIGKILL)
+            job.communicate(timeout=TIMEOUT_S)
         assert bystander.exists()
         assert made_meanwhile.exists()
     finally:

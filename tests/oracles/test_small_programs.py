@@ -43,7 +43,9 @@ OPERATIONS = ("t * N", "N - t", "t / N", "N * t", "t ** N", "t + N")
 CASES = [*itertools.product(DTYPES, ("[1, 2]", "3"), OPERATIONS)]
 
 
-@pytest.mark.parametrize(("dtype", "operand", "operation"), some(CASES[::7] + sorted({*CASES} - {*CASES[::7]}), len(CASES[::7])))
+@pytest.mark.parametrize(
+    ("dtype", "operand", "operation"), some(CASES[::7] + sorted({*CASES} - {*CASES[::7]}), len(CASES[::7]))
+)
 def test_numbers_of_every_kind_promote_as_torchs(dtype: str, operand: str, operation: str) -> None:
     """At the first call, where they are constants, and at later ones."""
     text = f"t = m.tensor({operand}, dtype=m.{dtype}); {operation}"

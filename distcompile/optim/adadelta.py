@@ -7,40 +7,29 @@ In: parameters and gradients. Out: updated parameters; state "step", "square_avg
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from distcompile.errors import ArgumentError
-from distcompile.optim.checks import check_not_negative
-from distcompile.optim.update_rules.rule import Group, Scalars
+from distcompile.optim.checks import check_not_negative, options
+from distcompile.optim.update_rules.rule import Decaying, Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
 
-@dataclass(frozen=True, slots=True)
-class AdadeltaRule:
-    """Adadelta's formula. Each flag: whether that term is there."""
+class AdadeltaRule(Decaying):
+    """Adadelta's formula."""
 
-    weight_decay: bool
-    maximize: bool
+    __slots__ = ()
+    state = ("square_avg", "acc_delta")
 
-    @property
-    def state(self) -> tuple[str, ...]:
-        return ("square_avg", "acc_delta")
-
-    def numbers(self, group: Group, step: int) -> dict[str, float]:
+    def numbers(self, group: Group, step: int) -> dict[str, Any]:
         rho = group["rho"]
         numbers = {"rho": rho, "fresh": 1 - rho, "eps": group["eps"], "step_size": -group["lr"]}
-        if self.weight_decay:
-            numbers["weight_decay"] = group["weight_decay"]
-        return {name: float(number) for name, number in numbers.items()}
+        return numbers | self.decay(group)
 
     def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
-        if self.maximize:
-            g = prims.neg(g)
-        if self.weight_decay:
-            g = prims.add(g, prims.mul(p, s["weight_decay"]))
+        p, g = self.directed(p, g, s)
         v = prims.add(prims.mul(state["square_avg"], s["rho"]), prims.mul(prims.mul(g, g), s["fresh"]))
         moved = state["acc_delta"]
         ratio = prims.div(prims.sqrt(prims.add(moved, s["eps"])), prims.sqrt(prims.add(v, s["eps"])))
@@ -52,6 +41,7 @@ class AdadeltaRule:
 class Adadelta(RuleOptimizer):
     """Gradients times the ratio of root mean squares of past steps and past gradients: in the parameter's unit."""
 
+    formula = AdadeltaRule
     counts_steps = True
 
     def __init__(
@@ -67,20 +57,8 @@ class Adadelta(RuleOptimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
+        given = options(locals())
         check_not_negative({"learning rate": lr, "epsilon value": eps, "weight_decay value": weight_decay})
         if not 0 <= rho <= 1:
             raise ArgumentError(f"Invalid rho value: {rho}", expected="0 <= rho <= 1")
-        defaults = {
-            "lr": lr,
-            "rho": rho,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-            "capturable": capturable,
-            "foreach": foreach,
-            "differentiable": differentiable,
-        }
-        super().__init__(params, defaults)
-
-    def rule(self, group: Group) -> AdadeltaRule:
-        return AdadeltaRule(group["weight_decay"] != 0, group["maximize"])
+        super().__init__(params, given)

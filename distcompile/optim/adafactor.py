@@ -18,6 +18,7 @@ import numpy as np
 from compiler_core.dtype import of
 from compiler_core.ops.registry import Array
 from distcompile.errors import ArgumentError
+from distcompile.optim.checks import options
 from distcompile.optim.optimizer import Group
 from distcompile.optim.update_rules.array_optimizer import ArrayOptimizer, put, read
 
@@ -39,6 +40,7 @@ class Adafactor(ArrayOptimizer):
         foreach: bool | None = None,
         maximize: bool = False,
     ) -> None:
+        given = options(locals())
         if not lr >= 0:
             raise ArgumentError(f"Learning rate should be >= 0 but is: {lr}")
         if not beta2_decay <= 0:
@@ -50,16 +52,7 @@ class Adafactor(ArrayOptimizer):
             raise ArgumentError(f"Clipping threshold d should be >= 1 but is: {d}")
         if not weight_decay >= 0:
             raise ArgumentError(f"weight_decay should be >= 0 but is: {weight_decay}")
-        defaults = {
-            "lr": lr,
-            "beta2_decay": beta2_decay,
-            "eps": eps,
-            "d": d,
-            "weight_decay": weight_decay,
-            "foreach": foreach,
-            "maximize": maximize,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, given)
 
     def update(self, xp: Any, group: Group, p: Array, g: Array, state: dict[str, Any]) -> Array:
         g = -g if group["maximize"] else g

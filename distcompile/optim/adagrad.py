@@ -7,40 +7,29 @@ In: parameters and gradients. Out: updated parameters; state "step", "sum", made
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.errors import AutogradError
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from compiler_core.tensor.tensor import Tensor
-from distcompile.optim.checks import check_not_negative
-from distcompile.optim.update_rules.rule import Group, Scalars
+from distcompile.optim.checks import check_not_negative, options
+from distcompile.optim.update_rules.rule import Decaying, Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
 
-@dataclass(frozen=True, slots=True)
-class AdagradRule:
-    """Adagrad's formula. Each flag: whether that term is there."""
+class AdagradRule(Decaying):
+    """Adagrad's formula."""
 
-    weight_decay: bool
-    maximize: bool
+    __slots__ = ()
+    state = ("sum",)
 
-    @property
-    def state(self) -> tuple[str, ...]:
-        return ("sum",)
-
-    def numbers(self, group: Group, step: int) -> dict[str, float]:
-        numbers = {"eps": group["eps"], "step_size": -group["lr"] / (1 + (step - 1) * group["lr_decay"])}
-        if self.weight_decay:
-            numbers["weight_decay"] = group["weight_decay"]
-        return {name: float(number) for name, number in numbers.items()}
+    def numbers(self, group: Group, step: int) -> dict[str, Any]:
+        rate = group["lr"] / (1 + (step - 1) * group["lr_decay"])
+        return {"eps": group["eps"], "step_size": -rate} | self.decay(group)
 
     def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
-        if self.maximize:
-            g = prims.neg(g)
-        if self.weight_decay:
-            g = prims.add(g, prims.mul(p, s["weight_decay"]))
+        p, g = self.directed(p, g, s)
         total = prims.add(state["sum"], prims.mul(g, g))
         direction = prims.div(g, prims.add(prims.sqrt(total), s["eps"]))
         return prims.add(p, prims.mul(direction, s["step_size"])), {"sum": total}
@@ -49,6 +38,7 @@ class AdagradRule:
 class Adagrad(RuleOptimizer):
     """Gradients divided by the root of the sum of all their squares so far."""
 
+    formula = AdagradRule
     counts_steps = True
 
     def __init__(
@@ -65,26 +55,13 @@ class Adagrad(RuleOptimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
+        given = options(locals())
         check_not_negative({"learning rate": lr, "lr_decay value": lr_decay, "weight_decay value": weight_decay})
         check_not_negative({"initial_accumulator_value value": initial_accumulator_value, "epsilon value": eps})
-        defaults = {
-            "lr": lr,
-            "lr_decay": lr_decay,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-            "fused": fused,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, given)
         for group in self.param_groups:
             for parameter in group["params"]:
                 self._make_state(parameter, self.state[parameter], self.rule(group).state, group)
-
-    def rule(self, group: Group) -> AdagradRule:
-        return AdagradRule(group["weight_decay"] != 0, group["maximize"])
 
     def update_sparse(self, group: Group, parameter: Tensor, gradient: Any) -> None:
         """As above, of the rows in the gradient."""

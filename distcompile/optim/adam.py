@@ -15,49 +15,46 @@ from typing import Any
 
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
-from distcompile.optim.checks import check_alike, check_betas, check_not_negative, check_tensors
-from distcompile.optim.update_rules.rule import Group, Scalars
+from distcompile.optim.checks import check_alike, check_betas, check_not_negative, check_tensors, options
+from distcompile.optim.update_rules.rule import Decaying, Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
 
+def moment_numbers(group: Group) -> dict[str, Any]:
+    """The scalars that `moments` takes."""
+    beta1, beta2 = group["betas"]
+    return {"fresh1": 1 - beta1, "beta2": beta2, "fresh2": 1 - beta2}
+
+
+def moments(g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, Value]:
+    """m and v after this gradient."""
+    m, v = state["exp_avg"], state["exp_avg_sq"]
+    m = prims.add(m, prims.mul(prims.sub(g, m), s["fresh1"]))
+    return m, prims.add(prims.mul(v, s["beta2"]), prims.mul(prims.mul(g, g), s["fresh2"]))
+
+
 @dataclass(frozen=True, slots=True)
-class AdamRule:
+class AdamRule(Decaying):
     """Adam's formula. weight_decay, decoupled: which decay term there is."""
 
     amsgrad: bool
-    maximize: bool
-    weight_decay: bool
-    decoupled: bool
 
     @property
     def state(self) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq", "max_exp_avg_sq") if self.amsgrad else ("exp_avg", "exp_avg_sq")
 
-    def numbers(self, group: Group, step: int) -> dict[str, float]:
+    def numbers(self, group: Group, step: int) -> dict[str, Any]:
         beta1, beta2 = group["betas"]
-        lr, decay = group["lr"], group["weight_decay"]
         numbers = {
-            "fresh1": 1 - beta1,
-            "beta2": beta2,
-            "fresh2": 1 - beta2,
             "root_scale": 1 / math.sqrt(1 - beta2**step),
             "eps": group["eps"],
-            "step_size": -lr / (1 - beta1**step),
+            "step_size": -group["lr"] / (1 - beta1**step),
         }
-        if self.weight_decay:
-            numbers["decay"] = 1 - lr * decay if self.decoupled else decay
-        return {name: float(number) for name, number in numbers.items()}
+        return moment_numbers(group) | numbers | self.decay(group)
 
     def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
-        if self.maximize:
-            g = prims.neg(g)
-        if self.weight_decay and self.decoupled:
-            p = prims.mul(p, s["decay"])
-        elif self.weight_decay:
-            g = prims.add(g, prims.mul(p, s["decay"]))
-        m, v = state["exp_avg"], state["exp_avg_sq"]
-        m = prims.add(m, prims.mul(prims.sub(g, m), s["fresh1"]))
-        v = prims.add(prims.mul(v, s["beta2"]), prims.mul(prims.mul(g, g), s["fresh2"]))
+        p, g = self.directed(p, g, s)
+        m, v = moments(g, state, s)
         new = {"exp_avg": m, "exp_avg_sq": v}
         if self.amsgrad:
             v = new["max_exp_avg_sq"] = prims.maximum(state["max_exp_avg_sq"], v)
@@ -87,28 +84,15 @@ class Adam(RuleOptimizer):
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
+        given = options(locals())
         check_not_negative({"learning rate": lr, "epsilon value": eps, "weight_decay value": weight_decay})
         check_betas(betas)
         check_alike({"betas": betas})
         check_tensors({"lr": lr, "betas[0]": betas[0], "betas[1]": betas[1]}, bool(foreach) and not capturable)
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "amsgrad": amsgrad,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "differentiable": differentiable,
-            "fused": fused,
-            "decoupled_weight_decay": decoupled_weight_decay,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, given)
 
     def rule(self, group: Group) -> AdamRule:
-        decays = group["weight_decay"] != 0
-        return AdamRule(group["amsgrad"], group["maximize"], decays, decays and group["decoupled_weight_decay"])
+        return AdamRule.of(group, amsgrad=group["amsgrad"])
 
 
 class AdamW(Adam):
@@ -129,17 +113,4 @@ class AdamW(Adam):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        super().__init__(
-            params,
-            lr,
-            betas,
-            eps,
-            weight_decay,
-            amsgrad,
-            foreach=foreach,
-            maximize=maximize,
-            capturable=capturable,
-            differentiable=differentiable,
-            fused=fused,
-            decoupled_weight_decay=True,
-        )
+        super().__init__(params, **options(locals()), decoupled_weight_decay=True)

@@ -7,40 +7,29 @@ In: parameters and gradients. Out: updated parameters; state "step", "exp_avg", 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
-from distcompile.optim.checks import check_betas, check_not_negative
-from distcompile.optim.update_rules.rule import Group, Scalars
+from distcompile.optim.checks import check_betas, check_not_negative, options
+from distcompile.optim.update_rules.rule import Decaying, Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
 
-@dataclass(frozen=True, slots=True)
-class AdamaxRule:
-    """Adamax's formula. Each flag: whether that term is there."""
+class AdamaxRule(Decaying):
+    """Adamax's formula."""
 
-    weight_decay: bool
-    maximize: bool
+    __slots__ = ()
+    state = ("exp_avg", "exp_inf")
 
-    @property
-    def state(self) -> tuple[str, ...]:
-        return ("exp_avg", "exp_inf")
-
-    def numbers(self, group: Group, step: int) -> dict[str, float]:
+    def numbers(self, group: Group, step: int) -> dict[str, Any]:
         beta1, beta2 = group["betas"]
         step_size = -group["lr"] / (1 - beta1**step)
         numbers = {"fresh": 1 - beta1, "beta2": beta2, "eps": group["eps"], "step_size": step_size}
-        if self.weight_decay:
-            numbers["weight_decay"] = group["weight_decay"]
-        return {name: float(number) for name, number in numbers.items()}
+        return numbers | self.decay(group)
 
     def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
-        if self.maximize:
-            g = prims.neg(g)
-        if self.weight_decay:
-            g = prims.add(g, prims.mul(p, s["weight_decay"]))
+        p, g = self.directed(p, g, s)
         m = prims.add(state["exp_avg"], prims.mul(prims.sub(g, state["exp_avg"]), s["fresh"]))
         u = prims.maximum(prims.mul(state["exp_inf"], s["beta2"]), prims.add(prims.abs(g), s["eps"]))
         return prims.add(p, prims.mul(prims.div(m, u), s["step_size"])), {"exp_avg": m, "exp_inf": u}
@@ -49,6 +38,7 @@ class AdamaxRule:
 class Adamax(RuleOptimizer):
     """Adam whose second moment is a decaying maximum of |g|."""
 
+    formula = AdamaxRule
     counts_steps = True
 
     def __init__(
@@ -64,20 +54,8 @@ class Adamax(RuleOptimizer):
         differentiable: bool = False,
         capturable: bool = False,
     ) -> None:
+        given = options(locals())
         check_not_negative({"learning rate": lr, "epsilon value": eps})
         check_betas(betas)
         check_not_negative({"weight_decay value": weight_decay})
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-            "capturable": capturable,
-        }
-        super().__init__(params, defaults)
-
-    def rule(self, group: Group) -> AdamaxRule:
-        return AdamaxRule(group["weight_decay"] != 0, group["maximize"])
+        super().__init__(params, given)

@@ -8,35 +8,26 @@ In: parameters and gradients. Out: updated parameters; state "step", "eta", "mu"
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
-from distcompile.optim.checks import check_not_negative
-from distcompile.optim.update_rules.rule import Group, Scalars, UpdateRule
+from distcompile.optim.checks import check_not_negative, options
+from distcompile.optim.update_rules.rule import Decaying, Group, Scalars, UpdateRule
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
 
-@dataclass(frozen=True, slots=True)
-class ASGDRule:
-    """ASGD's formula. Each flag: whether that term is there."""
+class ASGDRule(Decaying):
+    """ASGD's formula."""
 
-    weight_decay: bool
-    maximize: bool
+    __slots__ = ()
+    state = ("ax",)
 
-    @property
-    def state(self) -> tuple[str, ...]:
-        return ("ax",)
-
-    def numbers(self, group: Group, step: int) -> dict[str, float]:
-        return {"weight_decay": float(group["weight_decay"])} if self.weight_decay else {}
+    def numbers(self, group: Group, step: int) -> dict[str, Any]:
+        return self.decay(group)
 
     def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
-        if self.maximize:
-            g = prims.neg(g)
-        if self.weight_decay:
-            g = prims.add(g, prims.mul(p, s["weight_decay"]))
+        p, g = self.directed(p, g, s)
         p = prims.add(prims.mul(p, s["shrink"]), prims.mul(g, s["step_size"]))
         average = prims.add(state["ax"], prims.mul(prims.sub(p, state["ax"]), s["mu"]))
         is_copy = prims.eq(s["mu"], prims.full_like(p, 1.0))
@@ -46,6 +37,7 @@ class ASGDRule:
 class ASGD(RuleOptimizer):
     """Gradient descent that also keeps an average of the parameters, in `state[p]["ax"]`."""
 
+    formula = ASGDRule
     counts_steps = True
     scalar_state = ("eta", "mu")
 
@@ -62,29 +54,16 @@ class ASGD(RuleOptimizer):
         differentiable: bool = False,
         capturable: bool = False,
     ) -> None:
+        given = options(locals())
         check_not_negative({"learning rate": lr, "weight_decay value": weight_decay})
-        defaults = {
-            "lr": lr,
-            "lambd": lambd,
-            "alpha": alpha,
-            "t0": t0,
-            "weight_decay": weight_decay,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-            "capturable": capturable,
-        }
-        super().__init__(params, defaults)
-
-    def rule(self, group: Group) -> ASGDRule:
-        return ASGDRule(group["weight_decay"] != 0, group["maximize"])
+        super().__init__(params, given)
 
     def initial(self, name: str, group: Group) -> float:
         return {"eta": float(group["lr"]), "mu": 1.0}.get(name, 0.0)
 
     def numbers(
         self, rule: UpdateRule, group: Group, step: int, scalars: tuple[float, ...]
-    ) -> tuple[dict[str, float], tuple[float, ...]]:
+    ) -> tuple[dict[str, Any], tuple[float, ...]]:
         eta, mu = scalars
         lr, lambd = float(group["lr"]), group["lambd"]
         numbers = {**rule.numbers(group, step), "shrink": 1 - lambd * eta, "step_size": -eta, "mu": mu}

@@ -1,6 +1,6 @@
-"""What optimizers check of their options, with torch's messages.
+"""The options of optimizers: which there are, and what is checked of them, with torch's messages.
 
-In: options by the name that the message gives them. Out: nothing, or ArgumentError.
+In: options by their names, or by the name that the message gives them. Out: nothing, or ArgumentError.
 """
 
 from __future__ import annotations
@@ -10,6 +10,11 @@ from typing import Any
 
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
+
+
+def options(names: Mapping[str, Any]) -> dict[str, Any]:
+    """The options among the local names at the start of an optimizer's `__init__`: its arguments but the parameters."""
+    return {name: value for name, value in names.items() if name not in ("self", "params", "__class__")}
 
 
 def check_not_negative(options: Mapping[str, float]) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from compiler_core.dtype import bfloat16
 from compiler_core.ops.registry import Array
 from distcompile.errors import ArgumentError
+from distcompile.optim.checks import options
 from distcompile.optim.optimizer import Group
 from distcompile.optim.update_rules.array_optimizer import ArrayOptimizer, put, read
 
@@ -40,6 +41,7 @@ class Muon(ArrayOptimizer):
         ns_steps: int = STEPS,
         adjust_lr_fn: str | None = None,
     ) -> None:
+        given = options(locals())
         for name, number in (("Learning rate", lr), ("momentum", momentum), ("weight decay", weight_decay)):
             if not number >= 0:
                 raise ArgumentError(f"{name} should be >= 0 but is: {number}")
@@ -47,17 +49,7 @@ class Muon(ArrayOptimizer):
             raise ArgumentError(f"Adjust learning rate function {adjust_lr_fn} is not supported")
         if ns_steps >= 100 or len(ns_coefficients) != 3:
             raise ArgumentError("Newton-Schulz takes fewer than 100 steps and 3 coefficients", got=f"{ns_steps} steps")
-        defaults = {
-            "lr": lr,
-            "weight_decay": weight_decay,
-            "momentum": momentum,
-            "nesterov": nesterov,
-            "ns_coefficients": ns_coefficients,
-            "eps": eps,
-            "ns_steps": ns_steps,
-            "adjust_lr_fn": adjust_lr_fn,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, given)
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.dim() != 2:

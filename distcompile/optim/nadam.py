@@ -9,54 +9,31 @@ M is kept in float32, as torch keeps it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
-from distcompile.optim.checks import check_betas, check_not_negative
-from distcompile.optim.update_rules.rule import Group, Scalars, UpdateRule
+from distcompile.optim.adam import moment_numbers, moments
+from distcompile.optim.checks import check_betas, check_not_negative, options
+from distcompile.optim.update_rules.rule import Decaying, Group, Scalars, UpdateRule
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
 
-@dataclass(frozen=True, slots=True)
-class NAdamRule:
-    """NAdam's formula. weight_decay, decoupled: which decay term there is."""
+class NAdamRule(Decaying):
+    """NAdam's formula."""
 
-    maximize: bool
-    weight_decay: bool
-    decoupled: bool
+    __slots__ = ()
+    state = ("exp_avg", "exp_avg_sq")
 
-    @property
-    def state(self) -> tuple[str, ...]:
-        return ("exp_avg", "exp_avg_sq")
-
-    def numbers(self, group: Group, step: int) -> dict[str, float]:
-        beta1, beta2 = group["betas"]
-        decay = group["weight_decay"]
-        numbers = {
-            "fresh1": 1 - beta1,
-            "beta2": beta2,
-            "fresh2": 1 - beta2,
-            "correction": 1 - beta2**step,
-            "eps": group["eps"],
-        }
-        if self.weight_decay:
-            numbers["decay"] = 1 - group["lr"] * decay if self.decoupled else decay
-        return {name: float(number) for name, number in numbers.items()}
+    def numbers(self, group: Group, step: int) -> dict[str, Any]:
+        correction = 1 - group["betas"][1] ** step
+        return moment_numbers(group) | {"correction": correction, "eps": group["eps"]} | self.decay(group)
 
     def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
-        if self.maximize:
-            g = prims.neg(g)
-        if self.weight_decay and self.decoupled:
-            p = prims.mul(p, s["decay"])
-        elif self.weight_decay:
-            g = prims.add(g, prims.mul(p, s["decay"]))
-        m, v = state["exp_avg"], state["exp_avg_sq"]
-        m = prims.add(m, prims.mul(prims.sub(g, m), s["fresh1"]))
-        v = prims.add(prims.mul(v, s["beta2"]), prims.mul(prims.mul(g, g), s["fresh2"]))
+        p, g = self.directed(p, g, s)
+        m, v = moments(g, state, s)
         denominator = prims.add(prims.sqrt(prims.div(v, s["correction"])), s["eps"])
         p = prims.add(p, prims.mul(prims.div(g, denominator), s["step_g"]))
         p = prims.add(p, prims.mul(prims.div(m, denominator), s["step_m"]))
@@ -66,6 +43,7 @@ class NAdamRule:
 class NAdam(RuleOptimizer):
     """Adam that looks ahead by the next step's momentum."""
 
+    formula = NAdamRule
     counts_steps = True
     scalar_state = ("mu_product",)
 
@@ -84,33 +62,18 @@ class NAdam(RuleOptimizer):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
+        given = options(locals())
         check_not_negative({"learning rate": lr, "epsilon value": eps})
         check_betas(betas)
         check_not_negative({"weight_decay value": weight_decay, "momentum_decay value": momentum_decay})
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "momentum_decay": momentum_decay,
-            "decoupled_weight_decay": decoupled_weight_decay,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "differentiable": differentiable,
-        }
-        super().__init__(params, defaults)
-
-    def rule(self, group: Group) -> NAdamRule:
-        decays = group["weight_decay"] != 0
-        return NAdamRule(group["maximize"], decays, decays and group["decoupled_weight_decay"])
+        super().__init__(params, given)
 
     def initial(self, name: str, group: Group) -> float:
         return 1.0 if name == "mu_product" else 0.0
 
     def numbers(
         self, rule: UpdateRule, group: Group, step: int, scalars: tuple[float, ...]
-    ) -> tuple[dict[str, float], tuple[float, ...]]:
+    ) -> tuple[dict[str, Any], tuple[float, ...]]:
         lr, beta1, decay = float(group["lr"]), group["betas"][0], group["momentum_decay"]
         mu, mu_next = (beta1 * (1.0 - 0.5 * (0.96 ** (t * decay))) for t in (step, step + 1))
         product = float(np.float32(scalars[0]) * np.float32(mu))

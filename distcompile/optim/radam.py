@@ -10,56 +10,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
-from distcompile.optim.checks import check_betas, check_not_negative
-from distcompile.optim.update_rules.rule import Group, Scalars
+from distcompile.optim.adam import moment_numbers, moments
+from distcompile.optim.checks import check_betas, check_not_negative, options
+from distcompile.optim.update_rules.rule import Decaying, Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
 
-@dataclass(frozen=True, slots=True)
-class RAdamRule:
-    """RAdam's formula. weight_decay, decoupled: which decay term there is."""
+class RAdamRule(Decaying):
+    """RAdam's formula."""
 
-    maximize: bool
-    weight_decay: bool
-    decoupled: bool
+    __slots__ = ()
+    state = ("exp_avg", "exp_avg_sq")
 
-    @property
-    def state(self) -> tuple[str, ...]:
-        return ("exp_avg", "exp_avg_sq")
-
-    def numbers(self, group: Group, step: int) -> dict[str, float]:
+    def numbers(self, group: Group, step: int) -> dict[str, Any]:
         beta1, beta2 = group["betas"]
-        lr, decay = group["lr"], group["weight_decay"]
         correction = 1 - beta2**step
         longest = 2 / (1 - beta2) - 1
         length = longest - 2 * step * beta2**step / correction
         numbers = {
-            "fresh1": 1 - beta1,
-            "beta2": beta2,
-            "fresh2": 1 - beta2,
             "eps": group["eps"],
-            "step_size": -lr / (1 - beta1**step),
+            "step_size": -group["lr"] / (1 - beta1**step),
             "adaptive": _rectification(length, longest) * math.sqrt(correction) if length > 5 else 0.0,
         }
-        if self.weight_decay:
-            numbers["decay"] = 1 - lr * decay if self.decoupled else decay
-        return {name: float(number) for name, number in numbers.items()}
+        return moment_numbers(group) | numbers | self.decay(group)
 
     def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
-        if self.maximize:
-            g = prims.neg(g)
-        if self.weight_decay and self.decoupled:
-            p = prims.mul(p, s["decay"])
-        elif self.weight_decay:
-            g = prims.add(g, prims.mul(p, s["decay"]))
-        m, v = state["exp_avg"], state["exp_avg_sq"]
-        m = prims.add(m, prims.mul(prims.sub(g, m), s["fresh1"]))
-        v = prims.add(prims.mul(v, s["beta2"]), prims.mul(prims.mul(g, g), s["fresh2"]))
+        p, g = self.directed(p, g, s)
+        m, v = moments(g, state, s)
         rate = prims.div(s["adaptive"], prims.add(prims.sqrt(v), s["eps"]))
         is_adaptive = prims.gt(s["adaptive"], prims.full_like(p, 0.0))
         rate = prims.where(is_adaptive, rate, prims.full_like(p, 1.0))
@@ -74,6 +55,7 @@ def _rectification(length: float, longest: float) -> float:
 class RAdam(RuleOptimizer):
     """Adam that takes plain momentum steps until its second moment can be trusted."""
 
+    formula = RAdamRule
     counts_steps = True
 
     def __init__(
@@ -90,22 +72,8 @@ class RAdam(RuleOptimizer):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
+        given = options(locals())
         check_not_negative({"learning rate": lr, "epsilon value": eps})
         check_betas(betas)
         check_not_negative({"weight_decay value": weight_decay})
-        defaults = {
-            "lr": lr,
-            "betas": betas,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "decoupled_weight_decay": decoupled_weight_decay,
-            "differentiable": differentiable,
-        }
-        super().__init__(params, defaults)
-
-    def rule(self, group: Group) -> RAdamRule:
-        decays = group["weight_decay"] != 0
-        return RAdamRule(group["maximize"], decays, decays and group["decoupled_weight_decay"])
+        super().__init__(params, given)

@@ -14,39 +14,32 @@ from typing import Any
 
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
-from distcompile.optim.checks import check_not_negative
-from distcompile.optim.update_rules.rule import Group, Scalars
+from distcompile.optim.checks import check_not_negative, options
+from distcompile.optim.update_rules.rule import Decaying, Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
 
 @dataclass(frozen=True, slots=True)
-class RMSpropRule:
+class RMSpropRule(Decaying):
     """RMSprop's formula. Each flag: whether that term is there."""
 
     momentum: bool
     centered: bool
-    weight_decay: bool
-    maximize: bool
 
     @property
     def state(self) -> tuple[str, ...]:
         extra = {"momentum_buffer": self.momentum, "grad_avg": self.centered}
         return ("square_avg", *(name for name, there in extra.items() if there))
 
-    def numbers(self, group: Group, step: int) -> dict[str, float]:
+    def numbers(self, group: Group, step: int) -> dict[str, Any]:
         alpha = group["alpha"]
         numbers = {"alpha": alpha, "fresh": 1 - alpha, "eps": group["eps"], "step_size": -group["lr"]}
         if self.momentum:
             numbers["momentum"] = group["momentum"]
-        if self.weight_decay:
-            numbers["weight_decay"] = group["weight_decay"]
-        return {name: float(number) for name, number in numbers.items()}
+        return numbers | self.decay(group)
 
     def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
-        if self.maximize:
-            g = prims.neg(g)
-        if self.weight_decay:
-            g = prims.add(g, prims.mul(p, s["weight_decay"]))
+        p, g = self.directed(p, g, s)
         v = prims.add(prims.mul(state["square_avg"], s["alpha"]), prims.mul(prims.mul(g, g), s["fresh"]))
         new = {"square_avg": v}
         if self.centered:
@@ -79,21 +72,10 @@ class RMSprop(RuleOptimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
+        given = options(locals())
         check_not_negative({"learning rate": lr, "epsilon value": eps, "momentum value": momentum})
         check_not_negative({"weight_decay value": weight_decay, "alpha value": alpha})
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "alpha": alpha,
-            "eps": eps,
-            "centered": centered,
-            "weight_decay": weight_decay,
-            "capturable": capturable,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, given)
 
     def rule(self, group: Group) -> RMSpropRule:
-        return RMSpropRule(group["momentum"] > 0, group["centered"], group["weight_decay"] != 0, group["maximize"])
+        return RMSpropRule.of(group, momentum=group["momentum"] > 0, centered=group["centered"])

@@ -14,7 +14,7 @@ from typing import Any
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from distcompile.errors import ArgumentError
-from distcompile.optim.checks import check_not_negative
+from distcompile.optim.checks import check_not_negative, options
 from distcompile.optim.update_rules.rule import Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
@@ -25,13 +25,11 @@ class RpropRule:
 
     maximize: bool
 
-    @property
-    def state(self) -> tuple[str, ...]:
-        return ("prev", "step_size")
+    state = ("prev", "step_size")
 
-    def numbers(self, group: Group, step: int) -> dict[str, float]:
+    def numbers(self, group: Group, step: int) -> dict[str, Any]:
         (shrink, grow), (least, most) = group["etas"], group["step_sizes"]
-        return {"shrink": float(shrink), "grow": float(grow), "least": float(least), "most": float(most)}
+        return {"shrink": shrink, "grow": grow, "least": least, "most": most}
 
     def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
         if self.maximize:
@@ -63,19 +61,11 @@ class Rprop(RuleOptimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
+        given = options(locals())
         check_not_negative({"learning rate": lr})
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ArgumentError(f"Invalid eta values: {etas[0]}, {etas[1]}", expected="0 < eta[0] < 1 < eta[1]")
-        defaults = {
-            "lr": lr,
-            "etas": etas,
-            "step_sizes": step_sizes,
-            "foreach": foreach,
-            "maximize": maximize,
-            "differentiable": differentiable,
-            "capturable": capturable,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, given)
 
     def rule(self, group: Group) -> RpropRule:
         return RpropRule(group["maximize"])

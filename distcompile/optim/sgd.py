@@ -15,37 +15,31 @@ from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
-from distcompile.optim.update_rules.rule import Group, Scalars
+from distcompile.optim.checks import options
+from distcompile.optim.update_rules.rule import Decaying, Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
 
 @dataclass(frozen=True, slots=True)
-class SGDRule:
+class SGDRule(Decaying):
     """SGD's formula. Each flag: whether that term is there."""
 
     momentum: bool
     nesterov: bool
-    weight_decay: bool
-    maximize: bool
 
     @property
     def state(self) -> tuple[str, ...]:
         return ("momentum_buffer",) if self.momentum else ()
 
-    def numbers(self, group: Group, step: int) -> dict[str, float]:
-        numbers = {"step_size": -group["lr"]}
-        if self.weight_decay:
-            numbers["weight_decay"] = group["weight_decay"]
+    def numbers(self, group: Group, step: int) -> dict[str, Any]:
+        numbers = {"step_size": -group["lr"]} | self.decay(group)
         if self.momentum:
             numbers["momentum"] = group["momentum"]
             numbers["fresh"] = 1.0 if step == 1 else 1.0 - group["dampening"]
-        return {name: float(number) for name, number in numbers.items()}
+        return numbers
 
     def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
-        if self.maximize:
-            g = prims.neg(g)
-        if self.weight_decay:
-            g = prims.add(g, prims.mul(p, s["weight_decay"]))
+        p, g = self.directed(p, g, s)
         if not self.momentum:
             return prims.add(p, prims.mul(g, s["step_size"])), {}
         buffer = prims.add(prims.mul(state["momentum_buffer"], s["momentum"]), prims.mul(g, s["fresh"]))
@@ -70,26 +64,16 @@ class SGD(RuleOptimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
+        given = options(locals())
         for name, number in (("learning rate", lr), ("momentum", momentum), ("weight_decay", weight_decay)):
             if number < 0:
                 raise ArgumentError(f"Invalid {name} value: {number}", expected="at least 0")
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ArgumentError("Nesterov momentum requires a momentum and zero dampening")
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "dampening": dampening,
-            "weight_decay": weight_decay,
-            "nesterov": nesterov,
-            "maximize": maximize,
-            "foreach": foreach,
-            "differentiable": differentiable,
-            "fused": fused,
-        }
-        super().__init__(params, defaults)
+        super().__init__(params, given)
 
     def rule(self, group: Group) -> SGDRule:
-        return SGDRule(group["momentum"] != 0, group["nesterov"], group["weight_decay"] != 0, group["maximize"])
+        return SGDRule.of(group, momentum=group["momentum"] != 0, nesterov=group["nesterov"])
 
     def update_sparse(self, group: Group, parameter: Tensor, gradient: Tensor) -> None:
         """As above, of the rows in the gradient; the buffer is sparse too. Raises SparseError with weight decay."""

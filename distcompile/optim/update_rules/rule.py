@@ -11,7 +11,8 @@ each by itself, as in torch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
 from compiler_core.dtype import of
 from compiler_core.ops import prims
@@ -28,11 +29,46 @@ class UpdateRule(Protocol):
     def state(self) -> tuple[str, ...]:
         """The names of the per-parameter state tensors, each shaped like the parameter and zero at first."""
 
-    def numbers(self, group: Group, step: int) -> dict[str, float]:
-        """The scalars of step `step` (1 for the first) under a group's options."""
+    def numbers(self, group: Group, step: int) -> dict[str, Any]:
+        """The scalars of step `step` (1 for the first) under a group's options: numbers, or Tensors of one."""
 
     def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
         """New parameter and new state. All values have p's shape; so have the scalars, expanded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decaying:
+    """What the rules here have in common. maximize, weight_decay: whether that term is there.
+
+    decoupled: the parameter shrinks, instead of a multiple of it being added to the gradient.
+    """
+
+    maximize: bool
+    weight_decay: bool
+    decoupled: bool
+
+    @classmethod
+    def of(cls, group: Group, **own: bool) -> Self:
+        """The rule for a group's present options. own: the fields that the rule has beside these."""
+        decays = group["weight_decay"] != 0
+        return cls(group["maximize"], decays, decays and group.get("decoupled_weight_decay", False), **own)
+
+    def decay(self, group: Group) -> dict[str, Any]:
+        """The scalar that `directed` takes, where it takes one."""
+        if not self.weight_decay:
+            return {}
+        decay = group["weight_decay"]
+        return {"decay": 1 - group["lr"] * decay if self.decoupled else decay}
+
+    def directed(self, p: Value, g: Value, s: Scalars) -> tuple[Value, Value]:
+        """The parameter and the gradient, after maximize and weight decay."""
+        if self.maximize:
+            g = prims.neg(g)
+        if self.weight_decay and self.decoupled:
+            p = prims.mul(p, s["decay"])
+        elif self.weight_decay:
+            g = prims.add(g, prims.mul(p, s["decay"]))
+        return p, g
 
 
 def apply_rule(

@@ -49,6 +49,7 @@ class RuleOptimizer(Optimizer):
     call for each.
     """
 
+    formula: ClassVar[type[Any]]  # the rule's class, where it has no fields but those of `Decaying`
     counts_steps: ClassVar[bool] = False  # whether the state has a "step" tensor, as torch's Adam
     scalar_state: ClassVar[tuple[str, ...]] = ()  # the f32[] tensors that the state has beside "step"
     update_sparse: Callable[..., None] | None = None  # (group, parameter, its sparse gradient), where there is one
@@ -63,7 +64,8 @@ class RuleOptimizer(Optimizer):
 
     def rule(self, group: Group) -> UpdateRule:
         """The rule for a group's present options."""
-        raise NotImplementedError(f"{type(self).__name__} has no rule")
+        rule: UpdateRule = self.formula.of(group)
+        return rule
 
     def initial(self, name: str, group: Group) -> float:
         """What a parameter's state `name` is filled with at first."""
@@ -71,7 +73,7 @@ class RuleOptimizer(Optimizer):
 
     def numbers(
         self, rule: UpdateRule, group: Group, step: int, scalars: tuple[float, ...]
-    ) -> tuple[dict[str, float], tuple[float, ...]]:
+    ) -> tuple[dict[str, Any], tuple[float, ...]]:
         """The rule's scalars for step `step`, and what the state's `scalar_state` becomes."""
         return rule.numbers(group, step), ()
 
@@ -233,5 +235,5 @@ def _filled(parameter: Tensor, value: float) -> Array:
     return made
 
 
-def _arrays(numbers: dict[str, float], dtype: DType) -> dict[str, Array]:
-    return {name: np.array(number, dtype.numpy) for name, number in numbers.items()}
+def _arrays(numbers: dict[str, Any], dtype: DType) -> dict[str, Array]:
+    return {name: np.array(float(number), dtype.numpy) for name, number in numbers.items()}

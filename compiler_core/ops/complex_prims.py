@@ -8,19 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler_core.dtype import of
-from compiler_core.ops.registry import OPS, Value, bind
+from compiler_core.ops.registry import OPS, Value, bind, of_one, of_two
 
-
-def complex(real: Value, imag: Value) -> Value:
-    return bind(OPS["complex"], real, imag)
-
-
-def real(x: Value) -> Value:
-    return bind(OPS["real"], x)
-
-
-def imag(x: Value) -> Value:
-    return bind(OPS["imag"], x)
+complex = of_two("complex")
+real = of_one("real")
+imag = of_one("imag")
 
 
 def conj(x: Value) -> Value:
@@ -28,12 +20,8 @@ def conj(x: Value) -> Value:
     return bind(OPS["conj"], x) if of(x.dtype).is_complex else x
 
 
-def view_as_real(x: Value) -> Value:
-    return bind(OPS["view_as_real"], x)
-
-
-def view_as_complex(x: Value) -> Value:
-    return bind(OPS["view_as_complex"], x)
+view_as_real = of_one("view_as_real")
+view_as_complex = of_one("view_as_complex")
 
 
 # ---- Fourier transforms, without scaling

@@ -5,31 +5,19 @@ In: matrices of the dtypes that the ops take. Out: one value; what is packed in 
 
 from __future__ import annotations
 
-from compiler_core.ops.registry import OPS, Value, bind
+from compiler_core.ops.registry import OPS, Value, bind, of_one, of_two
 
-
-def cholesky(a: Value) -> Value:
-    return bind(OPS["cholesky"], a)
-
-
-def cholesky_info(a: Value) -> Value:
-    return bind(OPS["cholesky_info"], a)
-
-
-def eig(a: Value) -> Value:
-    return bind(OPS["eig"], a)
-
-
-def eigh(a: Value) -> Value:
-    return bind(OPS["eigh"], a)
+cholesky = of_one("cholesky")
+cholesky_info = of_one("cholesky_info")
+eig = of_one("eig")
+eigh = of_one("eigh")
 
 
 def svd(a: Value, full: bool) -> Value:
     return bind(OPS["svd"], a, full=full)
 
 
-def svdvals(a: Value) -> Value:
-    return bind(OPS["svdvals"], a)
+svdvals = of_one("svdvals")
 
 
 def qr(a: Value, full: bool) -> Value:
@@ -40,29 +28,15 @@ def lu(a: Value, pivot: bool) -> Value:
     return bind(OPS["lu"], a, pivot=pivot)
 
 
-def solve(a: Value, b: Value) -> Value:
-    return bind(OPS["solve"], a, b)
+solve = of_two("solve")
 
 
 def solve_triangular(a: Value, b: Value, upper: bool, unitriangular: bool) -> Value:
     return bind(OPS["solve_triangular"], a, b, upper=upper, unitriangular=unitriangular)
 
 
-def det(a: Value) -> Value:
-    return bind(OPS["det"], a)
-
-
-def cofactor(a: Value) -> Value:
-    return bind(OPS["cofactor"], a)
-
-
-def slogdet(a: Value) -> Value:
-    return bind(OPS["slogdet"], a)
-
-
-def pinv(a: Value, limit: Value) -> Value:
-    return bind(OPS["pinv"], a, limit)
-
-
-def matrix_exp(a: Value) -> Value:
-    return bind(OPS["matrix_exp"], a)
+det = of_one("det")
+cofactor = of_one("cofactor")
+slogdet = of_one("slogdet")
+pinv = of_two("pinv")
+matrix_exp = of_one("matrix_exp")

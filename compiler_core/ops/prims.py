@@ -18,7 +18,7 @@ from compiler_core.ops.complex_prims import *  # noqa: F403  functions of this n
 from compiler_core.ops.linalg_prims import *  # noqa: F403
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.random.on_device import drawing, philox_there
-from compiler_core.ops.registry import OPS, Value, bind, current_trace
+from compiler_core.ops.registry import OPS, Value, bind, current_trace, of_one, of_two
 from compiler_core.ops.special_prims import *  # noqa: F403
 
 Ints = Sequence[int]
@@ -28,112 +28,33 @@ Number = builtins.complex  # and so float, int, bool
 # ---- pointwise, one operand
 
 
-def neg(x: Value) -> Value:
-    return bind(OPS["neg"], x)
-
-
-def exp(x: Value) -> Value:
-    return bind(OPS["exp"], x)
-
-
-def log(x: Value) -> Value:
-    return bind(OPS["log"], x)
-
-
-def log1p(x: Value) -> Value:
-    return bind(OPS["log1p"], x)
-
-
-def expm1(x: Value) -> Value:
-    return bind(OPS["expm1"], x)
-
-
-def sin(x: Value) -> Value:
-    return bind(OPS["sin"], x)
-
-
-def cos(x: Value) -> Value:
-    return bind(OPS["cos"], x)
-
-
-def tanh(x: Value) -> Value:
-    return bind(OPS["tanh"], x)
-
-
-def sqrt(x: Value) -> Value:
-    return bind(OPS["sqrt"], x)
-
-
-def rsqrt(x: Value) -> Value:
-    return bind(OPS["rsqrt"], x)
-
-
-def erf(x: Value) -> Value:
-    return bind(OPS["erf"], x)
-
-
-def erfc(x: Value) -> Value:
-    return bind(OPS["erfc"], x)
-
-
-def sigmoid(x: Value) -> Value:
-    return bind(OPS["sigmoid"], x)
-
-
-def asin(x: Value) -> Value:
-    return bind(OPS["asin"], x)
-
-
-def acos(x: Value) -> Value:
-    return bind(OPS["acos"], x)
-
-
-def atan(x: Value) -> Value:
-    return bind(OPS["atan"], x)
-
-
-def asinh(x: Value) -> Value:
-    return bind(OPS["asinh"], x)
-
-
-def acosh(x: Value) -> Value:
-    return bind(OPS["acosh"], x)
-
-
-def atanh(x: Value) -> Value:
-    return bind(OPS["atanh"], x)
-
-
-def abs(x: Value) -> Value:
-    return bind(OPS["abs"], x)
-
-
-def sign(x: Value) -> Value:
-    return bind(OPS["sign"], x)
-
-
-def floor(x: Value) -> Value:
-    return bind(OPS["floor"], x)
-
-
-def ceil(x: Value) -> Value:
-    return bind(OPS["ceil"], x)
-
-
-def round(x: Value) -> Value:
-    return bind(OPS["round"], x)
-
-
-def trunc(x: Value) -> Value:
-    return bind(OPS["trunc"], x)
-
-
-def isnan(x: Value) -> Value:
-    return bind(OPS["isnan"], x)
-
-
-def logical_not(x: Value) -> Value:
-    return bind(OPS["logical_not"], x)
+neg = of_one("neg")
+exp = of_one("exp")
+log = of_one("log")
+log1p = of_one("log1p")
+expm1 = of_one("expm1")
+sin = of_one("sin")
+cos = of_one("cos")
+tanh = of_one("tanh")
+sqrt = of_one("sqrt")
+rsqrt = of_one("rsqrt")
+erf = of_one("erf")
+erfc = of_one("erfc")
+sigmoid = of_one("sigmoid")
+asin = of_one("asin")
+acos = of_one("acos")
+atan = of_one("atan")
+asinh = of_one("asinh")
+acosh = of_one("acosh")
+atanh = of_one("atanh")
+abs = of_one("abs")
+sign = of_one("sign")
+floor = of_one("floor")
+ceil = of_one("ceil")
+round = of_one("round")
+trunc = of_one("trunc")
+isnan = of_one("isnan")
+logical_not = of_one("logical_not")
 
 
 def bitcast(x: Value, dtype: DType) -> Value:
@@ -144,8 +65,7 @@ def cast(x: Value, dtype: DType) -> Value:
     return bind(OPS["cast"], x, dtype=dtype)
 
 
-def detach(x: Value) -> Value:
-    return bind(OPS["detach"], x)
+detach = of_one("detach")
 
 
 def custom_gradient(x: Value, *others: Value, rule: str, slot: int = 0, sources: int = 1) -> Value:
@@ -155,88 +75,27 @@ def custom_gradient(x: Value, *others: Value, rule: str, slot: int = 0, sources:
 # ---- pointwise, several operands
 
 
-def add(a: Value, b: Value) -> Value:
-    return bind(OPS["add"], a, b)
-
-
-def sub(a: Value, b: Value) -> Value:
-    return bind(OPS["sub"], a, b)
-
-
-def mul(a: Value, b: Value) -> Value:
-    return bind(OPS["mul"], a, b)
-
-
-def div(a: Value, b: Value) -> Value:
-    return bind(OPS["div"], a, b)
-
-
-def pow(a: Value, b: Value) -> Value:
-    return bind(OPS["pow"], a, b)
-
-
-def maximum(a: Value, b: Value) -> Value:
-    return bind(OPS["maximum"], a, b)
-
-
-def minimum(a: Value, b: Value) -> Value:
-    return bind(OPS["minimum"], a, b)
-
-
-def atan2(a: Value, b: Value) -> Value:
-    return bind(OPS["atan2"], a, b)
-
-
-def copysign(a: Value, b: Value) -> Value:
-    return bind(OPS["copysign"], a, b)
-
-
-def gcd(a: Value, b: Value) -> Value:
-    return bind(OPS["gcd"], a, b)
-
-
-def remainder(a: Value, b: Value) -> Value:
-    return bind(OPS["remainder"], a, b)
-
-
-def floor_divide(a: Value, b: Value) -> Value:
-    return bind(OPS["floor_divide"], a, b)
-
-
-def eq(a: Value, b: Value) -> Value:
-    return bind(OPS["eq"], a, b)
-
-
-def ne(a: Value, b: Value) -> Value:
-    return bind(OPS["ne"], a, b)
-
-
-def lt(a: Value, b: Value) -> Value:
-    return bind(OPS["lt"], a, b)
-
-
-def le(a: Value, b: Value) -> Value:
-    return bind(OPS["le"], a, b)
-
-
-def gt(a: Value, b: Value) -> Value:
-    return bind(OPS["gt"], a, b)
-
-
-def ge(a: Value, b: Value) -> Value:
-    return bind(OPS["ge"], a, b)
-
-
-def bitwise_and(a: Value, b: Value) -> Value:
-    return bind(OPS["bitwise_and"], a, b)
-
-
-def bitwise_or(a: Value, b: Value) -> Value:
-    return bind(OPS["bitwise_or"], a, b)
-
-
-def bitwise_xor(a: Value, b: Value) -> Value:
-    return bind(OPS["bitwise_xor"], a, b)
+add = of_two("add")
+sub = of_two("sub")
+mul = of_two("mul")
+div = of_two("div")
+pow = of_two("pow")
+maximum = of_two("maximum")
+minimum = of_two("minimum")
+atan2 = of_two("atan2")
+copysign = of_two("copysign")
+gcd = of_two("gcd")
+remainder = of_two("remainder")
+floor_divide = of_two("floor_divide")
+eq = of_two("eq")
+ne = of_two("ne")
+lt = of_two("lt")
+le = of_two("le")
+gt = of_two("gt")
+ge = of_two("ge")
+bitwise_and = of_two("bitwise_and")
+bitwise_or = of_two("bitwise_or")
+bitwise_xor = of_two("bitwise_xor")
 
 
 def where(cond: Value, a: Value, b: Value) -> Value:
@@ -270,8 +129,7 @@ def argmin(x: Value, dims: Ints) -> Value:
     return bind(OPS["argmin"], x, dims=tuple(dims))
 
 
-def matmul(a: Value, b: Value) -> Value:
-    return bind(OPS["matmul"], a, b)
+matmul = of_two("matmul")
 
 
 # ---- recurrent layers: see recurrent.py for what is packed; layer: mode, runs, reverse
@@ -430,8 +288,7 @@ def slice_scatter(base: Value, src: Value, starts: Ints, stops: Ints, steps: Int
 # ---- indexing by data
 
 
-def take(x: Value, idx: Value) -> Value:
-    return bind(OPS["take"], x, idx)
+take = of_two("take")
 
 
 def index_add(base: Value, idx: Value, src: Value) -> Value:

@@ -204,6 +204,26 @@ def bind(op: Op, *values: Value, **attrs: Any) -> Value:
     return run_eager(op, values, attrs)
 
 
+def of_one(name: str) -> Callable[[Value], Value]:
+    """Op `name`, which takes one value and no attributes, as a function."""
+
+    def apply(x: Value) -> Value:
+        return bind(OPS[name], x)
+
+    apply.__name__ = apply.__qualname__ = name
+    return apply
+
+
+def of_two(name: str) -> Callable[[Value, Value], Value]:
+    """Op `name`, which takes two values and no attributes, as a function."""
+
+    def apply(a: Value, b: Value) -> Value:
+        return bind(OPS[name], a, b)
+
+    apply.__name__ = apply.__qualname__ = name
+    return apply
+
+
 def not_a_tensor(cls: type) -> DTypeError:
     """The error of an operand whose class has a `__torch_function__` that nobody has asked: it came unexpected."""
     from compiler_core.overrides.switch import turn_on

@@ -5,19 +5,11 @@ In: values alike, floating (corners.py, incomplete_gamma.py, pointwise.py). Out:
 
 from __future__ import annotations
 
-from compiler_core.ops.registry import OPS, Value, bind
+from compiler_core.ops.registry import OPS, Value, bind, of_one, of_two
 
-
-def xlogy(x: Value, y: Value) -> Value:
-    return bind(OPS["xlogy"], x, y)
-
-
-def xlog1py(x: Value, y: Value) -> Value:
-    return bind(OPS["xlog1py"], x, y)
-
-
-def entr(x: Value) -> Value:
-    return bind(OPS["entr"], x)
+xlogy = of_two("xlogy")
+xlog1py = of_two("xlog1py")
+entr = of_one("entr")
 
 
 def logit(x: Value, eps: float = -1.0) -> Value:
@@ -32,21 +24,8 @@ def leaky(x: Value, slope: float) -> Value:
     return bind(OPS["leaky"], x, slope=float(slope))
 
 
-def exp2(x: Value) -> Value:
-    return bind(OPS["exp2"], x)
-
-
-def log2(x: Value) -> Value:
-    return bind(OPS["log2"], x)
-
-
-def log10(x: Value) -> Value:
-    return bind(OPS["log10"], x)
-
-
-def igamma(a: Value, x: Value) -> Value:
-    return bind(OPS["igamma"], a, x)
-
-
-def igammac(a: Value, x: Value) -> Value:
-    return bind(OPS["igammac"], a, x)
+exp2 = of_one("exp2")
+log2 = of_one("log2")
+log10 = of_one("log10")
+igamma = of_two("igamma")
+igammac = of_two("igammac")

@@ -43,7 +43,7 @@ def address_of(array: Array) -> int:
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class Segment:
+class MemorySegment:
     """One memfd, open as long as blocks of it live. free: (offset, nbytes) of the gaps, by offset, never adjacent."""
 
     serial: int
@@ -88,8 +88,8 @@ class Arena:
 
     def __init__(self) -> None:
         belongs_to_rank(self)
-        self.segments: list[Segment] = []
-        self.returned: deque[tuple[Segment, int, int]] = deque()  # filled by finalizers, which may run anywhere
+        self.segments: list[MemorySegment] = []
+        self.returned: deque[tuple[MemorySegment, int, int]] = deque()  # filled by finalizers, which may run anywhere
 
     def allocate(self, nbytes: int) -> Array:
         """Zeroed bytes: at least `nbytes`, in whole pages."""
@@ -114,12 +114,12 @@ class Arena:
                 return segment.serial, segment.descriptor, segment.nbytes, offset
         return NOWHERE
 
-    def _block(self, segment: Segment, offset: int, nbytes: int) -> Array:
+    def _block(self, segment: MemorySegment, offset: int, nbytes: int) -> Array:
         block = np.frombuffer(segment.memory, np.uint8, nbytes, offset)
         weakref.finalize(block, self.returned.append, (segment, offset, nbytes)).atexit = False
         return block
 
-    def _grow(self, nbytes: int) -> Segment:
+    def _grow(self, nbytes: int) -> MemorySegment:
         size = max(FIRST_SEGMENT_NBYTES, sum(segment.nbytes for segment in self.segments))
         while size < nbytes:
             size *= 2
@@ -127,7 +127,7 @@ class Arena:
         os.ftruncate(descriptor, size)
         memory = mmap.mmap(descriptor, size)
         address = address_of(np.frombuffer(memory, np.uint8))
-        segment = Segment(len(self.segments), descriptor, size, memory, address, [(0, size)])
+        segment = MemorySegment(len(self.segments), descriptor, size, memory, address, [(0, size)])
         weakref.finalize(segment, os.close, descriptor).atexit = False
         belongs_to_rank(segment)
         self.segments.append(segment)

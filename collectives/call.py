@@ -1,4 +1,4 @@
-"""`Call`, `Stamp` and `Task`: one collective as data, before any transport sees it.
+"""`CollectiveCall`, `Stamp` and `Task`: one collective as data, before any transport sees it.
 
 In: kind, reduction, dtype, count, root, wire dtype; and whose collective it is. Out: a line of text for messages, and a
 tuple of integers for the roll call. Invariant: two ranks take part in one collective only if their Calls and Stamps are
@@ -52,7 +52,7 @@ DEVICE_WORDS = 11  # of the gate that is the roll call of a collective of device
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CollectiveCall:
     """What all ranks must ask for alike. count: elements of the smaller buffer; in an all-to-all, for each pair.
 
     Of a gate, count is the number of its words, and root how many of them must agree. code: the same as integers, for
@@ -90,15 +90,15 @@ class Call:
         return f"{self.kind}()"
 
     @staticmethod
-    def decode(code: tuple[int, ...]) -> Call:
-        """The Call of these integers."""
+    def decode(code: tuple[int, ...]) -> CollectiveCall:
+        """The CollectiveCall of these integers."""
         kind, op, dtype, count, root, wire = code
-        return Call(
+        return CollectiveCall(
             cast(Kind, KINDS[kind]), cast(ReduceOp, REDUCE_OPS[op]), DTYPES[dtype], count, root, cast(Wire, WIRES[wire])
         )
 
 
-CALL_LENGTH = len(Call("barrier").code)
+CALL_LENGTH = len(CollectiveCall("barrier").code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Task:
     needed (broadcast): data move only if some rank says so. words: what a gate tells the other ranks.
     """
 
-    call: Call
+    call: CollectiveCall
     source: Array
     target: Array
     label: str = ""

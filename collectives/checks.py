@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.call import BITWISE_OPS, DTYPES, GATE_WORDS, REDUCE_OPS, Array, Call, Kind, ReduceOp, Task
+from collectives.call import BITWISE_OPS, DTYPES, GATE_WORDS, REDUCE_OPS, Array, CollectiveCall, Kind, ReduceOp, Task
 from collectives.errors import CollectiveArgumentError
 
 EMPTY = np.empty(0, np.uint8)
@@ -120,7 +120,7 @@ def uneven_task(
     small = flat(smaller, where, writes=not target_is_larger, op=op)
     check_times(kind, big, small, world_size, where)
     source, target = (small, big) if target_is_larger else (big, small)
-    return Task(Call(kind, op, small.dtype.name, small.size), source, target)
+    return Task(CollectiveCall(kind, op, small.dtype.name, small.size), source, target)
 
 
 def all_to_all_task(target: Array, source: Array, world_size: int, where: str) -> Task:
@@ -135,7 +135,7 @@ def all_to_all_task(target: Array, source: Array, world_size: int, where: str) -
             got=f"{read.size}",
             remedy="give the number of elements for each rank (splits)",
         )
-    return Task(Call("all_to_all", dtype=read.dtype.name, count=read.size // world_size), read, written)
+    return Task(CollectiveCall("all_to_all", dtype=read.dtype.name, count=read.size // world_size), read, written)
 
 
 def uneven_all_to_all_task(
@@ -154,7 +154,7 @@ def uneven_all_to_all_task(
                 expected=f"{world_size} numbers that add up to {array.size}",
                 got=str(list(splits)),
             )
-    call = Call("all_to_all_uneven", dtype=read.dtype.name)
+    call = CollectiveCall("all_to_all_uneven", dtype=read.dtype.name)
     return Task(call, read, written, splits=(tuple(sent), tuple(received)))
 
 

@@ -2,9 +2,9 @@
 
 In: NumPy arrays, C-contiguous, of the same dtype and size on every rank. Out: the same arrays, changed in place; or a
 `Work` for the `*_async` forms, whose arrays must be left alone until `wait()` returns.
-Invariants: calls match by order, as in MPI; each call is announced as a `Call` with a `Stamp` (plan, step, bucket),
-compared across ranks before data move, so a mismatch is a named error and no hang. A reduction gives bitwise the same
-result on every rank.
+Invariants: calls match by order, as in MPI; each call is announced as a `CollectiveCall` with a `Stamp` (plan, step,
+bucket), compared across ranks before data move, so a mismatch is a named error and no hang. A reduction gives bitwise
+the same result on every rank.
 Object exchange and messages between two ranks go over channels of their own: they may be called while bucket
 collectives are in flight. `subgroup` makes a full communicator of some of the ranks.
 """
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from collectives import checks
-from collectives.call import NO_STAMP, Array, Call, Kind, ReduceOp, Stamp, Task, Wire
+from collectives.call import NO_STAMP, Array, CollectiveCall, Kind, ReduceOp, Stamp, Task, Wire
 from collectives.errors import CollectiveArgumentError, CollectiveError, CollectiveMismatchError
 from collectives.work import DEFAULT_TIMEOUT_S, Gate, Mark, Work
 from collectives.work_events import WorkEvents
@@ -29,7 +29,9 @@ T = TypeVar("T")
 ALIGNMENT_NBYTES = 64  # a cache line
 
 REMEMBERED = 4096
-_REDUCTIONS: dict[tuple[ReduceOp, np.dtype[Any], int, Wire], Call] = {}  # all-reduces that were found to be right
+_REDUCTIONS: dict[
+    tuple[ReduceOp, np.dtype[Any], int, Wire], CollectiveCall
+] = {}  # all-reduces that were found to be right
 
 
 class Communicator(ABC):
@@ -135,14 +137,14 @@ class Communicator(ABC):
         call, flat = self._all_reduce_call(array, op, wire)
         self.run(Task(call, flat, flat, label), timeout_s)
 
-    def _all_reduce_call(self, array: Array, op: ReduceOp, wire: Wire) -> tuple[Call, Array]:
+    def _all_reduce_call(self, array: Array, op: ReduceOp, wire: Wire) -> tuple[CollectiveCall, Array]:
         flat = self._flat(array, writes=True, op=op)
         asked = op, flat.dtype, flat.size, wire
         call = _REDUCTIONS.get(asked)
         if call is None:
             checks.check_reduction(op, flat, self._where())
             checks.check_wire(wire, flat, self._where())
-            call = Call("all_reduce", op, checks.dtype_name(flat.dtype), flat.size, wire=wire)
+            call = CollectiveCall("all_reduce", op, checks.dtype_name(flat.dtype), flat.size, wire=wire)
             if len(_REDUCTIONS) < REMEMBERED:
                 _REDUCTIONS[asked] = call
         return call, flat
@@ -152,7 +154,7 @@ class Communicator(ABC):
         flat = self._flat(array, writes=self.rank == root, op=op)
         checks.check_reduction(op, flat, self._where())
         self._check_root(root)
-        return self.launch(Task(Call("reduce", op, flat.dtype.name, flat.size, root), flat, flat, label))
+        return self.launch(Task(CollectiveCall("reduce", op, flat.dtype.name, flat.size, root), flat, flat, label))
 
     def broadcast_async(
         self,
@@ -170,7 +172,7 @@ class Communicator(ABC):
         """
         flat = self._flat(array, writes=True)
         self._check_root(root)
-        call = Call("broadcast", dtype=flat.dtype.name, count=flat.size, root=root)
+        call = CollectiveCall("broadcast", dtype=flat.dtype.name, count=flat.size, root=root)
         return self.launch(Task(call, flat, flat, label, None, stamp, gate, needed=needed))
 
     def broadcast(self, array: Array, *, root: int = 0, label: str = "", timeout_s: float | None = None) -> None:
@@ -226,11 +228,11 @@ class Communicator(ABC):
 
     def barrier_async(self, *, label: str = "") -> Work:
         """Done when all ranks launched it."""
-        return self.launch(Task(Call("barrier"), checks.EMPTY, checks.EMPTY, label))
+        return self.launch(Task(CollectiveCall("barrier"), checks.EMPTY, checks.EMPTY, label))
 
     def barrier(self, *, label: str = "", timeout_s: float | None = None) -> None:
         """Return when all ranks are here."""
-        self.run(Task(Call("barrier"), checks.EMPTY, checks.EMPTY, label), timeout_s)
+        self.run(Task(CollectiveCall("barrier"), checks.EMPTY, checks.EMPTY, label), timeout_s)
 
     def open_gate(self, words: Sequence[int], agree: int, label: str = "", *, stamp: Stamp = NO_STAMP) -> Gate:
         """Tell all ranks up to 12 int64 `words`, in the background. It passes if the first `agree` are equal on all.
@@ -238,7 +240,7 @@ class Communicator(ABC):
         agree must be the same on all ranks, as must the number of words. See `Gate`.
         """
         checks.check_gate(words, agree, self._where())
-        call = Call("gate", count=len(words), root=agree)
+        call = CollectiveCall("gate", count=len(words), root=agree)
         task = Task(call, checks.EMPTY, checks.EMPTY, label, None, stamp, words=tuple(words))
         return Gate(self.launch(task), agree)
 
@@ -328,4 +330,6 @@ class Communicator(ABC):
             big = checks.EMPTY if whole is None else self._flat(whole, writes=is_gather)
             checks.check_times(kind, big, small, self.world_size, self._where())
         source, target = (small, big) if is_gather else (big, small)
-        return self.launch(Task(Call(kind, dtype=small.dtype.name, count=small.size, root=root), source, target, label))
+        return self.launch(
+            Task(CollectiveCall(kind, dtype=small.dtype.name, count=small.size, root=root), source, target, label)
+        )

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collectives.call import Array, Call
-from collectives.programs import COPY, FROM_WIRE, RECEIVE, REDUCE, SCRATCH, SEND, TO_WIRE, WAIT, Program
+from collectives.call import Array, CollectiveCall
+from collectives.programs import COPY, FROM_WIRE, RECEIVE, REDUCE, SCRATCH, SEND, TO_WIRE, WAIT, MessageProgram
 from collectives.reduce import reduce_in_rank_order
 
 
@@ -39,14 +39,18 @@ class Request:
 class Rank:
     """One rank's program, memory, and place in it."""
 
-    program: Program
+    program: MessageProgram
     memory: tuple[Array, Array, Array]
     at: int = 0
     requests: dict[int, Request] = field(default_factory=dict)
 
 
 def interpret(
-    call: Call, programs: Sequence[Program], sources: Sequence[Array], targets: Sequence[Array], seed: int
+    call: CollectiveCall,
+    programs: Sequence[MessageProgram],
+    sources: Sequence[Array],
+    targets: Sequence[Array],
+    seed: int,
 ) -> None:
     """Run all ranks' programs of `call`. sources, targets: flat arrays, by rank; they may be one array."""
     _Run(call, programs, sources, targets, random.Random(seed)).run()
@@ -55,8 +59,8 @@ def interpret(
 class _Run:
     def __init__(
         self,
-        call: Call,
-        programs: Sequence[Program],
+        call: CollectiveCall,
+        programs: Sequence[MessageProgram],
         sources: Sequence[Array],
         targets: Sequence[Array],
         rng: random.Random,

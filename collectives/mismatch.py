@@ -1,17 +1,17 @@
 """The error of ranks that met in different collectives: who entered what, at which step and bucket of which plan.
 
-In: each rank's `Call` and `Stamp`. Out: a CollectiveMismatchError. Where only the stamps differ, the sentence says the
-step and bucket of each side; that is how a rank that skipped a backward, or took another plan, is named.
+In: each rank's `CollectiveCall` and `Stamp`. Out: a CollectiveMismatchError. Where only the stamps differ, the sentence
+says the step and bucket of each side; that is how a rank that skipped a backward, or took another plan, is named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collectives.call import Call, Stamp
+from collectives.call import CollectiveCall, Stamp
 from collectives.errors import CollectiveMismatchError
 
-Entry = tuple[Call, Stamp]
+Entry = tuple[CollectiveCall, Stamp]
 
 
 def mismatch_error(

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from collectives.arena import NOWHERE, Arena, address_of
-from collectives.call import GATE_WORDS, Array, Call, Task
+from collectives.call import GATE_WORDS, Array, CollectiveCall, Task
 from collectives.errors import (
     ClosedError,
     CollectiveArgumentError,
@@ -36,7 +36,7 @@ from collectives.native_work import DONE, NativeWork
 from collectives.observer import current
 from collectives.over_mpi.kept import keep_for_ever
 from collectives.over_mpi.rollcall import LENGTH, check_rows
-from collectives.programs import Program, program_of
+from collectives.programs import MessageProgram, program_of
 from collectives.reduce import check_splits
 from collectives.work import GRACE_S, Work
 
@@ -118,7 +118,7 @@ class NativeEngine:
             self.held.add(work)
         return work
 
-    def _program(self, task: Task) -> Program | None:
+    def _program(self, task: Task) -> MessageProgram | None:
         """Needed where messages move the data: between hosts, and for parts of different sizes."""
         if task.call.kind in ("gate", "barrier", "close") or (self.host is not None and task.splits is None):
             return None
@@ -136,7 +136,7 @@ class NativeEngine:
         assert task.splits is not None
         mine = np.array([*task.splits[0], *task.splits[1]], np.int64)
         table = np.zeros((self.world_size, mine.size), np.int64)
-        call = Call("all_gather", dtype="int64", count=mine.size)
+        call = CollectiveCall("all_gather", dtype="int64", count=mine.size)
         self.launch(Task(call, mine, table.reshape(-1), f"splits of {task}", stamp=task.stamp, gate=task.gate))
         return table
 
@@ -243,7 +243,7 @@ class NativeEngine:
             work.cancel()
         if not self.error_code.value:
             empty = np.empty(0, np.uint8)
-            self.farewell = self.launch(Task(Call("close"), empty, empty))
+            self.farewell = self.launch(Task(CollectiveCall("close"), empty, empty))
 
     def stop(self, timeout_s: float) -> None:
         """After `leave`: finish what is queued, and end the thread."""

@@ -17,7 +17,7 @@ from collectives.call import GATE_WORDS, Array, Task
 from collectives.errors import CollectiveError, CollectiveTimeoutError
 from collectives.observer import ASK_EVERY_S, LONG_WAIT_S
 from collectives.over_mpi.rollcall import LENGTH, WORDS, Patience
-from collectives.programs import Program
+from collectives.programs import MessageProgram
 from collectives.work import QUEUED, Rows, Work, WorkTimes
 
 if TYPE_CHECKING:
@@ -52,7 +52,13 @@ class NativeWork(Work):
     """One collective in the native engine."""
 
     def __init__(
-        self, engine: NativeEngine, task: Task, pointer: int, nbytes: int, program: Program | None, table: Array | None
+        self,
+        engine: NativeEngine,
+        task: Task,
+        pointer: int,
+        nbytes: int,
+        program: MessageProgram | None,
+        table: Array | None,
     ) -> None:
         self.engine, self.pointer, self.program, self.table = engine, pointer, program, table
         self.rank, self.timeout_s, self.nbytes, self.peer = engine.rank, engine.timeout_s, nbytes, None

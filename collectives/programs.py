@@ -6,10 +6,10 @@
     REDUCE  n elements to a: this rank's piece is b, rank r's lies in the scratch at `peer` + r * `slot`
     TO_WIRE, FROM_WIRE   n elements of b to a, rounded to the 16-bit float that travels, and back
 
-In: a `Call`, this rank, the number of ranks. Out: `Program`, which native/programs.h runs and interpret.py defines.
-Method: a large all-reduce is a pairwise reduce-scatter and all-gather (each rank sends and receives 2 (W-1)/W of the
-bytes, as in a ring), in chunks, of which DEPTH are under way: the link stays busy while a rank adds, or computes. The
-sum is taken in rank order, so its bits depend neither on chunks nor on sizes.
+In: a `CollectiveCall`, this rank, the number of ranks. Out: `MessageProgram`, which native/programs.h runs and
+interpret.py defines. Method: a large all-reduce is a pairwise reduce-scatter and all-gather (each rank sends and
+receives 2 (W-1)/W of the bytes, as in a ring), in chunks, of which DEPTH are under way: the link stays busy while a
+rank adds, or computes. The sum is taken in rank order, so its bits depend neither on chunks nor on sizes.
 Invariants: two ranks post the messages between them in the same order; a buffer is not written before the sends from
 it are waited for; a message holds at most MESSAGE_NBYTES (MPI counts in int32).
 """
@@ -24,7 +24,7 @@ from itertools import pairwise
 import ml_dtypes  # noqa: F401 - makes np.dtype("bfloat16") known
 import numpy as np
 
-from collectives.call import Array, Call
+from collectives.call import Array, CollectiveCall
 
 SEND, RECEIVE, WAIT, REDUCE, COPY, TO_WIRE, FROM_WIRE = range(7)
 SOURCE, TARGET, SCRATCH = range(3)
@@ -34,11 +34,11 @@ DEPTH = 4
 MESSAGE_NBYTES = 64 << 20
 ALIGN = 64
 
-Step = tuple[int, int, int, int, int, int, int, int]
+MessageStep = tuple[int, int, int, int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class MessageProgram:
     """steps: i64[n, 8]. slots: how many requests it uses. scratch_nbytes: memory it needs besides source and target."""
 
     steps: Array
@@ -55,7 +55,7 @@ class Writer:
     """Collects steps; hands out request slots, in runs that one WAIT covers."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[MessageStep] = []
         self.slots = 0
 
     def message(self, what: int, peer: int, region: int, offset: int, nbytes: int) -> None:
@@ -77,12 +77,14 @@ class Writer:
     def reduce(self, a: tuple[int, int], own: tuple[int, int], n: int, pieces: int, stride: int) -> None:
         self.steps.append((REDUCE, pieces, *a, *own, n, stride))
 
-    def program(self, scratch_nbytes: int = 0) -> Program:
+    def program(self, scratch_nbytes: int = 0) -> MessageProgram:
         steps = np.array(self.steps, np.int64).reshape(-1, STEP_WORDS)
-        return Program(steps, self.slots, scratch_nbytes)
+        return MessageProgram(steps, self.slots, scratch_nbytes)
 
 
-def program_of(call: Call, rank: int, world: int, splits: tuple[tuple[int, ...], tuple[int, ...]] | None) -> Program:
+def program_of(
+    call: CollectiveCall, rank: int, world: int, splits: tuple[tuple[int, ...], tuple[int, ...]] | None
+) -> MessageProgram:
     """The program of `call` on `rank`."""
     if splits is not None:
         return _all_to_all(np.dtype(call.dtype).itemsize, *splits, rank)
@@ -90,7 +92,7 @@ def program_of(call: Call, rank: int, world: int, splits: tuple[tuple[int, ...],
 
 
 @lru_cache(maxsize=1024)
-def _program(call: Call, rank: int, world: int) -> Program:
+def _program(call: CollectiveCall, rank: int, world: int) -> MessageProgram:
     size, count = np.dtype(call.dtype).itemsize, call.count
     equal = (count,) * world
     if call.kind == "all_reduce":
@@ -139,7 +141,7 @@ def chunks_of(count: int, size: int, world: int) -> list[Chunk]:
 class _AllReduce:
     """Writes one rank's all-reduce. Scratch: DEPTH times a piece of each rank and, if narrow, the chunk as sent."""
 
-    def __init__(self, call: Call, rank: int, world: int) -> None:
+    def __init__(self, call: CollectiveCall, rank: int, world: int) -> None:
         self.rank, self.world, self.writer = rank, world, Writer()
         self.narrow, self.size = bool(call.wire), 2 if call.wire else np.dtype(call.dtype).itemsize
         self.wide = np.dtype(call.dtype).itemsize
@@ -152,7 +154,7 @@ class _AllReduce:
         self.sent: dict[int, tuple[int, int]] = {}  # chunk -> slots of its first phase
         self.gathered: dict[int, tuple[int, int]] = {}
 
-    def write(self) -> Program:
+    def write(self) -> MessageProgram:
         for chunk in self.chunks[:DEPTH]:
             self.scatter(chunk)
         for chunk in self.chunks:
@@ -206,13 +208,13 @@ class _AllReduce:
             self.writer.local(FROM_WIRE, (TARGET, first * self.wide), self.at(chunk, first), chunk.bounds[-1] - first)
 
 
-def _all_reduce(call: Call, rank: int, world: int) -> Program:
+def _all_reduce(call: CollectiveCall, rank: int, world: int) -> MessageProgram:
     if call.count == 0 or (world == 1 and not call.wire):
         return Writer().program()
     return _AllReduce(call, rank, world).write()
 
 
-def _reduce(call: Call, rank: int, world: int) -> Program:
+def _reduce(call: CollectiveCall, rank: int, world: int) -> MessageProgram:
     """Pieces to whoever reduces them: the root (of all), or each rank (of its part)."""
     size, is_scatter, writer = np.dtype(call.dtype).itemsize, call.kind == "reduce_scatter", Writer()
     step = max(1, PART_NBYTES // size)
@@ -233,7 +235,7 @@ def _reduce(call: Call, rank: int, world: int) -> Program:
     return writer.program(stride * world)
 
 
-def _broadcast(nbytes: int, root: int, rank: int, world: int) -> Program:
+def _broadcast(nbytes: int, root: int, rank: int, world: int) -> MessageProgram:
     """A chain in rank order from the root: each forwards a piece while it receives the next."""
     writer, place = Writer(), (rank - root) % world
     before, after = (rank - 1) % world, (rank + 1) % world
@@ -253,7 +255,7 @@ def _broadcast(nbytes: int, root: int, rank: int, world: int) -> Program:
     return writer.program()
 
 
-def _all_gather(nbytes: int, rank: int, world: int) -> Program:
+def _all_gather(nbytes: int, rank: int, world: int) -> MessageProgram:
     writer = Writer()
     for peer in peers_of(rank, world):
         writer.message(RECEIVE, peer, TARGET, peer * nbytes, nbytes)
@@ -264,7 +266,7 @@ def _all_gather(nbytes: int, rank: int, world: int) -> Program:
     return writer.program()
 
 
-def _rooted(is_gather: bool, nbytes: int, root: int, rank: int, world: int) -> Program:
+def _rooted(is_gather: bool, nbytes: int, root: int, rank: int, world: int) -> MessageProgram:
     """Gather or scatter: the root's whole buffer has one row a rank."""
     writer, whole, part = Writer(), TARGET if is_gather else SOURCE, SOURCE if is_gather else TARGET
     if rank == root:
@@ -279,7 +281,7 @@ def _rooted(is_gather: bool, nbytes: int, root: int, rank: int, world: int) -> P
     return writer.program()
 
 
-def _all_to_all(size: int, sent: Sequence[int], received: Sequence[int], rank: int) -> Program:
+def _all_to_all(size: int, sent: Sequence[int], received: Sequence[int], rank: int) -> MessageProgram:
     """sent, received: elements that go to, and come from, each rank."""
     writer, world = Writer(), len(sent)
     to = [sum(sent[:r]) * size for r in range(world)]

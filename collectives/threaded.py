@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from collectives.call import NO_STAMP, Array, Call, Task
+from collectives.call import NO_STAMP, Array, CollectiveCall, Task
 from collectives.communicator import Communicator
 from collectives.errors import (
     ClosedError,
@@ -39,7 +39,7 @@ R = TypeVar("R")
 class _Exchange:
     """One object exchange under way: values by rank, and how many ranks took the result."""
 
-    call: Call
+    call: CollectiveCall
     values: dict[int, Any] = field(default_factory=dict)
     taken: int = 0
 
@@ -143,7 +143,7 @@ class ThreadedWorld:
                 remedy="make all ranks do the same number of steps",
             )
 
-    def exchange(self, rank: int, sequence: int, call: Call, value: Any, timeout_s: float) -> dict[int, Any]:
+    def exchange(self, rank: int, sequence: int, call: CollectiveCall, value: Any, timeout_s: float) -> dict[int, Any]:
         """All ranks' values of the control channel's call number `sequence`, by rank."""
         with self.changed:
             self.check_usable(rank)
@@ -164,7 +164,7 @@ class ThreadedWorld:
                 del self.exchanges[sequence]
             return entry.values
 
-    def _await(self, rank: int, call: Call, entry: _Exchange, timeout_s: float) -> None:
+    def _await(self, rank: int, call: CollectiveCall, entry: _Exchange, timeout_s: float) -> None:
         def is_over() -> bool:
             return len(entry.values) == self.world_size or self.failure is not None or bool(self.closed - {rank})
 
@@ -216,12 +216,12 @@ class ThreadedCommunicator(Communicator):
         return work
 
     def all_gather_object(self, value: T, *, timeout_s: float | None = None) -> list[T]:
-        values = self._exchange(Call("all_gather_object"), value, timeout_s)
+        values = self._exchange(CollectiveCall("all_gather_object"), value, timeout_s)
         return [copy.deepcopy(values[rank]) for rank in range(self.world_size)]
 
     def broadcast_object(self, value: T | None, *, root: int = 0, timeout_s: float | None = None) -> T:
         self._check_root(root)
-        values = self._exchange(Call("broadcast_object", root=root), value, timeout_s)
+        values = self._exchange(CollectiveCall("broadcast_object", root=root), value, timeout_s)
         received: T = copy.deepcopy(values[root])
         return received
 
@@ -254,7 +254,7 @@ class ThreadedCommunicator(Communicator):
             child = self.world.subgroups.setdefault(key, ThreadedWorld(len(members), timeout_s=self.timeout_s))
         return ThreadedCommunicator(child, members.index(self.rank))
 
-    def _exchange(self, call: Call, value: Any, timeout_s: float | None) -> dict[int, Any]:
+    def _exchange(self, call: CollectiveCall, value: Any, timeout_s: float | None) -> dict[int, Any]:
         self._exchanges += 1
         return self.world.exchange(
             self.rank, self._exchanges, call, value, self.timeout_s if timeout_s is None else timeout_s

@@ -105,7 +105,7 @@ def _batch() -> Any:
     return function
 
 
-class Kernels:
+class SumKernels:
     """The kernels of sums.cu for one number of ranks, launched on the current stream. cupy: its module."""
 
     def __init__(self, cupy: Any, world_size: int) -> None:
@@ -133,7 +133,7 @@ class CudaPeerMemory:
         self.cupy: Any = import_module("cupy")
         self.runtime = self.cupy.cuda.runtime
         self.index = index
-        self._kernels: Kernels | None = None
+        self._kernels: SumKernels | None = None
 
     def _device(self) -> AbstractContextManager[Any]:
         device: AbstractContextManager[Any] = self.cupy.cuda.Device(self.index)
@@ -142,7 +142,7 @@ class CudaPeerMemory:
     def prepare(self, world_size: int) -> None:
         _batch()
         with self._device():
-            self._kernels = Kernels(self.cupy, world_size)
+            self._kernels = SumKernels(self.cupy, world_size)
 
     def urgent_stream(self) -> Stream:
         with self._device():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collectives.call import CALL_LENGTH, DEVICE_WORDS, Call, Stamp, Task
+from collectives.call import CALL_LENGTH, DEVICE_WORDS, CollectiveCall, Stamp, Task
 from collectives.errors import CollectiveError, CollectiveMismatchError
 from collectives.mismatch import mismatch_error
 from collectives.reduce import check_splits
@@ -169,6 +169,6 @@ def check_same(rows: Rows, label: str) -> None:
     """Raise CollectiveMismatchError unless all ranks said the same call and stamp."""
     said = [row[:NEEDED] for row in rows]
     if len(set(said)) > 1:
-        error = mismatch_error([(Call.decode(row[:STAMP]), Stamp(*row[STAMP:])) for row in said])
+        error = mismatch_error([(CollectiveCall.decode(row[:STAMP]), Stamp(*row[STAMP:])) for row in said])
         error.add_note(f"this rank entered {label}")
         raise error

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.call import Array, Call
+from collectives.call import Array, CollectiveCall
 from collectives.errors import CollectiveTimeoutError
 from collectives.over_mpi.kept import keep_for_ever
 from collectives.over_mpi.rollcall import Backoff, RollCall
@@ -33,7 +33,7 @@ class ObjectChannel:
         self.roll = RollCall(comm, mpi)
         self.lock = threading.Lock()
 
-    def meet(self, call: Call, timeout_s: float) -> None:
+    def meet(self, call: CollectiveCall, timeout_s: float) -> None:
         """Return when all ranks make `call` here."""
         self.roll.gather(call, str(call), timeout_s=timeout_s, is_awaited=lambda: True, tell=lambda phase: None)
 
@@ -41,7 +41,7 @@ class ObjectChannel:
         """Every rank's `value`, by rank."""
         with self.lock:
             deadline_s = time.perf_counter() + timeout_s
-            self.meet(Call("all_gather_object"), timeout_s)
+            self.meet(CollectiveCall("all_gather_object"), timeout_s)
             mine = np.frombuffer(pickle.dumps(value), np.uint8)
             sizes = self._sizes(mine.size, deadline_s)
             return [pickle.loads(part.data) for part in self._parts(mine, sizes, deadline_s)]
@@ -50,7 +50,7 @@ class ObjectChannel:
         """Rank `root`'s value."""
         with self.lock:
             deadline_s = time.perf_counter() + timeout_s
-            self.meet(Call("broadcast_object", root=root), timeout_s)
+            self.meet(CollectiveCall("broadcast_object", root=root), timeout_s)
             mine = np.frombuffer(pickle.dumps(value), np.uint8) if self.rank == root else np.empty(0, np.uint8)
             size = np.array([mine.size], np.int64)
             self._drive(self.comm.Ibcast(size, root=root), size, deadline_s)

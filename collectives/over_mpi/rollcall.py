@@ -1,7 +1,7 @@
 """Roll call: all ranks tell each other which collective they enter, before any data moves.
 
-In: this rank's `Call` and `Stamp`, its number in the sequence, and what it adds. Out: what each rank added, once every
-rank entered the same collective.
+In: this rank's `CollectiveCall` and `Stamp`, its number in the sequence, and what it adds. Out: what each rank added,
+once every rank entered the same collective.
 Method: one 256-byte message to and from every other rank, over persistent point-to-point requests. It buys three things
 that an MPI collective alone does not give: a rank that waits for a late one *sleeps* (an MPI wait burns its core); a
 time-out names the ranks that are missing; and ranks that enter different collectives get a named error on all sides.
@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from collectives.call import CALL_LENGTH, GATE_WORDS, NO_STAMP, Array, Call, Stamp
+from collectives.call import CALL_LENGTH, GATE_WORDS, NO_STAMP, Array, CollectiveCall, Stamp
 from collectives.errors import CollectiveTimeoutError, RankFailedError, SlowRanksWarning
 from collectives.mismatch import mismatch_error
 from collectives.observer import ASK_EVERY_S, EXCUSED_S, LONG_WAIT_S, current
 from collectives.over_mpi.kept import give_up, is_used
 
 TAG = 7001
-# a message, in int64 words: the sequence number; Call and Stamp, which are compared; what the rank adds
+# a message, in int64 words: the sequence number; call and stamp, which are compared; what the rank adds
 NEEDED = 1 + CALL_LENGTH + 3
 CALL, STAMP, COMPARED = slice(1, 1 + CALL_LENGTH), slice(1 + CALL_LENGTH, NEEDED), slice(1, NEEDED)
 # what is added: whether data are needed, where the buffer lies in shared memory, a gate's words
@@ -153,7 +153,7 @@ class RollCall:
 
     def gather(
         self,
-        call: Call,
+        call: CollectiveCall,
         what: str,
         *,
         timeout_s: float,
@@ -182,7 +182,7 @@ class RollCall:
         check_rows(self.theirs, self.rank, call, what)
         return self.theirs.copy()
 
-    def announce(self, call: Call, stamp: Stamp = NO_STAMP, added: Sequence[int] = ()) -> None:
+    def announce(self, call: CollectiveCall, stamp: Stamp = NO_STAMP, added: Sequence[int] = ()) -> None:
         """Tell all ranks that this one enters `call`. Waits for nobody; `gather`, or `free`, comes next."""
         self.sequence += 1
         self.mine[:] = 0
@@ -203,7 +203,7 @@ class RollCall:
             request.Free()
 
 
-def check_rows(rows: Array, rank: int, call: Call, what: str) -> None:
+def check_rows(rows: Array, rank: int, call: CollectiveCall, what: str) -> None:
     """Compare all ranks' messages. what: this rank's call, for the error.
 
     Raises RankFailedError if a rank closed the communicator, CollectiveMismatchError if they differ.
@@ -223,5 +223,5 @@ def check_rows(rows: Array, rank: int, call: Call, what: str) -> None:
     raise error
 
 
-def _entry(words: list[int]) -> tuple[Call, Stamp]:
-    return Call.decode(tuple(words[CALL])), Stamp(*words[STAMP])
+def _entry(words: list[int]) -> tuple[CollectiveCall, Stamp]:
+    return CollectiveCall.decode(tuple(words[CALL])), Stamp(*words[STAMP])

@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from collectives.arena import NOWHERE
-from collectives.call import Array, Call, Task
+from collectives.call import Array, CollectiveCall, Task
 from collectives.errors import CollectiveError, ForkedProcessError, TransportError
 from collectives.over_mpi.rollcall import NEEDED, PLACE, WORDS, Backoff, RollCall
 from collectives.over_mpi.transfer import Reduction, Transfer
@@ -98,7 +98,11 @@ class ThreadEngine:
     def _part(self) -> None:
         try:
             self.roll.gather(
-                Call("close"), "close()", timeout_s=self.timeout_s, is_awaited=lambda: False, tell=lambda phase: None
+                CollectiveCall("close"),
+                "close()",
+                timeout_s=self.timeout_s,
+                is_awaited=lambda: False,
+                tell=lambda phase: None,
             )
         except CollectiveError as error:
             self.broken = error

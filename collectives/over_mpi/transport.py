@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from collectives.call import Array, Call, Task
+from collectives.call import Array, CollectiveCall, Task
 from collectives.communicator import Communicator
 from collectives.engines import open_engine
 from collectives.errors import ClosedError, CollectiveError, ForkedProcessError
@@ -180,10 +180,10 @@ class MpiCommunicator(Communicator):
         Nobody is waited for whom the engine has given up.
         """
         if self.engine.broken is not None:
-            self.objects.roll.announce(Call("close"))
+            self.objects.roll.announce(CollectiveCall("close"))
             return False
         try:
-            self.objects.meet(Call("close"), self.timeout_s)
+            self.objects.meet(CollectiveCall("close"), self.timeout_s)
         except CollectiveError as error:
             self.broken = error
             return False
@@ -204,7 +204,7 @@ def _assemble(comm: Any, mpi: Any, timeout_s: float) -> None:
     roll = RollCall(comm, mpi)
     try:
         roll.gather(
-            Call("connect"),
+            CollectiveCall("connect"),
             "the start of the process group",
             timeout_s=timeout_s,
             is_awaited=lambda: False,

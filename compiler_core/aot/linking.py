@@ -19,7 +19,7 @@ from compiler_core.aot.partition import ARRIVING, Partition
 from compiler_core.aot.pruning import Pruned, only_read, prune
 from compiler_core.aot.stops import all_that_may_come
 from compiler_core.aot.strategy import GradientPlan
-from compiler_core.aot.wrapper import SCALE, CompiledBackward, Cut, Step
+from compiler_core.aot.wrapper import SCALE, BackwardStep, CompiledBackward, Cut
 from compiler_core.backend import Executable
 from compiler_core.device import check_device
 from compiler_core.dtype import float32
@@ -127,7 +127,7 @@ def link_segments(
     read, tangents, hooked = _inputs(parts)
     for node in (*read, *tangents, *hooked):
         places[node.name] = len(places)
-    steps: list[Step] = []
+    steps: list[BackwardStep] = []
     for piece, run in zip(pieces, executables, strict=True):
         outputs = piece.graph.outputs
         reads = tuple(_place(node, places, piece.graph) for node in piece.graph.inputs)
@@ -136,7 +136,7 @@ def link_segments(
         announced = _parts(piece)
         pools = {k: _pool(outputs[k].meta, piece.graph.device) for part in announced for k, _ in part}
         spends: tuple[int, ...] = getattr(run, "spends", ())
-        steps.append(Step(run, reads, makes, gradients, piece.numbers, announced, pools, spends=spends))
+        steps.append(BackwardStep(run, reads, makes, gradients, piece.numbers, announced, pools, spends=spends))
     expected = range(count) if wanted is None else wanted
     _check_complete(parts.backward, list(expected), [index for step in steps for _, index in step.gradients])
     stages = [piece.stage for piece in pieces]
@@ -162,8 +162,8 @@ def _pool(meta: TensorMeta, place: str) -> OutputPool | FreshPlaces:
 
 
 def _with_halts(
-    steps: Sequence[Step], stages: Sequence[int], halts: Sequence[Halt]
-) -> tuple[list[Step], tuple[Halt, ...]]:
+    steps: Sequence[BackwardStep], stages: Sequence[int], halts: Sequence[Halt]
+) -> tuple[list[BackwardStep], tuple[Halt, ...]]:
     """The steps, each with the halts before it, and those after the last."""
     placed, done = [], 0
     for step, stage in zip(steps, stages):

@@ -50,7 +50,7 @@ class Places(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class BackwardStep:
     """One segment of a backward, or a piece of one.
 
     reads: places of its inputs. makes: places of its outputs. gradients: (its output, output index of the backward).
@@ -75,7 +75,7 @@ class PartEvents:
 
     __slots__ = ("outs", "session", "step")
 
-    def __init__(self, step: Step, session: BackwardSession, outs: Sequence[Array | None]) -> None:
+    def __init__(self, step: BackwardStep, session: BackwardSession, outs: Sequence[Array | None]) -> None:
         self.step, self.session, self.outs = step, session, outs
 
     def signal(self, event: int) -> None:
@@ -91,11 +91,11 @@ class Cut:
     """The segments of a backward, ready to run. size: places in all. halts: what comes after the last step."""
 
     plan: GradientPlan
-    steps: tuple[Step, ...]
+    steps: tuple[BackwardStep, ...]
     size: int
     halts: tuple[Halt, ...] = ()
 
-    def reads_after(self, step: Step, place: int) -> bool:
+    def reads_after(self, step: BackwardStep, place: int) -> bool:
         """Whether a step after this one reads what lies at a place."""
         return any(place in later.reads for later in self.steps[self.steps.index(step) + 1 :])
 

@@ -36,14 +36,14 @@ from compiler_core.bytecode.versions import (
 if TYPE_CHECKING:
     from compiler_core.bytecode.machine import Machine
 
-Step = tuple[Run, Any]
+HandlerCall = tuple[Run, Any]
 OPERATORS = [symbol for _, symbol in getattr(dis, "_nb_ops")]  # noqa: B009
 UNARY = {"UNARY_NEGATIVE": "-", "UNARY_POSITIVE": "+", "UNARY_INVERT": "~"}
 LOOKS_AT_FRAMES = "a function that looks at frames"
 FRAME_READERS = {"_getframe", "_getframemodulename", "currentframe"}
 
 
-class Program:
+class DecodedCode:
     """steps: see above. handlers: of exceptions, in the table's order."""
 
     __slots__ = ("handlers", "instructions", "lines", "of", "refused", "steps")
@@ -55,7 +55,7 @@ class Program:
         self.lines: list[int] = []  # made when one is asked for
         self.instructions: tuple[Instruction, ...] = decoded.instructions
         self.handlers: tuple[Handler, ...] = decoded.handlers
-        self.steps: list[Step] = [(first_time, index) for index in range(len(self.instructions))]
+        self.steps: list[HandlerCall] = [(first_time, index) for index in range(len(self.instructions))]
 
     @property
     def code(self) -> CodeType:
@@ -105,13 +105,13 @@ def unsupported(instruction: Instruction) -> str:
     return UNSUPPORTED.get(name, "")
 
 
-programs: dict[int, Program] = table()
+programs: dict[int, DecodedCode] = table()
 
 
-def program_of(code: CodeType) -> Program:
+def program_of(code: CodeType) -> DecodedCode:
     found = programs.get(id(code))
     if found is None:
-        found = programs[watch(code)] = Program(code)
+        found = programs[watch(code)] = DecodedCode(code)
     return found
 
 
@@ -121,7 +121,7 @@ def first_time(machine: Machine, frame: Frame, index: int) -> int | None:
     return handler(machine, frame, arg)
 
 
-def step(code: CodeType, instructions: tuple[Instruction, ...], index: int) -> Step:
+def step(code: CodeType, instructions: tuple[Instruction, ...], index: int) -> HandlerCall:
     """The handler of one instruction, and its argument."""
     name, arg = canonical(code, instructions, index)
     if why := unsupported(instructions[index]):

@@ -21,7 +21,7 @@ from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.numpy_trace.memory import callers, lift, lift_number, regain, to_result, why_not
 
 if TYPE_CHECKING:
-    from compiler_core.capture.segment import Segment
+    from compiler_core.capture.segment import CaptureSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def is_numpy_number(value: Any) -> bool:
 class Arrays:
     """The arrays of one segment."""
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: CaptureSegment) -> None:
         self.segment = segment
         self.by_id: dict[int, Lifted] = {}
         self.before = TracedArray.made

@@ -1,6 +1,6 @@
 """The end of a segment: what its machine did becomes a Graph, guards, and a recipe for later calls.
 
-In: a `Segment` whose machine has returned, broken off or raised; the values that must exist afterwards. Out:
+In: a `CaptureSegment` whose machine has returned, broken off or raised; the values that must exist afterwards. Out:
 `Captured`, and the handles that hold traced tensors now (`Survivors`), which get real values when the graph has run.
 Invariant: nothing of the user's changes here, but tensors from outside, which are again what they were before the
 trace: the graph, when it runs for this very call, makes of them what the code made.
@@ -27,7 +27,7 @@ from compiler_core.capture.random_inputs import RandomInputs, guard_outside
 from compiler_core.capture.recipes.holders import holders
 from compiler_core.capture.recipes.outputs import Outputs, describe_outputs
 from compiler_core.capture.recipes.recipes import Recipe
-from compiler_core.capture.segment import Segment
+from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.trace import CaptureTrace, Known, Lifted
 from compiler_core.device import cpu
 from compiler_core.graph.ir import Graph, Node
@@ -83,7 +83,7 @@ class Survivors:
     hooks: list[Hook]
 
 
-def settle(segment: Segment) -> tuple[Captured, Survivors]:
+def settle(segment: CaptureSegment) -> tuple[Captured, Survivors]:
     """What the segment computed, for this call alone: every tensor of its trace that somebody holds."""
     moved = [before.handle for before in segment.trace.rebound.values()]
     cells = holders(segment.trace.body, Cell, segment.began)
@@ -93,7 +93,7 @@ def settle(segment: Segment) -> tuple[Captured, Survivors]:
     return close(segment, handles, "the tensors", pauses="")
 
 
-def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captured, Survivors]:
+def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tuple[Captured, Survivors]:
     """The captured segment, ended with `root`. Runs under its trace. Raises CannotRebuild, GraphBreak."""
     trace, guards = segment.trace, segment.guards
     trace.ended = ""
@@ -135,7 +135,7 @@ def close(segment: Segment, root: Any, name: str, pauses: Pauses) -> tuple[Captu
 
 
 def _rebuild(
-    segment: Segment, root: Any, name: str, handles: dict[int, tuple[int, Tensor]]
+    segment: CaptureSegment, root: Any, name: str, handles: dict[int, tuple[int, Tensor]]
 ) -> tuple[Rebuild, list[Hook]]:
     """How later calls make the root and the effects, and the hooks of the backward. handles: the tensors found."""
     recipe = _recipe(segment, handles)
@@ -151,7 +151,7 @@ def _rebuild(
     return recipe.build(segment.name), hooks
 
 
-def _guard_the_rest(segment: Segment, known: Sequence[Known]) -> None:
+def _guard_the_rest(segment: CaptureSegment, known: Sequence[Known]) -> None:
     """The guards that need the whole segment: of modules, of names, of modes, of memory."""
     trace, guards = segment.trace, segment.guards
     guard_modules(segment)
@@ -172,7 +172,7 @@ def _hosts(trace: CaptureTrace, results: Sequence[Node]) -> frozenset[int]:
     return frozenset(i for i, node in enumerate(results) if trace.place_of(node) is cpu)
 
 
-def _guard_distinct(segment: Segment) -> None:
+def _guard_distinct(segment: CaptureSegment) -> None:
     """What the captured code changes must not be, at a later call, something else that it reads as another object."""
     changed = {id(effect.target): known for effect in segment.effects if (known := segment.find(effect.target))}
     for known in changed.values():
@@ -190,7 +190,7 @@ def _go_on_with(generator: InterpretedGenerator, frame: Frame, state: str) -> No
     generator.frame, generator.state = frame, state
 
 
-def _recipe(segment: Segment, handles: dict[int, tuple[int, Tensor]]) -> Recipe:
+def _recipe(segment: CaptureSegment, handles: dict[int, tuple[int, Tensor]]) -> Recipe:
     """A recipe that notes in `handles`, by id, the traced tensors that it meets: as the how manieth, and which."""
 
     def lookup(thing: Any) -> int | None:
@@ -208,7 +208,7 @@ def _recipe(segment: Segment, handles: dict[int, tuple[int, Tensor]]) -> Recipe:
     return recipe
 
 
-def _known(segment: Segment) -> list[Known]:
+def _known(segment: CaptureSegment) -> list[Known]:
     """The tensors from outside: as they were met, those of modules in the order of their registration."""
     met = [entry for entry in segment.trace.by_handle.values() if entry.code]
     place = {name: i for i, name in enumerate(segment.names)}

@@ -38,7 +38,7 @@ _NUMBERS = (int, float, str, bytes)
 
 
 class Contents:
-    """The part of a `Segment` that reads containers; the rest of it is told here by name."""
+    """The part of a `CaptureSegment` that reads containers; the rest of it is told here by name."""
 
     guards: Guards
 

@@ -37,13 +37,13 @@ from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.recipes.plain_numbers import plain_numbers
 from compiler_core.capture.recipes.recipes import CannotRebuild
 from compiler_core.capture.recipes.transplant import transplant_each
-from compiler_core.capture.segment import Segment
+from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.start import changing_numbers, drop_dead, start_call, start_frames, without_sources
 from compiler_core.capture.taking_back import take_back
 from compiler_core.capture.trace import Mark
 from compiler_core.capture.tracing.base import Again
 from compiler_core.capture.tracing.copying import is_copying
-from compiler_core.capture.tracing.items import Step
+from compiler_core.capture.tracing.items import RunBetween
 from compiler_core.capture.tracing.semantics import TracingSemantics
 from compiler_core.config import config
 from compiler_core.errors import DATA_ERRORS, GraphBreak, RecompileLimitError
@@ -238,7 +238,7 @@ class Capture:
     def __init__(self, point: Point, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.point, self.owner = point, point.owner
         self.args, self.kwargs = args, kwargs
-        self.segment = Segment(self.owner.new_name(), point.memory)
+        self.segment = CaptureSegment(self.owner.new_name(), point.memory)
         self.segment.trace.draws_as_eager = self.owner.draws_as_eager
         self.semantics = TracingSemantics(self.segment)
         self.machine = Machine(self.semantics)
@@ -368,7 +368,7 @@ class Capture:
                 changing = changing_numbers(frames, self.point.memory)
                 without_sources(frames or [frame for frame in self.args if isinstance(frame, Frame)])
                 self._plain(frames)
-                self.owner.broke(why, where, isinstance(why, (Step, Again)))
+                self.owner.broke(why, where, isinstance(why, (RunBetween, Again)))
                 if not frames:
                     return self.point.eager(self.args, self.kwargs)
                 return Paused(frames, isinstance(why, Again), changing)

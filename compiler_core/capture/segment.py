@@ -69,7 +69,7 @@ COUNTED = frozenset({int, float, *(kind for plain, kind in KINDS.items() if plai
 ABSENT = object()  # what is read where there is nothing
 
 
-class Segment(Contents):
+class CaptureSegment(Contents):
     """See the head of this file. memory: what earlier captures of this place found out (see points.py)."""
 
     def __init__(self, name: str, memory: Memory) -> None:

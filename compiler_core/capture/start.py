@@ -22,7 +22,7 @@ from compiler_core.capture.lessons import Memory
 from compiler_core.capture.liveness import live_at
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.outside import Lazy, Outside
-from compiler_core.capture.segment import Segment
+from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.tracing.semantics import TracingSemantics
 
 LONGEST = 64  # lists of numbers that a step gives
@@ -69,7 +69,7 @@ def _entered(semantics: TracingSemantics, function: FunctionType, args: tuple[An
     return Enter(frame)
 
 
-def start_frames(segment: Segment, frames: list[Frame]) -> None:
+def start_frames(segment: CaptureSegment, frames: list[Frame]) -> None:
     """Sources for all that the frames hold, where a graph break left them: `args` are these frames."""
     for i, frame in enumerate(frames):
         base = f"args[{i}]"
@@ -165,7 +165,7 @@ def without_sources(frames: list[Frame]) -> None:
                 frame.locals[slot] = value.value
 
 
-def _know(segment: Segment, thing: Any, text: str, lasting: bool) -> None:
+def _know(segment: CaptureSegment, thing: Any, text: str, lasting: bool) -> None:
     """The compiled function itself, or its owner: the very object at every call."""
     if segment.find(thing) is None:
         if lasting:
@@ -177,11 +177,11 @@ def _know(segment: Segment, thing: Any, text: str, lasting: bool) -> None:
             segment.visit(thing, text)
 
 
-def _loaded(segment: Segment, value: Any) -> Any:
+def _loaded(segment: CaptureSegment, value: Any) -> Any:
     return segment.load(value.source, value.value) if type(value) is Lazy else value
 
 
-def _load_shared(segment: Segment, frame: Frame) -> None:
+def _load_shared(segment: CaptureSegment, frame: Frame) -> None:
     """Arguments that closures share, that *args and **kwargs collect, or a generator keeps, are read now."""
     code = frame.code
     generates = code.co_flags & inspect.CO_GENERATOR
@@ -196,14 +196,14 @@ def _load_shared(segment: Segment, frame: Frame) -> None:
         frame.locals[slot] = {key: _loaded(segment, value) for key, value in frame.locals[slot].items()}
 
 
-def _given(segment: Segment, source: Argument, value: Any) -> Any:
+def _given(segment: CaptureSegment, source: Argument, value: Any) -> Any:
     if isinstance(value, CellType):
         segment.identify_cell(source, value, fixed=False)
         return value
     return Lazy(source, value)
 
 
-def _of_pending(segment: Segment, code: str, value: Any) -> Any:
+def _of_pending(segment: CaptureSegment, code: str, value: Any) -> Any:
     """A value that a completion waits with; it may be a tuple of such."""
     if type(value) is tuple:
         return tuple(_of_pending(segment, f"{code}[{i}]", item) for i, item in enumerate(value))

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.capture.guards.kinds import is_registry
 
 if TYPE_CHECKING:
-    from compiler_core.capture.segment import Segment
+    from compiler_core.capture.segment import CaptureSegment
     from compiler_core.capture.trace import Mark
 
 NOTHING = object()  # an attribute that was not there
 
 
-def take_back(segment: Segment, start: Mark) -> None:
+def take_back(segment: CaptureSegment, start: Mark) -> None:
     """start: of the trace, before anything was traced. To be called under the trace."""
     for bring_back in reversed(segment.undo):
         bring_back()

@@ -51,7 +51,7 @@ from compiler_core.steps import compiling, record
 
 if TYPE_CHECKING:
     from compiler_core.codegen.cuda.cubins import Cubin, Workers
-    from compiler_core.codegen.cuda.plan import Plan
+    from compiler_core.codegen.cuda.plan import LaunchPlan
     from compiler_core.codegen.triton.module import Module
     from compiler_core.codegen.triton.tiles import Tile
     from compiler_core.loop_ir.ir import Kernel, Program
@@ -304,7 +304,7 @@ def _measured_tiles(
 def _row(
     program: Program,
     graph: Graph,
-    plan: Plan,
+    plan: LaunchPlan,
     constants: Any,
     module: Module,
     cubins: dict[str, Cubin],
@@ -321,7 +321,7 @@ def _row(
     return entry.to_json() | {"constants": constants, "costs": [cost.to_json() for cost in step_costs(program)]}
 
 
-def _describe(program: Program, graph: Graph, plan: Plan, module: Module, cubins: dict[str, Cubin]) -> CudaEntry:
+def _describe(program: Program, graph: Graph, plan: LaunchPlan, module: Module, cubins: dict[str, Cubin]) -> CudaEntry:
     return CudaEntry(
         program.name,
         tuple(node.meta for node in graph.inputs),

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from compiler_core.dtype import float32, float64
-from compiler_core.eager.native import Kernels
+from compiler_core.eager.native import RowKernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, dense_or_none
 from compiler_core.ops.composites.activation import scale_of_kept
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
 
 
-def define_channels(k: Kernels) -> None:
+def define_channels(k: RowKernels) -> None:
     """Define them all."""
     _batch_norm(k)
     _group_norm(k)
@@ -37,7 +37,7 @@ def _fits(shape: tuple[int, ...], *per_channel: Array | None) -> bool:
     return all(p is None or p.shape == shape[1:2] for p in per_channel)
 
 
-def _batch_norm(k: Kernels) -> None:
+def _batch_norm(k: RowKernels) -> None:
     kernel, kernel_backward = k.named("batch_norm"), k.named("batch_norm_backward")
 
     def forward(
@@ -72,7 +72,7 @@ def _batch_norm(k: Kernels) -> None:
     define_quietly("batch_norm", forward, backward, reads=(0, 3))
 
 
-def _group_norm(k: Kernels) -> None:
+def _group_norm(k: RowKernels) -> None:
     norm, norm_backward = k.named("norm"), k.named("norm_backward")
 
     def forward(x: Array, weight: Array | None, bias: Array | None, *, groups: int, eps: float) -> Made:
@@ -114,7 +114,7 @@ def _group_norm(k: Kernels) -> None:
     define_quietly("group_norm", forward, backward, reads=(0, 1))
 
 
-def _dropout(k: Kernels) -> None:
+def _dropout(k: RowKernels) -> None:
     kernel, kernel_backward = k.named("dropout"), k.named("dropout_backward")
 
     def forward(x: Array, key: Array | None, *, p: float, stream: int) -> Made:
@@ -132,7 +132,7 @@ def _dropout(k: Kernels) -> None:
     define_quietly("dropout", forward, backward, reads=())
 
 
-def _masked(k: Kernels) -> None:
+def _masked(k: RowKernels) -> None:
     kernel = k.named("dropout_backward")
 
     def forward(x: Array, kept: Array, *, p: float) -> Made:

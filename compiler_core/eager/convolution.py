@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.eager.native import Kernel, Kernels
+from compiler_core.eager.native import Kernel, RowKernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
@@ -147,7 +147,7 @@ def _backward_by(pieces: Pieces, of_input: Callable[[Array, Array, Array, Geomet
     return backward
 
 
-def define_convolution(k: Kernels) -> None:
+def define_convolution(k: RowKernels) -> None:
     """Define it."""
     pieces = _pieces_by(k.named("columns"))
     backward = _backward_by(pieces, _slope_of_input_by(k.named("columns_back")))

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from compiler_core import cuda
-from compiler_core.eager.device_kernels import Kernels, dense, is_known, kernels
+from compiler_core.eager.device_kernels import DeviceKernels, dense, is_known, kernels
 from compiler_core.eager.device_proof import is_proved
 from compiler_core.errors import DeviceError
 from compiler_core.ops.registry import Array
@@ -97,7 +97,7 @@ def _device_of(arrays: Sequence[Any]) -> int | None:
     return found
 
 
-def alike(k: Kernels, *arrays: Array | None) -> bool:
+def alike(k: DeviceKernels, *arrays: Array | None) -> bool:
     """Whether all are of the kernels' dtype."""
     return all(a is None or a.dtype == k.dtype for a in arrays)
 

@@ -1,8 +1,8 @@
 """Eager kernels on CUDA devices (device_*.cu): compiled by CuPy when first wanted, a module for each file and dtype.
 
-In: arrays of the current device, and numbers. Out: `Kernels`, whose methods launch; `kernels(dtype, file)`, or None
-where they do not compile, which is said once. CuPy compiles with NVRTC, in about a second, and keeps what it compiled
-in its folder on disk. A launch costs the host a few microseconds and waits for nothing.
+In: arrays of the current device, and numbers. Out: `DeviceKernels`, whose methods launch; `kernels(dtype, file)`, or
+None where they do not compile, which is said once. CuPy compiles with NVRTC, in about a second, and keeps what it
+compiled in its folder on disk. A launch costs the host a few microseconds and waits for nothing.
 CuPy hands arrays over by their address, and numbers in the type that NumPy gives them: so numbers are NumPy's here, in
 the parameters' types (`I64` ...), and arrays must be dense.
 """
@@ -29,10 +29,10 @@ _TYPES: dict[Any, tuple[int, str, str]] = {  # dtype -> kind, what is stored, wh
     np.dtype(ml_dtypes.bfloat16): (3, "unsigned short", "float"),
 }
 _FILES = {"device_kernels.cu": "relu", "device_narrow.cu": "join"}  # and a kernel, for which CuPy compiles the file
-_modules: dict[tuple[int, Any, str], Kernels | None] = {}
+_modules: dict[tuple[int, Any, str], DeviceKernels | None] = {}
 
 
-class Kernels:
+class DeviceKernels:
     """The kernels of one dtype. wide: the dtype that they compute in."""
 
     def __init__(self, module: Any, dtype: Any) -> None:
@@ -69,7 +69,7 @@ def is_known(dtype: Any) -> bool:
     return dtype in _TYPES
 
 
-def kernels(dtype: Any, file: str = "device_kernels.cu") -> Kernels | None:
+def kernels(dtype: Any, file: str = "device_kernels.cu") -> DeviceKernels | None:
     """Those of `file` and `dtype`; None where CuPy cannot compile them."""
     key = (id(cuda.module()), dtype, file)
     if key not in _modules:
@@ -77,9 +77,9 @@ def kernels(dtype: Any, file: str = "device_kernels.cu") -> Kernels | None:
     return _modules[key]
 
 
-def _compiled(dtype: Any, file: str) -> Kernels | None:
+def _compiled(dtype: Any, file: str) -> DeviceKernels | None:
     try:
-        made = Kernels(cuda.module().RawModule(code=source(dtype, file)), dtype)
+        made = DeviceKernels(cuda.module().RawModule(code=source(dtype, file)), dtype)
         made._function(_FILES[file])
     except Exception as error:
         if isinstance(error, MemoryError):

@@ -17,7 +17,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import of
-from compiler_core.eager.device_kernels import F32, I32, I64, MOST, Kernels, kernels
+from compiler_core.eager.device_kernels import F32, I32, I64, MOST, DeviceKernels, kernels
 from compiler_core.eager.device_proof import is_right_once
 from compiler_core.ops.registry import OPS, Array
 
@@ -67,12 +67,12 @@ def _joined(xp: Any, name: str, a: Array, b: Array) -> Any:
     return lambda k: _join(k, name, a, _at(b), period, 0.0, _starts_well(a, b))
 
 
-def joined_with(k: Kernels, name: str, a: Array, number: float) -> Array:
+def joined_with(k: DeviceKernels, name: str, a: Array, number: float) -> Array:
     """a op number, which is not rounded to 16 bits, of a dense array."""
     return _join(k, name, a, None, VECTOR, number, _starts_well(a))
 
 
-def _join(k: Kernels, name: str, a: Array, b: Any, period: int, number: float, aligned: bool) -> Array:
+def _join(k: DeviceKernels, name: str, a: Array, b: Any, period: int, number: float, aligned: bool) -> Array:
     """a op what repeats from address b on, or the number."""
     out: Array = cuda.module().empty(a.shape, a.dtype)
     is_wide = aligned and not (period % VECTOR or a.size % VECTOR)
@@ -101,7 +101,7 @@ def _converted(xp: Any, x: Array, dtype: Any) -> Any:
     if _WIDE not in (x.dtype, dtype):
         return None
 
-    def made(k: Kernels) -> Array:
+    def made(k: DeviceKernels) -> Array:
         out: Array = xp.empty(x.shape, dtype)
         is_wide = not x.size % VECTOR and _starts_well(x)
         name = "widen" if dtype == _WIDE else "narrow"
@@ -119,7 +119,7 @@ def _summed(xp: Any, x: Array, dims: tuple[int, ...]) -> Any:
     if n % VECTOR or not _starts_well(x):
         return None
 
-    def made(k: Kernels) -> Array:
+    def made(k: DeviceKernels) -> Array:
         share = max(-(-rows // PARTS), SHARE)
         count = -(-rows // share)
         parts, out = xp.empty((count, n), np.float32), xp.empty(x.shape[len(dims) :], x.dtype)
@@ -146,11 +146,11 @@ def _steps(n: int, is_wide: bool) -> int:
 # ---- once
 
 
-def _is_right(name: str, k: Kernels) -> bool:
+def _is_right(name: str, k: DeviceKernels) -> bool:
     return is_right_once(f"16-bit {name}", k, lambda: _difference(name, k))
 
 
-def _difference(name: str, k: Kernels) -> str:
+def _difference(name: str, k: DeviceKernels) -> str:
     """What is wrong; empty if nothing is."""
     xp, rng = cuda.module(), np.random.default_rng(5)
     x, row = rng.normal(size=(300, 24)).astype(k.dtype), rng.normal(size=24).astype(k.dtype)

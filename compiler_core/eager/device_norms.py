@@ -12,7 +12,7 @@ from typing import Any
 
 from compiler_core import cuda
 from compiler_core.eager.device_define import Grads, alike, define_there, dense_or_none, empty
-from compiler_core.eager.device_kernels import F64, I32, I64, MOST_ROWS, U32, Kernels, dense
+from compiler_core.eager.device_kernels import F64, I32, I64, MOST_ROWS, U32, DeviceKernels, dense
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
 
@@ -20,7 +20,13 @@ _ROWS_A_PART = 64  # of a sum down the rows, which a block makes
 
 
 def _normed(
-    k: Kernels, x: Array, weight: Array | None, bias: Array | None, lead: tuple[int, ...], eps: float, centered: bool
+    k: DeviceKernels,
+    x: Array,
+    weight: Array | None,
+    bias: Array | None,
+    lead: tuple[int, ...],
+    eps: float,
+    centered: bool,
 ) -> Made:
     rows = math.prod(lead)
     if rows >= MOST_ROWS:
@@ -34,7 +40,9 @@ def _normed(
     return out, (scale,) if mean is None else (scale, mean)
 
 
-def _normed_backward(k: Kernels, needs: Sequence[bool], g: Array, kept: Any, x: Array, weight: Array | None) -> Grads:
+def _normed_backward(
+    k: DeviceKernels, needs: Sequence[bool], g: Array, kept: Any, x: Array, weight: Array | None
+) -> Grads:
     scale, mean = kept[0], kept[1] if len(kept) > 1 else None
     rows, ends = scale.size, x.shape[scale.ndim :]
     n = x.size // rows
@@ -55,21 +63,23 @@ def _normed_backward(k: Kernels, needs: Sequence[bool], g: Array, kept: Any, x: 
 
 
 def _define_rows() -> None:
-    def layer_norm(k: Kernels, x: Array, weight: Array | None, bias: Array | None, *, dims: int, eps: float) -> Made:
+    def layer_norm(
+        k: DeviceKernels, x: Array, weight: Array | None, bias: Array | None, *, dims: int, eps: float
+    ) -> Made:
         ends = x.shape[-dims:]
         if not alike(k, weight, bias) or not x.size or any(p is not None and p.shape != ends for p in (weight, bias)):
             return None
         return _normed(k, x, weight, bias, x.shape[:-dims], eps, True)
 
-    def rms_norm(k: Kernels, x: Array, weight: Array | None, *, dims: int, eps: float) -> Made:
+    def rms_norm(k: DeviceKernels, x: Array, weight: Array | None, *, dims: int, eps: float) -> Made:
         if not alike(k, weight) or not x.size or (weight is not None and weight.shape != x.shape[-dims:]):
             return None
         return _normed(k, x, weight, None, x.shape[:-dims], eps, False)
 
-    def layer_norm_backward(k: Kernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array | None, bias: Array | None, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
+    def layer_norm_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array | None, bias: Array | None, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
         return _normed_backward(k, needs, g, kept, x, weight)
 
-    def rms_norm_backward(k: Kernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array | None, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
+    def rms_norm_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array | None, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
         return _normed_backward(k, (*needs, False), g, kept, x, weight)[:2]
 
     define_there("layer_norm", layer_norm, layer_norm_backward, reads=(0, 1))
@@ -91,7 +101,7 @@ def parts_of(channels: int, n: int) -> int:
     return max(1, min(n // FEW_IN_CHANNEL, -(-_BLOCKS // channels), _PARTS))
 
 
-def sums_of_parts(k: Kernels, x: Array, sizes: tuple[Any, Any, Any], parts: int) -> tuple[Array, Array]:
+def sums_of_parts(k: DeviceKernels, x: Array, sizes: tuple[Any, Any, Any], parts: int) -> tuple[Array, Array]:
     """[channels, parts]: of a part of each channel the sum, and that of the squared distances to the channel's mean.
 
     x: dense. sizes: samples, channels, elements of each.
@@ -110,7 +120,7 @@ def _three(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def _batch_norm(
-    k: Kernels, x: Array, mean: Array | None, variance: Array | None, weight: Array | None, bias: Array | None, *,
+    k: DeviceKernels, x: Array, mean: Array | None, variance: Array | None, weight: Array | None, bias: Array | None, *,
     eps: float,
 ) -> Made:  # fmt: skip
     per_channel = (mean, variance, weight, bias)
@@ -137,7 +147,7 @@ def _batch_norm(
 
 
 def _batch_norm_backward(
-    k: Kernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, mean: Array | None,
+    k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, mean: Array | None,
     variance: Array | None, weight: Array | None, bias: Array | None, **__: Any,
 ) -> Grads | None:  # fmt: skip
     if needs[1] or needs[2]:
@@ -158,7 +168,7 @@ def _batch_norm_backward(
 
 
 def _group_norm(
-    k: Kernels, x: Array, weight: Array | None, bias: Array | None, *, groups: int, eps: float
+    k: DeviceKernels, x: Array, weight: Array | None, bias: Array | None, *, groups: int, eps: float
 ) -> Made:  # fmt: skip
     fits = all(p is None or p.shape == x.shape[1:2] for p in (weight, bias))
     if not alike(k, weight, bias) or not x.size or not fits:
@@ -177,7 +187,7 @@ def _group_norm(
     return out.reshape(x.shape), kept
 
 
-def _group_norm_backward(k: Kernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array | None, bias: Array | None, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
+def _group_norm_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array | None, bias: Array | None, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
     (scale, mean), dx, dw = kept, None, None
     given, grads = x.reshape(scale.size, -1), g.reshape(_three(x.shape))
     if needs[0]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core import cuda, log
-from compiler_core.eager.device_kernels import Kernels
+from compiler_core.eager.device_kernels import DeviceKernels
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import COMPOSITES
 
@@ -46,7 +46,7 @@ _SLACK = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}  
 _proved: dict[tuple[int, str, Any], bool] = {}
 
 
-def is_proved(name: str, k: Kernels, forward: Callable[..., Any], backward: Callable[..., Any]) -> bool:
+def is_proved(name: str, k: DeviceKernels, forward: Callable[..., Any], backward: Callable[..., Any]) -> bool:
     """Whether definition `name` may be used with these kernels."""
 
     def difference() -> str:
@@ -56,7 +56,7 @@ def is_proved(name: str, k: Kernels, forward: Callable[..., Any], backward: Call
     return is_right_once(name, k, difference)
 
 
-def is_right_once(name: str, k: Kernels, difference: Callable[[], str]) -> bool:
+def is_right_once(name: str, k: DeviceKernels, difference: Callable[[], str]) -> bool:
     """Whether `difference`, asked once, finds nothing wrong with what `name` gives by these kernels; a warning says."""
     key = (id(cuda.module()), name, k.dtype)
     found = _proved.get(key)
@@ -83,7 +83,7 @@ def operands_of(
 
 
 def _difference(
-    name: str, samples: Mapping[str, Any], k: Kernels, forward: Callable[..., Any], backward: Callable[..., Any]
+    name: str, samples: Mapping[str, Any], k: DeviceKernels, forward: Callable[..., Any], backward: Callable[..., Any]
 ) -> str:
     """What is wrong; empty if nothing is."""
     arrays, attrs = operands_of(name, k.dtype, samples)

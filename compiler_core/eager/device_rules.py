@@ -19,7 +19,7 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.eager.device_checks import ask
 from compiler_core.eager.device_define import Grads, alike, define_there, empty
-from compiler_core.eager.device_kernels import F64, I32, I64, MOST_ROWS, U32, U64, Kernels, dense, kernels
+from compiler_core.eager.device_kernels import F64, I32, I64, MOST_ROWS, U32, U64, DeviceKernels, dense, kernels
 from compiler_core.eager.device_narrow import joined_with
 from compiler_core.eager.device_norms import define_norms
 from compiler_core.ops import functional  # noqa: F401  declares the composites
@@ -34,7 +34,7 @@ _BOOL, _INT64 = np.dtype(np.bool_), np.dtype(np.int64)
 # ---- softmax
 
 
-def _softmax(k: Kernels, x: Array, *, dim: int) -> Made:
+def _softmax(k: DeviceKernels, x: Array, *, dim: int) -> Made:
     if not x.size or not x.ndim or x.size // x.shape[dim] >= MOST_ROWS:
         return None
     given = dense(x.swapaxes(dim, -1))
@@ -43,7 +43,7 @@ def _softmax(k: Kernels, x: Array, *, dim: int) -> Made:
     return dense(out.swapaxes(dim, -1)), ()
 
 
-def _log_softmax(k: Kernels, x: Array, *, dim: int) -> Made:
+def _log_softmax(k: DeviceKernels, x: Array, *, dim: int) -> Made:
     if not x.size or not x.ndim or x.size // x.shape[dim] >= MOST_ROWS:
         return None
     given = dense(x.swapaxes(dim, -1))
@@ -53,7 +53,9 @@ def _log_softmax(k: Kernels, x: Array, *, dim: int) -> Made:
 
 
 def _softmax_slope(name: str, *more: Any) -> Callable[..., Grads]:
-    def backward(k: Kernels, needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, *, dim: int) -> Grads:
+    def backward(
+        k: DeviceKernels, needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, *, dim: int
+    ) -> Grads:
         given, made = dense(g.swapaxes(dim, -1)), dense(out.swapaxes(dim, -1))
         dx, n = empty(given.shape, x.dtype), given.shape[-1]
         k.rows(name, x.size // n, n, given, made, dx, I64(n), *more)
@@ -62,7 +64,7 @@ def _softmax_slope(name: str, *more: Any) -> Callable[..., Grads]:
     return backward
 
 
-def _causal_softmax(k: Kernels, x: Array, *, scale: float) -> Made:
+def _causal_softmax(k: DeviceKernels, x: Array, *, scale: float) -> Made:
     if not x.size or x.size // x.shape[-1] >= MOST_ROWS:
         return None
     out, (length, n) = empty(x.shape, x.dtype), x.shape[-2:]
@@ -70,7 +72,7 @@ def _causal_softmax(k: Kernels, x: Array, *, scale: float) -> Made:
     return out, ()
 
 
-def _causal_softmax_backward(k: Kernels, needs: Any, g: Array, out: Array, kept: Any, x: Array, *, scale: float) -> Grads:  # fmt: skip  # noqa: E501
+def _causal_softmax_backward(k: DeviceKernels, needs: Any, g: Array, out: Array, kept: Any, x: Array, *, scale: float) -> Grads:  # fmt: skip  # noqa: E501
     dx, n = empty(g.shape, x.dtype), x.shape[-1]
     k.rows("softmax_backward", x.size // n, n, g, dense(out), dx, I64(n), F64(scale))
     return (dx,)
@@ -83,14 +85,14 @@ def _activation(name: str) -> None:
     """Define one; relu's gradient reads the result, so that its operand may be overwritten by it."""
     from_out = name == "relu"
 
-    def activated(k: Kernels, x: Array) -> Made:
+    def activated(k: DeviceKernels, x: Array) -> Made:
         if not x.size:
             return None
         out = empty(x.shape, x.dtype)
         k.all(name, x.size, dense(x), out, I64(x.size))
         return out, ()
 
-    def activated_backward(k: Kernels, needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array) -> Grads:
+    def activated_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array) -> Grads:
         dx = empty(x.shape, x.dtype)
         k.all(f"{name}_backward", x.size, g, dense(out if from_out else x), dx, I64(x.size))
         return (dx,)
@@ -98,7 +100,7 @@ def _activation(name: str) -> None:
     define_there(name, activated, activated_backward, reads=() if from_out else (0,), reads_out=from_out)
 
 
-def _dropout(k: Kernels, x: Array, key: Array | None, *, p: float, stream: int) -> Made:
+def _dropout(k: DeviceKernels, x: Array, key: Array | None, *, p: float, stream: int) -> Made:
     if key is None or type(key) is not np.ndarray or not x.size:
         return None
     seed, offset, shard = map(int, key)
@@ -109,23 +111,23 @@ def _dropout(k: Kernels, x: Array, key: Array | None, *, p: float, stream: int) 
     return out, (kept,)
 
 
-def _dropout_backward(k: Kernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, key: Any, *, p: float, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
+def _dropout_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, key: Any, *, p: float, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
     dx = empty(g.shape, g.dtype)
     k.all("dropout_backward", g.size, g, kept[0], dx, I64(g.size), _factor(k, p))
     return dx, None
 
 
-def _factor(k: Kernels, p: float) -> Any:
+def _factor(k: DeviceKernels, p: float) -> Any:
     """What is kept is multiplied by this: a number of the operand's dtype."""
     return F64(np.float64(1.0 / (1.0 - p)).astype(k.dtype))
 
 
-def _with_number(k: Kernels, x: Array, *, op: str, number: float) -> Made:
+def _with_number(k: DeviceKernels, x: Array, *, op: str, number: float) -> Made:
     joins = kernels(x.dtype, "device_narrow.cu") if x.dtype.itemsize == 2 and x.size else None
     return None if joins is None else (joined_with(joins, op, dense(x), number), ())
 
 
-def _with_number_backward(k: Kernels, needs: Any, g: Array, _: Any, kept: Any, x: Array, **how: Any) -> Any:
+def _with_number_backward(k: DeviceKernels, needs: Any, g: Array, _: Any, kept: Any, x: Array, **how: Any) -> Any:
     made = _with_number(k, g, **how)
     return None if made is None else (made[0],)
 
@@ -133,7 +135,7 @@ def _with_number_backward(k: Kernels, needs: Any, g: Array, _: Any, kept: Any, x
 # ---- products: linear, attention
 
 
-def _linear(k: Kernels, x: Array, weight: Array, bias: Array | None) -> Made:
+def _linear(k: DeviceKernels, x: Array, weight: Array, bias: Array | None) -> Made:
     if not alike(k, weight, bias) or (bias is not None and bias.shape != weight.shape[:1]) or k.dtype.itemsize == 2:
         return None
     if not (x.size and weight.size):
@@ -144,7 +146,7 @@ def _linear(k: Kernels, x: Array, weight: Array, bias: Array | None) -> Made:
     return out.reshape(*x.shape[:-1], weight.shape[0]), ()
 
 
-def _linear_backward(k: Kernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None) -> Grads:  # fmt: skip  # noqa: E501
+def _linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None) -> Grads:  # fmt: skip  # noqa: E501
     cupy, rows = cuda.module(), g.reshape(-1, g.shape[-1])
     dx = cupy.matmul(rows, weight).reshape(x.shape) if needs[0] else None
     dw = cupy.matmul(rows.T, x.reshape(-1, x.shape[-1])) if needs[1] else None
@@ -155,7 +157,7 @@ _MAX_SCORES = 1 << 24  # elements of all weights, which are kept for the backwar
 
 
 def _attention(
-    k: Kernels, q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float
+    k: DeviceKernels, q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float
 ) -> Made:
     lead = q.shape[:-2]
     if not alike(k, key, value) or q.ndim < 2 or not (q.size and key.size and value.size):
@@ -186,13 +188,13 @@ def _attention(
     return out, (weights,)
 
 
-def _wide(k: Kernels) -> Kernels | None:
+def _wide(k: DeviceKernels) -> DeviceKernels | None:
     """The kernels of the dtype that these compute in."""
     return k if k.wide == k.dtype else kernels(k.wide)
 
 
 def _attention_backward(
-    k: Kernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, q: Array, key: Array, value: Array,
+    k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, q: Array, key: Array, value: Array,
     mask: Array | None, *, causal: bool, scale: float,
 ) -> Grads | None:  # fmt: skip
     matmul, wide, (weights,) = cuda.module().matmul, _wide(k), kept
@@ -228,7 +230,7 @@ def _gathered(g: Array, shape: tuple[int, ...]) -> Array:
 # ---- classes
 
 
-def _cross_entropy(k: Kernels, x: Array, target: Array, *, ignore_index: int, reduction: str) -> Any:
+def _cross_entropy(k: DeviceKernels, x: Array, target: Array, *, ignore_index: int, reduction: str) -> Any:
     if not x.size or x.ndim not in (1, 2) or target.dtype != _INT64 or target.shape != x.shape[:-1]:
         return None
     if reduction not in ("none", "mean", "sum") or target.size >= MOST_ROWS:
@@ -247,7 +249,7 @@ def _cross_entropy(k: Kernels, x: Array, target: Array, *, ignore_index: int, re
     return total, (logs, count if is_mean else None, given)
 
 
-def _cross_entropy_backward(k: Kernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, target: Array, *, ignore_index: int, reduction: str) -> Grads:  # fmt: skip  # noqa: E501
+def _cross_entropy_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, target: Array, *, ignore_index: int, reduction: str) -> Grads:  # fmt: skip  # noqa: E501
     logs, count, given = kept  # the logits as they were: torch keeps probabilities, and lets users write into them
     dx, n = empty(x.shape, x.dtype), x.shape[-1]
     each = I32(reduction == "none")
@@ -256,7 +258,7 @@ def _cross_entropy_backward(k: Kernels, needs: Sequence[bool], g: Array, _: Any,
     return dx, None
 
 
-def _embedding(k: Kernels, weight: Array, index: Array, *, padding_idx: int | None) -> Made:
+def _embedding(k: DeviceKernels, weight: Array, index: Array, *, padding_idx: int | None) -> Made:
     if weight.ndim != 2 or index.dtype != _INT64 or not (index.size and weight.size):
         return None
     if not ask("embedding", index, weight.shape[0]):
@@ -264,7 +266,7 @@ def _embedding(k: Kernels, weight: Array, index: Array, *, padding_idx: int | No
     return cuda.module().take(weight, index, axis=0), ()
 
 
-def _embedding_backward(k: Kernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, weight: Array, index: Array, *, padding_idx: int | None) -> Grads:  # fmt: skip  # noqa: E501
+def _embedding_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, weight: Array, index: Array, *, padding_idx: int | None) -> Grads:  # fmt: skip  # noqa: E501
     cupy = cuda.module()
     dw = add_at(cupy, cupy.zeros(weight.shape, k.wide), index, g.astype(k.wide, copy=False))
     if padding_idx is not None:

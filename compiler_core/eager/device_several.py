@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core import cuda
-from compiler_core.eager.device_kernels import F64, I32, I64, MOST, Kernels, dense, is_known, kernels
+from compiler_core.eager.device_kernels import F64, I32, I64, MOST, DeviceKernels, dense, is_known, kernels
 from compiler_core.eager.device_norms import parts_of, sums_of_parts
 from compiler_core.eager.device_proof import is_right_once
 from compiler_core.ops.registry import Array
@@ -34,7 +34,7 @@ def moved_statistics(x: Array, mean: Array, variance: Array, momentum: float) ->
         return _moved(k, x, mean, variance, momentum)
 
 
-def _moved(k: Kernels, x: Array, mean: Array, variance: Array, momentum: float) -> tuple[Array, Array]:
+def _moved(k: DeviceKernels, x: Array, mean: Array, variance: Array, momentum: float) -> tuple[Array, Array]:
     moved = [cuda.module().empty((x.shape[1],), k.wide) for _ in range(2)]
     batch, channels, length = x.shape[0], x.shape[1], math.prod(x.shape[2:])
     sizes, parts = (I32(batch), I32(channels), I32(length)), parts_of(channels, batch * length)
@@ -50,7 +50,7 @@ def _moved(k: Kernels, x: Array, mean: Array, variance: Array, momentum: float) 
 
 def norm(arrays: Sequence[Array]) -> Array | None:
     """The Euclidean norm [] of all as one vector, in the dtype that theirs compute in, which is to be one."""
-    used: list[Kernels] = []
+    used: list[DeviceKernels] = []
     for array in arrays:
         k = _kernels((array, arrays[0]), "norms", _other_norm)
         if k is None or not array.size or (used and k.wide != used[0].wide):
@@ -62,7 +62,7 @@ def norm(arrays: Sequence[Array]) -> Array | None:
         return _norm(used, arrays)
 
 
-def _norm(used: Sequence[Kernels], arrays: Sequence[Array]) -> Array:
+def _norm(used: Sequence[DeviceKernels], arrays: Sequence[Array]) -> Array:
     counts = [min(-(-array.size // MOST), _PARTS) for array in arrays]
     parts = cuda.module().empty((sum(counts),), used[0].wide)
     start = 0
@@ -78,7 +78,7 @@ def _norm(used: Sequence[Kernels], arrays: Sequence[Array]) -> Array:
 # ---- proofs
 
 
-def _kernels(arrays: Sequence[Any], name: str, difference: Callable[[Kernels], str]) -> Kernels | None:
+def _kernels(arrays: Sequence[Any], name: str, difference: Callable[[DeviceKernels], str]) -> DeviceKernels | None:
     """Those of the first array's dtype, if all are on its device and `difference` finds none."""
     first = arrays[0]
     if not cuda.is_array(first) or not is_known(first.dtype):
@@ -91,13 +91,13 @@ def _kernels(arrays: Sequence[Any], name: str, difference: Callable[[Kernels], s
         return k if k is not None and is_right_once(name, k, partial(difference, k)) else None
 
 
-def _drawn(k: Kernels, *shape: int) -> tuple[Array, Array]:
+def _drawn(k: DeviceKernels, *shape: int) -> tuple[Array, Array]:
     """Numbers on the host, in f64, and as an array of the device."""
     given = np.random.default_rng(5).normal(size=shape).astype(k.dtype)
     return given.astype(np.float64), cuda.put(given, cuda.current())
 
 
-def _other_statistics(k: Kernels) -> str:
+def _other_statistics(k: DeviceKernels) -> str:
     pairs: list[tuple[Array, Array]] = []
     old = cuda.module().full((3,), 2.0, k.wide)
     for shape in ((4, 3, 50), (16, 3, 1100)):  # by one block a channel, and by several
@@ -107,7 +107,7 @@ def _other_statistics(k: Kernels) -> str:
     return "" if all(np.abs(a - b).max() < 1e-3 for a, b in pairs) else _OTHER
 
 
-def _other_norm(k: Kernels) -> str:
+def _other_norm(k: DeviceKernels) -> str:
     here, there = _drawn(k, 7, 111)
     norm_there = float(cuda.fetch(_norm([k, k], [there, there])))
     return "" if abs(norm_there - math.sqrt(2 * (here**2).sum())) < 1e-2 else _OTHER

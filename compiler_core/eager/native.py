@@ -1,8 +1,8 @@
 """Libraries of kernels that Python calls with arrays, built once for a machine, loaded once a process: row kernels.
 
-In: arrays. Out: `Kernels`, or None where there is no compiler, or NumPy's arrays do not lie as kernels.h has it: eager
-composites are then computed op by op, slower. Built at the first call that wants a kernel, never at import, which takes
-a few seconds on a machine where it was never done; then it comes from the artefact cache.
+In: arrays. Out: `RowKernels`, or None where there is no compiler, or NumPy's arrays do not lie as kernels.h has it:
+eager composites are then computed op by op, slower. Built at the first call that wants a kernel, never at import, which
+takes a few seconds on a machine where it was never done; then it comes from the artefact cache.
 Arrays are handed over as one tuple, whose objects the kernels read: an address asked of NumPy costs more than a small
 kernel takes. Small calls keep the GIL; large ones let other threads run.
 """
@@ -76,7 +76,7 @@ class Library:
         return forms[0], forms[1]
 
 
-class Kernels(Library):
+class RowKernels(Library):
     """The kernels by name, as functions of a tuple of arrays (None where there is none) and numbers."""
 
     def named(self, name: str) -> Kernel:
@@ -109,9 +109,9 @@ def text_of(name: str) -> str:
 
 
 @cache
-def kernels() -> Kernels | None:
+def kernels() -> RowKernels | None:
     """The library, built if need be; None where it cannot be had, which is said once."""
-    return loaded(Kernels, "eager", source, "eager composites")
+    return loaded(RowKernels, "eager", source, "eager composites")
 
 
 def loaded(kind: type[L], name: str, source: Callable[[], str], purpose: str) -> L | None:

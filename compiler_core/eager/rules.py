@@ -17,7 +17,7 @@ import numpy as np
 
 from compiler_core.eager.channels import define_channels
 from compiler_core.eager.convolution import define_convolution
-from compiler_core.eager.native import Kernel, Kernels, kernels
+from compiler_core.eager.native import Kernel, RowKernels, kernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas, product
 from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
@@ -57,7 +57,7 @@ def _linear_backward(needs: Sequence[bool], g: Array, _: None, kept: tuple[()], 
 # ---- what runs along rows
 
 
-def _norms(k: Kernels) -> None:
+def _norms(k: RowKernels) -> None:
     """Define layer norm and RMS norm."""
     norm, norm_backward = k.named("norm"), k.named("norm_backward")
 
@@ -97,7 +97,7 @@ def _norms(k: Kernels) -> None:
     define_quietly("rms_norm", rms_norm, rms_norm_backward)
 
 
-def _softmax(k: Kernels) -> None:
+def _softmax(k: RowKernels) -> None:
     """Define it, along any dim."""
     forward, backward = k.named("softmax"), k.named("softmax_backward")
 
@@ -121,7 +121,7 @@ def _softmax(k: Kernels) -> None:
     define_quietly("softmax", softmax, softmax_backward, reads=(), reads_out=True)
 
 
-def _log_softmax(k: Kernels) -> None:
+def _log_softmax(k: RowKernels) -> None:
     """Define it, along the last dim."""
     forward, backward = k.named("log_softmax"), k.named("log_softmax_backward")
 
@@ -140,7 +140,7 @@ def _log_softmax(k: Kernels) -> None:
     define_quietly("log_softmax", log_softmax, log_softmax_backward, reads=(), reads_out=True)
 
 
-def _causal_softmax(k: Kernels) -> None:
+def _causal_softmax(k: RowKernels) -> None:
     """Define it: row i of the last two dims sees what stands up to its place."""
     forward, backward = k.named("softmax"), k.named("softmax_backward")
 
@@ -162,7 +162,7 @@ def _causal_softmax(k: Kernels) -> None:
 # ---- activations
 
 
-def _activation(k: Kernels, name: str) -> None:
+def _activation(k: RowKernels, name: str) -> None:
     """Define one; relu's gradient reads the result, so that its operand may be overwritten by it."""
     forward, backward = k.named(name), k.named(f"{name}_backward")
     from_out = name == "relu"
@@ -255,7 +255,7 @@ def _attention_backward_by(backward: Kernel) -> Callable[..., Grads]:
     return attention_backward
 
 
-def _attention(k: Kernels) -> None:
+def _attention(k: RowKernels) -> None:
     """Define it, with the kernels of softmax's rows."""
     define_quietly("attention", _attention_by(k.named("softmax")), _attention_backward_by(k.named("softmax_backward")))
 
@@ -276,7 +276,7 @@ def _gathered(g: Array, shape: tuple[int, ...]) -> Array:
 # ---- classes
 
 
-def _classes(k: Kernels) -> None:
+def _classes(k: RowKernels) -> None:
     """Define cross_entropy of class indices, and embedding."""
     forward, backward, add_rows = k.named("cross_entropy"), k.named("cross_entropy_backward"), k.named("add_rows")
 

@@ -2,14 +2,14 @@
 
     Expr := Const(value, dtype) | Var(NAME, dtype) | Load(BUFFER, Index, dtype) | IndexValue(Index, dtype)
           | IndexCompare(op, Index, Index)        bool; op: lt le gt ge eq ne, on integers
-          | Call(SCALAR, Expr*, dtype) | Cast(Expr, dtype) | Where(Expr, Expr, Expr)
+          | ScalarCall(SCALAR, Expr*, dtype) | Cast(Expr, dtype) | Where(Expr, Expr, Expr)
 
 In: nothing. Out: the classes, and `SCALARS`: name -> arity, result dtype, cost, and the NumPy function that defines it
 (scalars.py), which the interpreter runs. A code generator has a table over the same names: how it writes each.
 An Index is a sympy expression in a kernel; until a kernel is built it is an `Affine` (lowering/definition.py).
 
-Invariants: the arguments of a Call have one dtype (`philox`: u64; `normal32`, `normal64`: u32). It is never f16 or
-bf16: these are cast to f32 and back by Casts, so that rounding happens where the text shows it. `Where` evaluates
+Invariants: the arguments of a ScalarCall have one dtype (`philox`: u64; `normal32`, `normal64`: u32). It is never f16
+or bf16: these are cast to f32 and back by Casts, so that rounding happens where the text shows it. `Where` evaluates
 only the side that it takes: the other may load out of bounds. Integer arithmetic wraps. Casts follow C for values in
 range; from float to integer they truncate.
 """
@@ -73,7 +73,7 @@ class IndexCompare:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ScalarCall:
     """SCALARS[scalar](*args)."""
 
     scalar: str
@@ -102,13 +102,13 @@ class Where:
         return self.then.dtype
 
 
-Expr: TypeAlias = Const | Var | Load | IndexValue | IndexCompare | Call | Cast | Where
+Expr: TypeAlias = Const | Var | Load | IndexValue | IndexCompare | ScalarCall | Cast | Where
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct subexpressions."""
     match expr:
-        case Call(_, args, _):
+        case ScalarCall(_, args, _):
             return args
         case Cast(arg, _):
             return (arg,)

@@ -278,7 +278,7 @@ def _evaluate(expr: x.Expr, frame: _Frame, active: Any) -> Any:
             return np.asarray(_index(index, frame)).astype(dtype.numpy)[()]
         case x.IndexCompare(op, left, right, _):
             return _COMPARE[op](_index(left, frame), _index(right, frame))
-        case x.Call(scalar, args, dtype):
+        case x.ScalarCall(scalar, args, dtype):
             values = [_evaluate(arg, frame, active) for arg in args]
             return np.asarray(x.SCALARS[scalar].numpy(*values)).astype(dtype.numpy, copy=False)[()]
         case x.Cast(arg, dtype):

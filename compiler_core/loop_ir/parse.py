@@ -188,7 +188,7 @@ def _convert_call(function: str, args: Sequence[ast.expr], scope: _Scope) -> x.E
         return x.Where(cond, then, other)
     if function in x.SCALARS:
         operands = tuple(_convert(arg, scope) for arg in args)
-        return x.Call(function, operands, x.SCALARS[function].result_dtype(operands[0].dtype))
+        return x.ScalarCall(function, operands, x.SCALARS[function].result_dtype(operands[0].dtype))
     dtype = by_name(function)
     numbers = [_read_number(ast.unparse(arg)) for arg in args]
     return x.Const(complex(*numbers) if len(numbers) == 2 else numbers[0], dtype)

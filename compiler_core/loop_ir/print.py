@@ -46,7 +46,7 @@ def print_expr(expr: x.Expr) -> str:
             return f"index_value({show_index(index)}, {dtype.short})"
         case x.IndexCompare(op, left, right, _):
             return f"index_{op}({show_index(left)}, {show_index(right)})"
-        case x.Call(scalar, args, _):
+        case x.ScalarCall(scalar, args, _):
             return f"{scalar}({', '.join(map(print_expr, args))})"
         case x.Cast(arg, dtype):
             return f"cast({print_expr(arg)}, {dtype.short})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from compiler_core.loop_ir.expr import Call, Cast, Expr, Load, Where, walk_expr
+from compiler_core.loop_ir.expr import Cast, Expr, Load, ScalarCall, Where, walk_expr
 from compiler_core.loop_ir.ir import Accumulate, Check, Let, Loop, Stmt, Store, walk
 
 Names = Mapping[str, str]
@@ -34,7 +34,7 @@ def _expr(expr: Expr, names: Names) -> Expr:
     match expr:
         case Load():
             return replace(expr, buffer=names.get(expr.buffer, expr.buffer))
-        case Call():
+        case ScalarCall():
             return replace(expr, args=tuple(_expr(arg, names) for arg in expr.args))
         case Cast():
             return replace(expr, arg=_expr(expr.arg, names))

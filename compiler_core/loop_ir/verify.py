@@ -59,7 +59,9 @@ def verify_kernel(kernel: ir.Kernel) -> None:
 
 
 def _fail(where: str, stmt: ir.Stmt | x.Expr, why: str) -> GraphError:
-    is_expr = isinstance(stmt, x.Const | x.Var | x.Load | x.IndexValue | x.IndexCompare | x.Call | x.Cast | x.Where)
+    is_expr = isinstance(
+        stmt, x.Const | x.Var | x.Load | x.IndexValue | x.IndexCompare | x.ScalarCall | x.Cast | x.Where
+    )
     text = print_expr(stmt) if is_expr else print_stmt(stmt)  # type: ignore[arg-type]
     return GraphError(f"kernel {where}: {why}", got=text)
 
@@ -183,14 +185,14 @@ def _check_expr(expr: x.Expr, names: _Names, where: str) -> None:
         case x.IndexCompare(_, left, right, _):
             _check_index(left, names, expr, where)
             _check_index(right, names, expr, where)
-        case x.Call():
+        case x.ScalarCall():
             _check_call(expr, where)
         case x.Where(cond, then, other):
             if cond.dtype is not bool_ or then.dtype is not other.dtype:
                 raise _fail(where, expr, "where takes a bool and two values of one dtype")
 
 
-def _check_call(expr: x.Call, where: str) -> None:
+def _check_call(expr: x.ScalarCall, where: str) -> None:
     rule = x.SCALARS.get(expr.scalar)
     if rule is None or len(expr.args) != rule.arity:
         raise _fail(where, expr, f"no scalar function {expr.scalar} of {len(expr.args)} arguments")

@@ -224,7 +224,7 @@ def is_free(value: x.Expr) -> bool:
     count = 0
     for part in d.walk_all(value):
         count += 1
-        if isinstance(part, x.Load) or (isinstance(part, x.Call) and x.SCALARS[part.scalar].costly):
+        if isinstance(part, x.Load) or (isinstance(part, x.ScalarCall) and x.SCALARS[part.scalar].costly):
             return False
     return count <= _MAX_INLINE_OPS
 
@@ -323,8 +323,8 @@ def resolve(value: x.Expr) -> x.Expr:
             return e.compare(op, left, right)
         case x.Where(cond, then, other):
             return e.where(resolve(cond), resolve(then), resolve(other))
-        case x.Call(scalar, args, dtype):
-            return x.Call(scalar, tuple(map(resolve, args)), dtype)
+        case x.ScalarCall(scalar, args, dtype):
+            return x.ScalarCall(scalar, tuple(map(resolve, args)), dtype)
         case x.Cast(arg, dtype):
             return x.Cast(resolve(arg), dtype)
         case _:
@@ -432,7 +432,7 @@ def fold(expr: x.Expr) -> x.Expr:
     """Comparisons and sums of index values stay indices, so that a mask made of iotas costs integer compares only."""
     if isinstance(expr, x.Where):
         return Emitter().where(expr.cond, expr.then, expr.other)
-    if not isinstance(expr, x.Call) or len(expr.args) != 2:
+    if not isinstance(expr, x.ScalarCall) or len(expr.args) != 2:
         return expr
     left, right = (_as_plain_index(arg) for arg in expr.args)
     if left is None or right is None or (isinstance(expr.args[0], x.Const) and isinstance(expr.args[1], x.Const)):

@@ -269,8 +269,8 @@ def _rebuild(expr: x.Expr, part: Callable[[x.Expr], x.Expr], index: Callable[[Af
             return x.IndexValue(index(at), dtype)
         case x.IndexCompare(op, left, right, dtype):
             return x.IndexCompare(op, index(left), index(right), dtype)
-        case x.Call(scalar, args, dtype):
-            return x.Call(scalar, tuple(part(arg) for arg in args), dtype)
+        case x.ScalarCall(scalar, args, dtype):
+            return x.ScalarCall(scalar, tuple(part(arg) for arg in args), dtype)
         case x.Cast(arg, dtype):
             return x.Cast(part(arg), dtype)
         case x.Where(cond, then, other):

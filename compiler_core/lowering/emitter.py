@@ -36,7 +36,7 @@ def call(scalar: str, args: tuple[x.Expr, ...]) -> x.Expr:
     operand = args[0].dtype
     compute = operand.compute
     wide = tuple(cast(arg, compute) for arg in args)
-    result = x.Call(scalar, wide, rule.result_dtype(compute))
+    result = x.ScalarCall(scalar, wide, rule.result_dtype(compute))
     return cast(result, operand) if rule.result in ("same", "real") and compute is not operand else result
 
 

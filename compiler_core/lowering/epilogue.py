@@ -98,10 +98,10 @@ def _suits(gemm: d.Gemm) -> bool:
 def _terms(value: x.Expr, dtype: DType) -> list[tuple[x.Load, x.Expr]]:
     """(load, rest) for each way in which `value` is load + rest, both of `dtype`; 16-bit floats are added in f32."""
     if dtype is float32:
-        terms = value.args if isinstance(value, x.Call) and value.scalar == "add" else ()
+        terms = value.args if isinstance(value, x.ScalarCall) and value.scalar == "add" else ()
     else:
         match value:
-            case x.Cast(x.Call("add", (x.Cast(a, _), x.Cast(b, _))), _):
+            case x.Cast(x.ScalarCall("add", (x.Cast(a, _), x.Cast(b, _))), _):
                 terms = (a, b)
             case _:
                 terms = ()

@@ -134,8 +134,8 @@ def _n_parts(value: x.Expr) -> int:
 def _is_cheap(source: d.Element, n_uses: int) -> bool:
     """Whether computing an element costs about what loading it does."""
     parts = list(d.walk_all(source.value))
-    if any(isinstance(part, x.Call) and x.SCALARS[part.scalar].costly for part in parts):
+    if any(isinstance(part, x.ScalarCall) and x.SCALARS[part.scalar].costly for part in parts):
         return False
-    n_ops = sum(isinstance(part, x.Call | x.Cast | x.Where) for part in parts)
+    n_ops = sum(isinstance(part, x.ScalarCall | x.Cast | x.Where) for part in parts)
     n_loads = sum(isinstance(part, x.Load) for part in parts)
     return n_ops <= _CHEAP_OPS and (n_loads <= 1 or (n_loads <= 2 and n_uses <= 2))

@@ -93,7 +93,7 @@ class _Placer:
             return
         elif isinstance(element.value, x.Where):
             self._assemble(element)
-        elif isinstance(element.value, x.Call) and element.value.scalar == "add":
+        elif isinstance(element.value, x.ScalarCall) and element.value.scalar == "add":
             self._add_onto(element, element.value)
 
     def _is_fused(self, name: str) -> bool:
@@ -107,7 +107,7 @@ class _Placer:
         if not isinstance(reader, d.Element) or self._is_fused(reader.name):
             return False
         match reader.value:
-            case x.Call("mul", factors):
+            case x.ScalarCall("mul", factors):
                 ones = [f for f in factors if isinstance(f, x.Load) and self.metas[f.buffer].numel == 1]
                 return bool(ones) or any(isinstance(factor, x.Const) for factor in factors)
         return False
@@ -148,7 +148,7 @@ class _Placer:
             is_half = value.arg.dtype.is_floating_point and value.arg.dtype.itemsize == 2
             scaled = self._scaled(value.arg) if is_half else None
             return replace(scaled, dtype=float32) if scaled is not None else None
-        if not isinstance(value, x.Call) or value.scalar != "mul":
+        if not isinstance(value, x.ScalarCall) or value.scalar != "mul":
             return None
         for factor, other in (value.args, value.args[::-1]):
             scaled = self._scaled(other)
@@ -222,7 +222,7 @@ class _Placer:
 
     # ---- beta
 
-    def _add_onto(self, element: d.Element, value: x.Call) -> None:
+    def _add_onto(self, element: d.Element, value: x.ScalarCall) -> None:
         """v = g + rest, where nothing that fuses reads v."""
         readers = [self.definitions.get(name) for name in self.readers.get(element.name, ())]
         if not all(isinstance(reader, d.Gemm) for reader in readers):

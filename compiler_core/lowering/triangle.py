@@ -154,12 +154,12 @@ class _Masks:
                 return diagonal_of(cond, matrix.row, matrix.col)
             case x.Load(buffer, index, _) if index == d.flat_of(element.axes) and self._same_matrix(buffer, matrix):
                 return self._zero_of(buffer)
-            case x.Cast(arg, _) | x.Call("neg", (arg,), _) | x.Call("div", (arg, _), _):
+            case x.Cast(arg, _) | x.ScalarCall("neg", (arg,), _) | x.ScalarCall("div", (arg, _), _):
                 return self._zero_in(arg, element, matrix)
-            case x.Call("mul", (left, right), _):
+            case x.ScalarCall("mul", (left, right), _):
                 found = self._zero_in(left, element, matrix)
                 return self._zero_in(right, element, matrix) if found is None else found
-            case x.Call("exp", (arg,), _):
+            case x.ScalarCall("exp", (arg,), _):
                 return self._minus_infinity_in(arg, element, matrix)
         return None
 
@@ -169,7 +169,7 @@ class _Masks:
                 return diagonal_of(cond, matrix.row, matrix.col)
             case x.Load(buffer, index, _) if index == d.flat_of(element.axes) and self._same_matrix(buffer, matrix):
                 return self._minus_infinity_of(buffer)
-            case x.Call("sub", (left, _), _):
+            case x.ScalarCall("sub", (left, _), _):
                 return self._minus_infinity_in(left, element, matrix)
         return None
 

@@ -192,7 +192,7 @@ class KernelPlan:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kernels:
+class TritonKernels:
     """How a CUDA device computes a routine by Triton functions that are written by hand.
 
     source: their file in codegen/triton/kernels, without ".py". refuses(operand layouts, attrs): why they do not take
@@ -236,7 +236,7 @@ class Routine:
     reads_result: Callable[[Attrs], bool] = _never
     flops: Callable[..., int] = _free
     cuda: CudaCall | None = None
-    kernels: Kernels | None = None
+    kernels: TritonKernels | None = None
 
     def native_for(self, dtype: DType, attrs: Attrs) -> Native | None:
         """The C call, if there is one for a first operand of `dtype`."""

@@ -39,7 +39,7 @@ from compiler_core.runtime.memory import OutputPool, arena_address, nested_arena
 from compiler_core.runtime.profiler import ProfileSource, StepCost, announce, instrumented, step_seconds
 
 if TYPE_CHECKING:
-    from compiler_core.runtime.onednn import Plan
+    from compiler_core.runtime.onednn import ConvolutionPlan
 
 # C++ source of the calling helper, part of every generated shared object. `spec` is what `_make_spec` packs.
 CALL_HELPER = """\
@@ -151,7 +151,7 @@ def load_library(path: Path) -> ctypes.CDLL:
     return library
 
 
-def make_plans(calls: Sequence[Callback]) -> list[Plan]:
+def make_plans(calls: Sequence[Callback]) -> list[ConvolutionPlan]:
     """What the library prepares for planned calls, in order; without any it is not even imported."""
     if not calls:
         return []

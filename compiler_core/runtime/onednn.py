@@ -70,7 +70,7 @@ class No:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ConvolutionPlan:
     """address: of the words. scratch_nbytes: what a run needs, from an address that is a multiple of 64 on."""
 
     address: int
@@ -283,7 +283,7 @@ _kept: list[Any] = []  # the words of all plans
 
 
 @cache
-def make_plan(call: Callback) -> Plan:
+def make_plan(call: Callback) -> ConvolutionPlan:
     """The plan of `call`. Raises BackendError if oneDNN is not here, or does not do it."""
     lib = _onednn()
     found = _describe(call.routine, parse_attrs(call.attrs), call.arrays)
@@ -318,7 +318,7 @@ def make_plan(call: Callback) -> Plan:
     head = [*functions, lib.engine.value or 0, lib.stream.value or 0, count]
     words = _words((*head, *steps.words))
     _kept.append(words)
-    return Plan(ctypes.addressof(words), steps.scratch_nbytes)
+    return ConvolutionPlan(ctypes.addressof(words), steps.scratch_nbytes)
 
 
 def _add_reorder(steps: _Steps, ends: _Ends) -> None:

@@ -2,8 +2,8 @@
 
 In: a group's members, its loop shape, which members are stored. Out: a text in which values and axes are numbered in
 order of appearance, and the values in that order. Groups of equal text give the same kernel, with the n-th value of
-the one where the n-th of the other stands: `Recipe` keeps the kernel and says so. Groups that differ in the text may
-still give equal kernels, which `finish.py` finds afterwards.
+the one where the n-th of the other stands: `KernelRecipe` keeps the kernel and says so. Groups that differ in the text
+may still give equal kernels, which `finish.py` finds afterwards.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Fingerprint:
         match expr:
             case x.Load(buffer, index, dtype):
                 return f"{self._value(buffer)}[{self._index(index)}]{dtype.short}"
-            case x.Call(scalar, args, dtype):
+            case x.ScalarCall(scalar, args, dtype):
                 return f"{scalar}({','.join(map(self._expr, args))}){dtype.short}"
             case x.Const(value, dtype):
                 return f"{value!r}{dtype.short}"
@@ -102,14 +102,16 @@ class Fingerprint:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class KernelRecipe:
     """A kernel, and what its params stand for: of each the kind, and the number of the value in the text's order."""
 
     kernel: ir.Kernel
     places: tuple[tuple[Argument, int], ...]
 
     @staticmethod
-    def of(kernel: ir.Kernel, arguments: Sequence[Argument], group: Fingerprint, infos: Mapping[str, Info]) -> Recipe:
+    def of(
+        kernel: ir.Kernel, arguments: Sequence[Argument], group: Fingerprint, infos: Mapping[str, Info]
+    ) -> KernelRecipe:
         """From the group that the kernel was built for."""
         numbers = {name: number for number, name in enumerate(group.names)}
         written = {_slice(info.definition): name for name, info in infos.items()}
@@ -122,7 +124,7 @@ class Recipe:
                     return reduction
             return argument
 
-        return Recipe(kernel, tuple((argument, numbers[value(argument)]) for argument in arguments))
+        return KernelRecipe(kernel, tuple((argument, numbers[value(argument)]) for argument in arguments))
 
     def arguments(self, group: Fingerprint, infos: Mapping[str, Info]) -> tuple[Argument, ...]:
         """What the params stand for in a group of equal text."""

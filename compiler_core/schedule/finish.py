@@ -21,7 +21,7 @@ from compiler_core.schedule.target import CPU, Target
 from compiler_core.symbolic.affine import Affine, Axis, Data, Div, Mod, SympyConverter
 
 if TYPE_CHECKING:
-    from compiler_core.schedule.equal import Recipe
+    from compiler_core.schedule.equal import KernelRecipe
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class KernelTable:
 
     def __init__(self, target: Target = CPU) -> None:
         self.target = target
-        self.recipes: dict[str, Recipe] = {}
+        self.recipes: dict[str, KernelRecipe] = {}
         self.batches: dict[tuple[str, int, tuple[bool, ...]], ir.Kernel] = {}
         self._kernels: dict[str, ir.Kernel] = {}
 
@@ -193,8 +193,8 @@ class _Converter:
                 return x.IndexValue(self.sympy(index), dtype)
             case x.IndexCompare(op, left, right, dtype):
                 return x.IndexCompare(op, self.sympy(left), self.sympy(right), dtype)
-            case x.Call(scalar, args, dtype):
-                return x.Call(scalar, tuple(map(self.expr, args)), dtype)
+            case x.ScalarCall(scalar, args, dtype):
+                return x.ScalarCall(scalar, tuple(map(self.expr, args)), dtype)
             case x.Cast(arg, dtype):
                 return x.Cast(self.expr(arg), dtype)
             case x.Where(cond, then, other):
@@ -259,7 +259,7 @@ def _expr(expr: x.Expr, names: Mapping[Axis, str]) -> str:
             return f"ix({_index(index, names)},{dtype.short})"
         case x.IndexCompare(op, left, right, _):
             return f"ix{op}({_index(left, names)},{_index(right, names)})"
-        case x.Call(scalar, args, _):
+        case x.ScalarCall(scalar, args, _):
             return f"{scalar}({','.join(_expr(arg, names) for arg in args)})"
         case x.Cast(arg, dtype):
             return f"cast({_expr(arg, names)},{dtype.short})"

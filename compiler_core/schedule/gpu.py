@@ -36,7 +36,7 @@ from compiler_core.schedule.kernel import STORE_MODE, Builder
 from compiler_core.schedule.legality import Info, LoopShape, is_row_reduction
 from compiler_core.schedule.places import loop_of
 from compiler_core.schedule.space import Space
-from compiler_core.schedule.stages import Plan
+from compiler_core.schedule.stages import StagePlan
 from compiler_core.schedule.target import Target
 from compiler_core.symbolic.affine import ZERO, Affine, Axis, of_axis
 
@@ -75,7 +75,7 @@ class GpuBuilder(Builder):
         self,
         infos: Mapping[str, Info],
         shape: LoopShape,
-        plan: Plan,
+        plan: StagePlan,
         space: Space,
         stored: Collection[str],
         metas: Mapping[str, TensorMeta],

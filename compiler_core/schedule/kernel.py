@@ -23,11 +23,11 @@ from compiler_core.loop_ir.interpret import identity
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import call, cast
 from compiler_core.meta import TensorMeta
-from compiler_core.schedule.equal import Fingerprint, Recipe
+from compiler_core.schedule.equal import Fingerprint, KernelRecipe
 from compiler_core.schedule.finish import Argument, KernelTable, ParamTable, Partial
 from compiler_core.schedule.legality import Info, LoopShape, is_row_reduction
 from compiler_core.schedule.space import Space, make_space
-from compiler_core.schedule.stages import Plan, plan_stages
+from compiler_core.schedule.stages import StagePlan, plan_stages
 from compiler_core.schedule.target import Target
 from compiler_core.schedule.translate import Translator
 from compiler_core.symbolic.affine import ZERO, Affine, Axis, of_axis
@@ -63,7 +63,7 @@ def build_kernel(
         builder = _builder(infos, shape, stored, metas, table.target)
         body = builder.build()
         made = built(body, builder.params, [info.definition for info in infos.values()], table)
-        table.recipes[group.text] = Recipe.of(made.kernel, made.arguments, group, infos)
+        table.recipes[group.text] = KernelRecipe.of(made.kernel, made.arguments, group, infos)
         return made
     recipe = table.recipes[group.text]
     return Built(recipe.kernel, recipe.arguments(group, infos), _note(info.definition for info in infos.values()))
@@ -120,7 +120,7 @@ class Builder:
         self,
         infos: Mapping[str, Info],
         shape: LoopShape,
-        plan: Plan,
+        plan: StagePlan,
         space: Space,
         stored: Collection[str],
         metas: Mapping[str, TensorMeta],

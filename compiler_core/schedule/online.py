@@ -85,7 +85,7 @@ class _Rewrite:
     def _exponentials(self, info: Info, total: d.Reduce, value: x.Expr) -> Info | None:
         """If `value` is exp(u - max u): the sum as an accumulator that knows the maximum so far."""
         match value:
-            case x.Call("exp", (x.Call("sub", (u, x.Load(name, _, _)), _),), dtype):
+            case x.ScalarCall("exp", (x.ScalarCall("sub", (u, x.Load(name, _, _)), _),), dtype):
                 greatest = self.infos.get(name)
             case _:
                 return None
@@ -102,7 +102,7 @@ class _Rewrite:
     def _picked(self, info: Info, total: d.Reduce, value: x.Expr) -> Info | None:
         """If `value` is 0 but in one column: the element there."""
         match value:
-            case x.Where(x.Call("eq", (x.IndexValue(index, _), key), _), then, x.Const(0, _)):
+            case x.Where(x.ScalarCall("eq", (x.IndexValue(index, _), key), _), then, x.Const(0, _)):
                 pass
             case _:
                 return None

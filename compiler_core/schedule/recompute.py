@@ -121,7 +121,7 @@ class _Recompute:
                 ):
                     value = d.replace_load(value, load, _at(inner, load))
                     pending = True
-        costly = any(isinstance(part, x.Call) and x.SCALARS[part.scalar].costly for part in d.walk_all(value))
+        costly = any(isinstance(part, x.ScalarCall) and x.SCALARS[part.scalar].costly for part in d.walk_all(value))
         return None if costly or any(not load.index.is_linear for load in d.loads(value)) else value
 
     def _may_compute(self, reader: str, source: d.Element, value: x.Expr) -> bool:
@@ -177,4 +177,4 @@ def _is_narrow(inner: d.Element, source: d.Element) -> bool:
 
 
 def _is_operation(part: x.Expr) -> bool:
-    return isinstance(part, x.Call | x.Cast | x.Where)
+    return isinstance(part, x.ScalarCall | x.Cast | x.Where)

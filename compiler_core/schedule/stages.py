@@ -1,9 +1,9 @@
 """In which pass over a row each member of a group is computed, and how its value reaches later passes.
 
-In: a group's members with levels, and which of them are stored to memory. Out: `Plan`. A reduction over the columns
-ends a stage: what reads it runs in a later pass over the same row. A value needed in several passes is computed again
-if that is cheap, else read back from the memory it is stored to anyway, else kept in row-local scratch. Invariant:
-stage k reads only row values of stage <= k. A value is computed as late as its first reader allows.
+In: a group's members with levels, and which of them are stored to memory. Out: `StagePlan`. A reduction over the
+columns ends a stage: what reads it runs in a later pass over the same row. A value needed in several passes is computed
+again if that is cheap, else read back from the memory it is stored to anyway, else kept in row-local scratch.
+Invariant: stage k reads only row values of stage <= k. A value is computed as late as its first reader allows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCRATCH = 6
 
 
 @dataclass
-class Plan:
+class StagePlan:
     """levels: of each member. computed: the stages (passes over the columns) in which a full member is evaluated.
 
     ready: the stage before whose column loop a row value is complete. home: the stage in which a full member is stored.
@@ -39,13 +39,15 @@ class Plan:
     stages: int = 0
 
 
-def plan_stages(infos: Mapping[str, Info], shape: LoopShape, stored: Collection[str], target: Target = CPU) -> Plan:
+def plan_stages(
+    infos: Mapping[str, Info], shape: LoopShape, stored: Collection[str], target: Target = CPU
+) -> StagePlan:
     """infos: the members, in order. stored: the members whose value is needed outside.
 
     On a GPU values are computed again: a row that fits registers is loaded once, and equal expressions are one there;
     of a longer one the operands come from the L2 cache.
     """
-    plan = Plan()
+    plan = StagePlan()
     for name, info in infos.items():
         level = level_of(info, shape)
         assert level is not None, f"{name} does not fit {shape}"
@@ -63,7 +65,7 @@ def plan_stages(infos: Mapping[str, Info], shape: LoopShape, stored: Collection[
     return plan
 
 
-def _earliest(info: Info, infos: Mapping[str, Info], plan: Plan) -> int:
+def _earliest(info: Info, infos: Mapping[str, Info], plan: StagePlan) -> int:
     stage = 0
     for read in info.reads:
         if read.source in infos:
@@ -72,7 +74,7 @@ def _earliest(info: Info, infos: Mapping[str, Info], plan: Plan) -> int:
     return stage
 
 
-def _sink(infos: Mapping[str, Info], plan: Plan, stored: Collection[str], *, always_again: bool) -> None:
+def _sink(infos: Mapping[str, Info], plan: StagePlan, stored: Collection[str], *, always_again: bool) -> None:
     """Decide, from the last member to the first, where each full member is evaluated."""
     costs = _recompute_costs(infos, plan, stored)
     readers: dict[str, list[str]] = {name: [] for name in infos}
@@ -95,7 +97,7 @@ def _sink(infos: Mapping[str, Info], plan: Plan, stored: Collection[str], *, alw
             plan.kept[name] = "memory" if name in stored else "scratch"
 
 
-def _recompute_costs(infos: Mapping[str, Info], plan: Plan, stored: Collection[str]) -> dict[str, int]:
+def _recompute_costs(infos: Mapping[str, Info], plan: StagePlan, stored: Collection[str]) -> dict[str, int]:
     """What computing each full member again would cost, its full operands included."""
     costs: dict[str, int] = {}
     for name, info in infos.items():
@@ -103,7 +105,7 @@ def _recompute_costs(infos: Mapping[str, Info], plan: Plan, stored: Collection[s
         assert isinstance(definition, d.Element | d.Reduce), "only elements and reductions are staged"
         total = 0
         for part in d.walk_all(definition.value):
-            if isinstance(part, x.Call):
+            if isinstance(part, x.ScalarCall):
                 total += _COSTLY if x.SCALARS[part.scalar].costly else 1
             elif isinstance(part, x.Cast | x.Where):
                 total += 1
@@ -114,7 +116,7 @@ def _recompute_costs(infos: Mapping[str, Info], plan: Plan, stored: Collection[s
 
 
 def _load_cost(
-    source: str, infos: Mapping[str, Info], plan: Plan, stored: Collection[str], costs: Mapping[str, int]
+    source: str, infos: Mapping[str, Info], plan: StagePlan, stored: Collection[str], costs: Mapping[str, int]
 ) -> int:
     if source not in infos:
         return _LOAD

@@ -66,14 +66,14 @@ class Translator:
                 return self._index_value(self.index(index, guard), dtype)
             case x.IndexCompare(op, left, right, dtype):
                 return x.IndexCompare(op, self.index(left, guard), self.index(right, guard), dtype)
-            case x.Call(scalar, args, dtype):
-                return x.Call(scalar, tuple(self(arg, guard) for arg in args), dtype)
+            case x.ScalarCall(scalar, args, dtype):
+                return x.ScalarCall(scalar, tuple(self(arg, guard) for arg in args), dtype)
             case x.Cast(arg, dtype):
                 return x.Cast(self(arg, guard), dtype)
             case x.Where(cond, then, other):
                 condition = self(cond, guard)
                 taken = _both(guard, condition)
-                untaken = _both(guard, x.Call("logical_not", (condition,), bool_))
+                untaken = _both(guard, x.ScalarCall("logical_not", (condition,), bool_))
                 return x.Where(condition, self(then, taken), self(other, untaken))
         return expr
 
@@ -122,7 +122,7 @@ class Translator:
         return scalar
 
     def _hoistable(self, expr: x.Expr) -> bool:
-        return isinstance(expr, x.Load | x.Call | x.Cast) and not self._depends_on_cols(expr)
+        return isinstance(expr, x.Load | x.ScalarCall | x.Cast) and not self._depends_on_cols(expr)
 
     def _hoist(self, expr: x.Expr) -> x.Expr:
         if expr not in self._hoisted:

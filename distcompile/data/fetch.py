@@ -15,7 +15,7 @@ Fetch = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class BatchRecipe:
     """How batches are made of a data set. batch_size: of a stream; None: sample by sample."""
 
     dataset: Any

@@ -20,7 +20,7 @@ from compiler_core.log import warn_once
 from compiler_core.tensor.making.random import Generator
 from distcompile.data.collate import default_collate, default_convert
 from distcompile.data.dataset import IterableDataset, size_of
-from distcompile.data.fetch import Recipe
+from distcompile.data.fetch import BatchRecipe
 from distcompile.data.iteration import Batches, BatchesHere, BatchesOfWorkers, DatasetKind
 from distcompile.data.pinning import pinned
 from distcompile.data.sampler import BatchSampler, RandomSampler, SequentialSampler, seed_from
@@ -165,12 +165,12 @@ class DataLoader:
 
     def _get_iterator(self) -> Batches:
         size, dataset = self.batch_size, self.dataset
-        recipe = Recipe(dataset, self._is_iterable, self._auto_collation, size, self.drop_last, self.collate_fn)
+        recipe = BatchRecipe(dataset, self._is_iterable, self._auto_collation, size, self.drop_last, self.collate_fn)
         batches = self._batches(recipe, iter(self._index_sampler))
         kind = BatchesOfWorkers if self.num_workers else BatchesHere
         return kind(batches, self.__len__, pinned if self.pin_memory and not cuda.why_not() else None)
 
-    def _batches(self, recipe: Recipe, entries: Iterator[Any]) -> Iterator[Any]:
+    def _batches(self, recipe: BatchRecipe, entries: Iterator[Any]) -> Iterator[Any]:
         """A seed is drawn at every pass, also where there is nobody to seed, but for workers that stay: as in torch."""
         workers = self._workers
         if workers is None or not workers.is_open:
@@ -183,7 +183,7 @@ class DataLoader:
         return Pass(workers, entries, self.prefetch_factor or 0, self.in_order, self.timeout, self.persistent_workers)
 
 
-def _here(recipe: Recipe, entries: Iterator[Any]) -> Iterator[Any]:
+def _here(recipe: BatchRecipe, entries: Iterator[Any]) -> Iterator[Any]:
     """Batches fetched in this process."""
     fetch = recipe.fetcher()
     for entry in entries:

@@ -22,7 +22,7 @@ import numpy as np
 
 from compiler_core.tensor.making.random import manual_seed
 from distcompile.data import messages
-from distcompile.data.fetch import Fetch, Recipe
+from distcompile.data.fetch import BatchRecipe, Fetch
 
 PARENT_CHECK_S = 2.0  # how often a worker looks whether its parent lives
 _Connection = Any  # multiprocessing.connection.Connection
@@ -82,7 +82,7 @@ def failure(error: BaseException, worker_id: int) -> Failure:
 def run_worker(
     connection: _Connection,
     not_ours: list[_Connection],
-    recipe: Recipe,
+    recipe: BatchRecipe,
     init: Callable[[int], None] | None,
     worker_id: int,
     num_workers: int,
@@ -120,7 +120,7 @@ def _read_tasks(connection: _Connection, tasks: queue.SimpleQueue[Any], parent: 
 
 class _Worker:
     def __init__(
-        self, connection: _Connection, recipe: Recipe, init: Callable[[int], None] | None, worker_id: int
+        self, connection: _Connection, recipe: BatchRecipe, init: Callable[[int], None] | None, worker_id: int
     ) -> None:
         self.connection, self.recipe, self.worker_id = connection, recipe, worker_id
         self.broken: Failure | None = None

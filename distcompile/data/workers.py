@@ -20,7 +20,7 @@ from multiprocessing import connection as connections
 from typing import Any
 
 from distcompile.data import messages
-from distcompile.data.fetch import Recipe
+from distcompile.data.fetch import BatchRecipe
 from distcompile.data.worker import Failure, run_worker
 from distcompile.errors import DataLoaderError
 
@@ -30,7 +30,9 @@ STOP_S = 5.0  # how long a worker may take to end before it is killed
 class Workers:
     """`count` processes. context: of the module multiprocessing."""
 
-    def __init__(self, context: Any, count: int, recipe: Recipe, init: Callable[[int], None] | None, seed: int) -> None:
+    def __init__(
+        self, context: Any, count: int, recipe: BatchRecipe, init: Callable[[int], None] | None, seed: int
+    ) -> None:
         self.pipes: list[Any] = []
         self.processes: list[Any] = []
         self.epoch = -1

@@ -5,7 +5,7 @@ local gradients, not yet divided by the number of ranks. Out: `hook(state, bucke
 that becomes the bucket's gradients on this rank. Hooks run in the thread of the backward; their Futures are waited for
 at its end, in launch order, so a hook's later collectives meet in one order on all ranks.
 The built-in hooks that only change the dtype on the wire need no Python at all: they become one collective
-(`Call.wire`), with the average fused into the backward as without a hook.
+(`CollectiveCall.wire`), with the average fused into the backward as without a hook.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ from distcompile.ddp.passes import Pass, show_gradient
 from distcompile.ddp.plan.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.ddp.plan.layout import Layout, word_of
 from distcompile.ddp.plan.order import first_use, launch_order, ready_shares
-from distcompile.ddp.plan.pieces import Piece, PutOff, Step
+from distcompile.ddp.plan.pieces import BackwardOrder, Piece, PutOff
 from distcompile.ddp.plan.splitter import assign_segments, gradient_ready_order, plan_backward, split, whole
 
 
@@ -146,7 +146,7 @@ class BucketStrategy:
             forward.name.removesuffix("_forward"), backward, ready, first_use(forward, inputs), len(forward.nodes)
         )
 
-    def learn(self, step: Step) -> None:
+    def learn(self, step: BackwardOrder) -> None:
         """All graphs of a step are known."""
         if len(set(map(id, step.pieces))) == 1:
             self._know(step.pieces[0])

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from typing import Any, Self, TypeVar
 
 from compiler_core.meta import TensorMeta
-from compiler_core.ops.attention.plan import Plan
+from compiler_core.ops.attention.sizes import AttentionSizes
 from compiler_core.ops.registry import Array, Attrs, Op, meta_of
 from compiler_core.ops.routine import Routine
 from compiler_core.ops.rules import Expansion
@@ -128,9 +128,9 @@ class FlopCounterMode:
 def _flops(op: Op, metas: Sequence[TensorMeta], attrs: Attrs) -> int:
     if op.name in ("attention", "attention_backward"):  # whatever a mask spares
         is_forward = op.name == "attention"
-        plan = Plan.of(metas if is_forward else metas[3:], False)
-        widths = plan.width + plan.value_width if is_forward else 3 * plan.width + 2 * plan.value_width
-        return 2 * plan.batch * plan.heads * plan.queries * plan.keys * widths
+        sizes = AttentionSizes.of(metas if is_forward else metas[3:], False)
+        widths = sizes.width + sizes.value_width if is_forward else 3 * sizes.width + 2 * sizes.value_width
+        return 2 * sizes.batch * sizes.heads * sizes.queries * sizes.keys * widths
     rule = op.lower
     assert isinstance(rule, Expansion | Routine), f"{op.name} has no cost"
     flops = int(rule.flops(*metas, **attrs))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from collectives import Communicator, run_ranks
-from collectives.call import DTYPES, Call
+from collectives.call import DTYPES, CollectiveCall
 from collectives.errors import CollectiveArgumentError
 from collectives.reduce import reduce_in_rank_order
 
@@ -111,8 +111,8 @@ def test_works_end_in_launch_order_with_times_in_order() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_calls_survive_the_wire(dtype: str) -> None:
-    call = Call("broadcast", "prod", dtype, 2**40, 3)
-    assert Call.decode(call.code) == call
+    call = CollectiveCall("broadcast", "prod", dtype, 2**40, 3)
+    assert CollectiveCall.decode(call.code) == call
 
 
 def check_argument_error(mistake) -> str:  # type: ignore[no-untyped-def]

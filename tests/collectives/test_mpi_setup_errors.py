@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from collectives import connect, was_launched_by_mpi
-from collectives.call import Call, Task
+from collectives.call import CollectiveCall, Task
 from collectives.errors import CollectiveArgumentError, MpiNotFoundError, ThreadLevelError, TransportError
 from collectives.over_mpi.library import check_thread_level, load_mpi
 from collectives.over_mpi.thread_engine import ThreadEngine
@@ -48,6 +48,6 @@ def test_an_error_inside_mpi_becomes_ours() -> None:
 
     work = LocalWork("bucket 1", rank=0, nbytes=0, timeout_s=1)
     empty = np.empty(0)
-    Broken()._serve_one(Task(Call("barrier"), empty, empty, "bucket 1"), work)
+    Broken()._serve_one(Task(CollectiveCall("barrier"), empty, empty, "bucket 1"), work)
     with pytest.raises(TransportError, match="link down"):
         work.wait()

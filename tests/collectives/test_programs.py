@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from collectives import programs
-from collectives.call import BITWISE_OPS, DTYPES, REDUCE_OPS, Call, Task
+from collectives.call import BITWISE_OPS, DTYPES, REDUCE_OPS, CollectiveCall, Task
 from collectives.interpret import ProgramError, interpret
-from collectives.programs import SEND, STEP_WORDS, Program, Writer, chunks_of, program_of
+from collectives.programs import SEND, STEP_WORDS, MessageProgram, Writer, chunks_of, program_of
 from collectives.reduce import perform
 
 KINDS = ("all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather", "gather", "scatter", "all_to_all")
@@ -20,7 +20,7 @@ def values(rng: random.Random, size: int, dtype: str) -> np.ndarray:
     return np.array([rng.randrange(3) for _ in range(size)]).astype(dtype)
 
 
-def random_call(rng: random.Random, world: int) -> Call:
+def random_call(rng: random.Random, world: int) -> CollectiveCall:
     dtype = rng.choice(DTYPES)
     is_whole = np.dtype(dtype).kind in "iub"
     ops = [op for op in REDUCE_OPS if (is_whole if op in BITWISE_OPS else not (op == "avg" and is_whole))]
@@ -28,10 +28,10 @@ def random_call(rng: random.Random, world: int) -> Call:
     if kind == "all_reduce" and dtype in ("float32", "float64"):
         wire = rng.choice(["", "bfloat16", "float16"])
     count = rng.choice([0, 1, 2, 7, rng.randrange(400)])
-    return Call(kind, rng.choice(ops), dtype, count, rng.randrange(world), wire)  # type: ignore[arg-type]
+    return CollectiveCall(kind, rng.choice(ops), dtype, count, rng.randrange(world), wire)  # type: ignore[arg-type]
 
 
-def tasks_of(call: Call, world: int, rng: random.Random) -> list[Task]:
+def tasks_of(call: CollectiveCall, world: int, rng: random.Random) -> list[Task]:
     tasks = []
     for rank in range(world):
         is_root = rank == call.root
@@ -78,7 +78,7 @@ def test_uneven_all_to_all(seed: int) -> None:
     world = rng.randrange(1, 5)
     sent = [tuple(rng.randrange(4) for _ in range(world)) for _ in range(world)]
     splits = [(sent[r], tuple(sent[q][r] for q in range(world))) for r in range(world)]
-    call = Call("all_to_all_uneven", dtype="int32")
+    call = CollectiveCall("all_to_all_uneven", dtype="int32")
     tasks = [
         Task(call, values(rng, sum(mine), "int32"), np.zeros(sum(theirs), np.int32), splits=(mine, theirs))
         for mine, theirs in splits
@@ -99,12 +99,12 @@ def test_chunks_cover_every_element_once() -> None:
         assert max(chunk.part(r)[1] for chunk in chunks for r in range(3)) * 4 <= programs.PART_NBYTES + 4
 
 
-def two(first: Writer, second: Writer) -> list[Program]:
+def two(first: Writer, second: Writer) -> list[MessageProgram]:
     return [first.program(), second.program()]
 
 
 def test_programs_that_do_not_fit_are_found_out() -> None:
-    call, arrays = Call("barrier"), [np.zeros(8, np.uint8), np.zeros(8, np.uint8)]
+    call, arrays = CollectiveCall("barrier"), [np.zeros(8, np.uint8), np.zeros(8, np.uint8)]
     lonely, short, silent = Writer(), Writer(), Writer()
     lonely.message(SEND, 1, 0, 0, 8)
     lonely.wait(0, 1)

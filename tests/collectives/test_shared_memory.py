@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from collectives.arena import Place
-from collectives.call import Call, ReduceOp, Task
+from collectives.call import CollectiveCall, ReduceOp, Task
 from collectives.errors import CollectiveTimeoutError
 from collectives.reduce import reduce_in_rank_order
 from collectives.shared_memory import HEADER_NBYTES, SharedMemory, map_peer
@@ -35,7 +35,7 @@ def ranks(world_size: int) -> list[SharedMemory]:
 def reduce_all(world: list[SharedMemory], sources: list[np.ndarray], op: ReduceOp = "sum") -> list[np.ndarray]:
     buffers = [m.arena.allocate(s.nbytes)[: s.nbytes].view(s.dtype) for m, s in zip(world, sources)]
     locations: list[Place] = [m.locate(b) for m, b in zip(world, buffers)]
-    call = Call("all_reduce", op, sources[0].dtype.name, sources[0].size)
+    call = CollectiveCall("all_reduce", op, sources[0].dtype.name, sources[0].size)
 
     def run(rank: int) -> None:
         buffers[rank][...] = sources[rank]
@@ -76,7 +76,7 @@ def test_a_rank_that_stops_in_the_middle_is_named() -> None:
     world = ranks(2)
     buffers = [m.arena.allocate(64).view(np.float64) for m in world]
     locations = [m.locate(b) for m, b in zip(world, buffers)]
-    task = Task(Call("all_reduce", "sum", "float64", 8), buffers[0], buffers[0], "bucket 2")
+    task = Task(CollectiveCall("all_reduce", "sum", "float64", 8), buffers[0], buffers[0], "bucket 2")
     with pytest.raises(CollectiveTimeoutError, match="bucket 2") as caught:
         world[0].all_reduce(task, locations, lambda: None, 0.01)
     assert "waiting for rank(s) [1]" in str(caught.value)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from collectives.nccl.peer_memory import HANDLE_NBYTES, Kernels, Share, Word
+from collectives.nccl.peer_memory import HANDLE_NBYTES, Share, SumKernels, Word
 from tests.fake_cupy import install
 from tests.fake_nccl.streams import Until
 
@@ -49,7 +49,7 @@ class PeerMemory:
     ) -> None:
         self.machine, self.runtime, self.rank = machine, runtime, rank
         self.wait = wait or (lambda ready, what: Until(runtime, ready, what))
-        self.kernels: Kernels | None = None
+        self.kernels: SumKernels | None = None
         self.move: Callable[[int, int, int], Any] = ctypes.memmove
 
     def _begin(self, name: str) -> None:
@@ -61,7 +61,7 @@ class PeerMemory:
     def prepare(self, world_size: int) -> None:
         self._begin("prepare")
         with _compiling:
-            self.kernels = Kernels(install(), world_size)
+            self.kernels = SumKernels(install(), world_size)
 
     def urgent_stream(self) -> Any:
         return self.runtime.new_stream()

@@ -12,10 +12,10 @@ from typing import Any
 from compiler_core.capture.guards.kinds import is_constant, is_registry
 from compiler_core.capture.guards.module_protocol import ModuleProtocol, WatchedModule
 from compiler_core.capture.guards.sources import InDict, Source
-from compiler_core.capture.segment import ABSENT, Segment
+from compiler_core.capture.segment import ABSENT, CaptureSegment
 
 
-def guard_modules(segment: Segment) -> None:
+def guard_modules(segment: CaptureSegment) -> None:
     """Add the guards."""
     names: dict[int, set[str]] = {key: set() for key in segment.modules}
     for owner, name, source, value in segment.module_reads:
@@ -34,7 +34,7 @@ def guard_modules(segment: Segment) -> None:
     )
 
 
-def _require_by_itself(segment: Segment, module: ModuleProtocol, source: Source, value: Any) -> None:
+def _require_by_itself(segment: CaptureSegment, module: ModuleProtocol, source: Source, value: Any) -> None:
     """One attribute of a module."""
     segment.loaded.discard(source)
     if value is ABSENT:

@@ -15,7 +15,7 @@ from compiler_core.capture.guards.sources import Argument, AtEnd
 from compiler_core.capture.numbers.symbols import Input, make
 
 if TYPE_CHECKING:
-    from compiler_core.capture.segment import Segment
+    from compiler_core.capture.segment import CaptureSegment
 
 CLOCKS = frozenset(
     getattr(time, name + suffix)
@@ -25,7 +25,7 @@ CLOCKS = frozenset(
 )
 
 
-def read_clock(segment: Segment, clock: Any) -> Any:
+def read_clock(segment: CaptureSegment, clock: Any) -> Any:
     """The time now, which at a later call is the time then."""
     text = f"{clock.__name__}()"
     if segment.trace.body:

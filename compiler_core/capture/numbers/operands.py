@@ -15,7 +15,7 @@ from compiler_core.capture.numbers.symbols import SymbolFloat, SymbolText, besid
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from compiler_core.capture.segment import Segment
+    from compiler_core.capture.segment import CaptureSegment
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -40,7 +40,7 @@ _NOT_LIFTED = frozenset({"condition", "mask", "tensor1", "tensor2", "end"})
 MADE = frozenset({"tensor", "as_tensor", "scalar_tensor"})
 
 
-def operands(segment: Segment, name: str, args: Args, kwargs: Kwargs) -> tuple[list[Any], Kwargs]:
+def operands(segment: CaptureSegment, name: str, args: Args, kwargs: Kwargs) -> tuple[list[Any], Kwargs]:
     """The arguments of a function of tensors: numbers that change are 0-d tensors where they may be, else constants."""
     plain = name if name in _PARAMETERS else name.removesuffix("_")
     names = _PARAMETERS.get(plain, ()) if any(map(is_symbol, (*args, *kwargs.values()))) else ()
@@ -76,11 +76,11 @@ def _is_factor(value: Any, args: Args) -> bool:
     return len(kinds) == 1 and next(iter(kinds)).is_floating_point and all(isinstance(arg, Tensor) for arg in args)
 
 
-def _constants(segment: Segment, kwargs: Kwargs) -> Kwargs:
+def _constants(segment: CaptureSegment, kwargs: Kwargs) -> Kwargs:
     return {key: specialised(segment, value) for key, value in kwargs.items()}
 
 
-def made_of(segment: Segment, name: str, args: Args, kwargs: Kwargs) -> Tensor | None:
+def made_of(segment: CaptureSegment, name: str, args: Args, kwargs: Kwargs) -> Tensor | None:
     """The 0-d tensor, or for `full` one of ones' size, that a function makes of a number; None of any other call."""
     place = 1 if name == "full" else 0
     if (name not in MADE and name != "full") or len(args) != place + 1 or not kwargs.keys() <= {"dtype"}:

@@ -33,7 +33,7 @@ from compiler_core.tensor.memory.journal import note_change
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from compiler_core.capture.segment import Segment
+    from compiler_core.capture.segment import CaptureSegment
 
 
 class SettlingCell(ViewCell):
@@ -83,7 +83,7 @@ class PlaceCell(SettlingCell):
         self.raw, self.seen = value, self._root.stamp + 1
 
 
-def read_place(segment: Segment, owner: Tensor, key: Any) -> Tensor | None:
+def read_place(segment: CaptureSegment, owner: Tensor, key: Any) -> Tensor | None:
     """`owner[key]`, whose numbers stay inputs; None where they cannot. To be called under the trace."""
     index = _lifted_index(segment, owner, key)
     if index is None:
@@ -111,12 +111,12 @@ def _settle_later(view: Tensor, owner: Tensor, settle: Callable[[], Any]) -> Non
         view, link = between, between._view
 
 
-def written_place(segment: Segment, owner: Tensor, key: Any) -> tuple[Any, ...] | None:
+def written_place(segment: CaptureSegment, owner: Tensor, key: Any) -> tuple[Any, ...] | None:
     """The index by which `owner[key] = ...` is written in the graph; None where its numbers must be constants."""
     return _lifted_index(segment, owner, key)
 
 
-def _lifted_index(segment: Segment, owner: Tensor, key: Any) -> tuple[Any, ...] | None:
+def _lifted_index(segment: CaptureSegment, owner: Tensor, key: Any) -> tuple[Any, ...] | None:
     """The index with 0-d tensors in the place of numbers that change."""
     entries = key if type(key) is tuple else (key,)
     if not any(map(_changes, entries)) or not all(map(_is_basic, entries)) or not hasattr(owner._cell.raw, "shape"):
@@ -137,7 +137,7 @@ def _lifted_index(segment: Segment, owner: Tensor, key: Any) -> tuple[Any, ...] 
     return tuple(index)
 
 
-def _entry(segment: Segment, entry: Any, size: int) -> Tensor | None:
+def _entry(segment: CaptureSegment, entry: Any, size: int) -> Tensor | None:
     """A number, or the places of a slice, as a tensor; None if it is not within the dim's size."""
     if type(entry) is slice:
         start = 0 if entry.start is None else entry.start
@@ -161,7 +161,7 @@ def _entry(segment: Segment, entry: Any, size: int) -> Tensor | None:
     return lifted(segment, place, dtypes.int64)
 
 
-def _code(segment: Segment, bound: Any) -> str:
+def _code(segment: CaptureSegment, bound: Any) -> str:
     return code_of(segment, bound) if is_symbol(bound) else repr(bound)
 
 

@@ -28,7 +28,7 @@ from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from compiler_core.capture.segment import Segment
+    from compiler_core.capture.segment import CaptureSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def make(value: Any, formula: Formula) -> Any:
     return made
 
 
-def applied(segment: Segment, value: Any, template: str, parts: tuple[Any, ...]) -> Any:
+def applied(segment: CaptureSegment, value: Any, template: str, parts: tuple[Any, ...]) -> Any:
     """A symbol of this value, computed by `template` of `parts`; the check function names what is long, once."""
     formulas = [part.formula for part in parts if is_symbol(part)]
     size = 1 + sum(formula.size if isinstance(formula, Apply) else 1 for formula in formulas)
@@ -133,7 +133,7 @@ def applied(segment: Segment, value: Any, template: str, parts: tuple[Any, ...])
     return make(value, Input(Argument(local, "a computed number"), value))
 
 
-def symbol(segment: Segment, source: Source, value: Any) -> Any:
+def symbol(segment: CaptureSegment, source: Source, value: Any) -> Any:
     """The value at `source` as a symbol; only its type is guarded."""
     segment.require(
         f"type({segment.local(source)}) is {type(value).__name__}", f"{source.text} is a {type(value).__name__}"
@@ -154,7 +154,7 @@ def render(part: Any, leaf: Callable[[Input], str]) -> str:
     return f"({part!r})"
 
 
-def code_of(segment: Segment, value: Any) -> str:
+def code_of(segment: CaptureSegment, value: Any) -> str:
     """Code for a symbol in the check function. Raises Break for a time that is known only when the graph has run."""
 
     def leaf(part: Input) -> str:
@@ -165,7 +165,7 @@ def code_of(segment: Segment, value: Any) -> str:
     return render(value, leaf)
 
 
-def specialised(segment: Segment, value: Any, inside: tuple[int, ...] = ()) -> Any:
+def specialised(segment: CaptureSegment, value: Any, inside: tuple[int, ...] = ()) -> Any:
     """The value as a constant: guarded, once. Of a tuple that holds symbols, one that holds constants.
 
     A list stays the same list and holds constants from here on. Other containers, views and iterators stay as they
@@ -211,7 +211,7 @@ def _held(value: Any) -> list[Any]:
     return list(copy.copy(value) if hasattr(value, "__next__") else value)
 
 
-def settled(segment: Segment, value: Any, depth: int = 0) -> None:
+def settled(segment: CaptureSegment, value: Any, depth: int = 0) -> None:
     """The numbers and texts that a container holds, keys and items, are guarded: something compares or shows them."""
     if is_symbol(value) or type(value) is slice:
         specialised(segment, value)
@@ -227,7 +227,7 @@ def settled(segment: Segment, value: Any, depth: int = 0) -> None:
             settled(segment, part, depth + 1)
 
 
-def arithmetic(segment: Segment, op: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+def arithmetic(segment: CaptureSegment, op: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     """`left op right` of numbers (or texts), at least one of them a symbol."""
     if op not in FORMULAS or (isinstance(left, str) and op != "+"):
         return function(specialised(segment, left), specialised(segment, right))
@@ -239,7 +239,7 @@ def arithmetic(segment: Segment, op: str, function: Callable[[Any, Any], Any], l
     return found if op in CLOSED else of_one_type(segment, found, function, (left, right))
 
 
-def of_one_type(segment: Segment, found: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def of_one_type(segment: CaptureSegment, found: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """A symbol `found`, the result of `function(*args)`, whose type no type of an argument tells: it is guarded.
 
     Of a result that is none (a bool, a complex), the arguments are constants from here on.
@@ -251,11 +251,11 @@ def of_one_type(segment: Segment, found: Any, function: Callable[..., Any], args
     return found
 
 
-def unary(segment: Segment, op: str, function: Callable[[Any], Any], value: Any) -> Any:
+def unary(segment: CaptureSegment, op: str, function: Callable[[Any], Any], value: Any) -> Any:
     return applied(segment, function(plain_of(value)), f"({op}{{}})", (value,))
 
 
-def comparison(segment: Segment, op: str, function: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
+def comparison(segment: CaptureSegment, op: str, function: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
     """The answer, guarded."""
     answer = function(plain_of(left), plain_of(right))
     code = f"({render_in(segment, left)} {op} {render_in(segment, right)}) is {answer}"
@@ -263,7 +263,7 @@ def comparison(segment: Segment, op: str, function: Callable[[Any, Any], bool], 
     return answer
 
 
-def truth(segment: Segment, value: Any) -> bool:
+def truth(segment: CaptureSegment, value: Any) -> bool:
     answer = bool(plain_of(value))
     segment.require_once(
         f"bool({code_of(segment, value)}) is {answer}", f"{shown_number(value)} is {'not ' * answer}zero"
@@ -271,7 +271,7 @@ def truth(segment: Segment, value: Any) -> bool:
     return answer
 
 
-def formatted(segment: Segment, value: Any, conversion: str, spec: str) -> Any:
+def formatted(segment: CaptureSegment, value: Any, conversion: str, spec: str) -> Any:
     """An f-string's field."""
     plain = plain_of(value)
     convert: dict[str, Callable[[Any], Any]] = {"": lambda v: v, "s": str, "r": repr, "a": ascii}
@@ -281,12 +281,12 @@ def formatted(segment: Segment, value: Any, conversion: str, spec: str) -> Any:
     return applied(segment, format(shown, spec), f"format({converted}, {spelled})", (value,))
 
 
-def joined(segment: Segment, pieces: list[str]) -> Any:
+def joined(segment: CaptureSegment, pieces: list[str]) -> Any:
     """The pieces of an f-string, of which one is a symbol."""
     return applied(segment, "".join(map(plain_of, pieces)), "''.join((" + "{}, " * len(pieces) + "))", tuple(pieces))
 
 
-def computed(segment: Segment, function: Any, args: tuple[Any, ...], form: str = "{}({})") -> Any:
+def computed(segment: CaptureSegment, function: Any, args: tuple[Any, ...], form: str = "{}({})") -> Any:
     """`function(*args)`, of `math` or a builtin, of numbers of which one is a symbol. The result's type is guarded.
 
     form: of the call, with places for the name and the arguments.
@@ -297,7 +297,7 @@ def computed(segment: Segment, function: Any, args: tuple[Any, ...], form: str =
     return of_one_type(segment, found, call, args)
 
 
-def place_among(segment: Segment, function: Any, items: Any, value: Any) -> Any:
+def place_among(segment: CaptureSegment, function: Any, items: Any, value: Any) -> Any:
     """`function(items, value)` of `bisect`, of numbers that stay what they are, and one that changes."""
     local = segment.guards.let(
         "number", f"{segment.guards.bind(function, 'bisect')}({tuple(items)!r}, {code_of(segment, value)})"
@@ -318,13 +318,13 @@ def is_computed(function: Any, args: tuple[Any, ...]) -> bool:
     return function in COMPUTED or getattr(function, "__module__", "") == "math"
 
 
-def converted(segment: Segment, kind: type, value: Any) -> Any:
+def converted(segment: CaptureSegment, kind: type, value: Any) -> Any:
     """`int(value)`, `float(value)`, `str(value)`."""
     found = applied(segment, kind(plain_of(value)), f"{kind.__name__}({{}})", (value,))
     return of_one_type(segment, found, kind, (value,)) if kind is int else found
 
 
-def beside_tensor(segment: Segment, value: Any, other: Tensor) -> Any:
+def beside_tensor(segment: CaptureSegment, value: Any, other: Tensor) -> Any:
     """A number as an operand of a tensor: a 0-d tensor of the dtype that the number would be computed in."""
     dtype = other.dtype
     if isinstance(value, SymbolText) or dtype in (dtypes.float16, dtypes.bfloat16) or dtype.is_complex:
@@ -338,7 +338,7 @@ def beside_tensor(segment: Segment, value: Any, other: Tensor) -> Any:
     return lifted(segment, value, dtype)
 
 
-def beside_array(segment: Segment, value: Any, other: TracedArray) -> Any:
+def beside_array(segment: CaptureSegment, value: Any, other: TracedArray) -> Any:
     """A number as an operand of a traced array: a 0-d one, in the dtype that NEP 50 has the number computed in."""
     if isinstance(value, SymbolText):
         return specialised(segment, value)
@@ -348,7 +348,7 @@ def beside_array(segment: Segment, value: Any, other: TracedArray) -> Any:
     return TracedArray(lifted(segment, value, dtypes.of(wanted)), is_scalar=True)
 
 
-def lifted(segment: Segment, value: Any, dtype: Any) -> Tensor:
+def lifted(segment: CaptureSegment, value: Any, dtype: Any) -> Tensor:
     """A number as a 0-d tensor, one for each formula and dtype."""
     key = (code_of(segment, value), dtype)
     if key not in segment.lifted:
@@ -356,7 +356,7 @@ def lifted(segment: Segment, value: Any, dtype: Any) -> Tensor:
     return segment.lifted[key]
 
 
-def lift(segment: Segment, value: Any, dtype: Any) -> Tensor:
+def lift(segment: CaptureSegment, value: Any, dtype: Any) -> Tensor:
     """A 0-d tensor that every call makes of the number."""
     guards = segment.guards
     wrap = guards.bind(_zero_d, "zero_d")
@@ -372,7 +372,7 @@ def _zero_d(value: Any, dtype: Any) -> Tensor:
     return Tensor._wrap(np.asarray(value, dtype))
 
 
-def render_in(segment: Segment, value: Any) -> str:
+def render_in(segment: CaptureSegment, value: Any) -> str:
     return code_of(segment, value) if is_symbol(value) else render(value, lambda part: "")
 
 

@@ -1,7 +1,7 @@
 """Plans for instances of classes written in Python, without running any of their code: no `__init__`, no `__setattr__`.
 
-In: an object. Out: `plan_of(thing)`, its Plan. An instance is made by the `__new__` of the C type that it extends
-(object, list, dict, int, str, an exception ...), then gets that type's content, its slots and its `__dict__`.
+In: an object. Out: `plan_of(thing)`, its `RebuildPlan`. An instance is made by the `__new__` of the C type that it
+extends (object, list, dict, int, str, an exception ...), then gets that type's content, its slots and its `__dict__`.
 Raises Refusal for what holds resources (files, locks, threads), what others know by identity (modules, optimizers), and
 anything else of a C type that is not listed here or in `kinds`.
 """
@@ -28,7 +28,7 @@ from compiler_core.capture.recipes.plans import (
     Fixed,
     Found,
     Part,
-    Plan,
+    RebuildPlan,
     Refusal,
     items,
     listed,
@@ -44,7 +44,7 @@ _MACHINERY = (
 )
 
 
-def plan_of(thing: Any) -> Plan:
+def plan_of(thing: Any) -> RebuildPlan:
     """How to make the like of `thing`. Raises Refusal."""
     kind = type(thing)
     if kind in EXACT:
@@ -241,14 +241,14 @@ _CONTENTS: dict[type, Callable[[Any, Any], Content]] = {
 # -- what classes written in Python add
 
 
-def _attributes(thing: Any, base: type, make: Code, fill: tuple[Code, ...], hashing: tuple[Code, ...]) -> Plan:
+def _attributes(thing: Any, base: type, make: Code, fill: tuple[Code, ...], hashing: tuple[Code, ...]) -> RebuildPlan:
     """Slots and `__dict__`, on top of the C type's content."""
     table = own_table(thing)
     slots = tuple(_slots(thing))
     stem = type(thing).__name__.lower().strip("_") or "object"
     done = not fill and not hashing and not slots
     constant = done and table is None and base in (tuple, frozenset, *_AS_BASE)
-    return Plan(make, slots + fill, hashing, make if done else None, table, stem, immutable=constant)
+    return RebuildPlan(make, slots + fill, hashing, make if done else None, table, stem, immutable=constant)
 
 
 _Descriptor = types.GetSetDescriptorType | types.MemberDescriptorType
@@ -309,17 +309,17 @@ def _slots(thing: Any) -> list[Code]:
 # -- kinds with rules of their own
 
 
-def tensor_plan(thing: Tensor, code: str) -> Plan:
+def tensor_plan(thing: Tensor, code: str) -> RebuildPlan:
     """A traced tensor, by the expression for it: with its attributes and its `.grad`."""
     fill: list[Code] = []
     kind = type(thing)
     make: Code = (code,) if kind is Tensor else (exact(classed), f"({code}, ", exact(kind), ")")
     if thing._grad is not None:
         fill.append((SELF, "._grad = ", Part(thing._grad, ".grad")))
-    return Plan(make, tuple(fill), whole=None if fill else make, table=vars(thing), stem="tensor")
+    return RebuildPlan(make, tuple(fill), whole=None if fill else make, table=vars(thing), stem="tensor")
 
 
-def _weak_reference(thing: Any) -> Plan:
+def _weak_reference(thing: Any) -> RebuildPlan:
     target = weakref.ref.__call__(thing)
     if target is None:
         raise Refusal("what it refers to is gone", "keep it outside the compiled function")
@@ -328,12 +328,12 @@ def _weak_reference(thing: Any) -> Plan:
         parts.append(Part(thing.__callback__, ".__callback__"))
     if type(thing) is weakref.ref:
         make: Code = (exact(weakref.ref), *listed(parts, "(", ")"))
-        return Plan(make, whole=make, stem="reference")
+        return RebuildPlan(make, whole=make, stem="reference")
     make = (*new(weakref.ref, thing)[:-1], ", ", *listed(parts, "", ""), ")")
     return _attributes(thing, weakref.ref, make, (), ())
 
 
-def _frame(thing: Frame) -> Plan:
+def _frame(thing: Frame) -> RebuildPlan:
     """A frame of the machine: its names stay, its variables and stack are rebuilt, what the semantics kept is gone."""
     fill: list[Code] = []
     for name in ("locals", "stack", "handled"):
@@ -347,15 +347,15 @@ def _frame(thing: Frame) -> Plan:
     make: Code = (
         exact(Frame), "(", Fixed(thing.code, "code"), ", ", Found(thing.globals), ", ", Found(thing.builtins), ", [])",
     )  # fmt: skip
-    return Plan(make, tuple(fill), stem="frame")
+    return RebuildPlan(make, tuple(fill), stem="frame")
 
 
-def _generator(thing: InterpretedGenerator) -> Plan:
+def _generator(thing: InterpretedGenerator) -> RebuildPlan:
     """A generator of the machine: it goes on from its frame, natively where C code advances it."""
     rows = [
         (SELF, f".{name} = ", Part(value, f".{name}")) for name, value in vars(thing).items() if name != "semantics"
     ]
-    return Plan((Fixed(_blank_generator, "new_generator"), "()"), tuple(rows), stem="generator")
+    return RebuildPlan((Fixed(_blank_generator, "new_generator"), "()"), tuple(rows), stem="generator")
 
 
 def _blank_generator() -> InterpretedGenerator:

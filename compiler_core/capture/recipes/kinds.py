@@ -1,6 +1,6 @@
 """Plans for objects of types that Python itself defines: containers, functions, cells, iterators, arrays.
 
-In: an object whose type is exactly one of `EXACT`. Out: its Plan, read from its state now.
+In: an object whose type is exactly one of `EXACT`. Out: its `RebuildPlan`, read from its state now.
 Iterators are made from what `__reduce__` says of them: a list's goes on with that list, a dict's or a set's has what
 was left. An array is a new copy at every call; views of one array are views of one again.
 """
@@ -27,7 +27,7 @@ from compiler_core.capture.recipes.plans import (
     Fixed,
     Found,
     Part,
-    Plan,
+    RebuildPlan,
     Refusal,
     items,
     listed,
@@ -36,7 +36,7 @@ from compiler_core.capture.recipes.plans import (
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.numpy_trace.memory import regain, to_result
 
-Planner = Callable[[Any], Plan]
+Planner = Callable[[Any], RebuildPlan]
 
 
 def exact(kind: Any) -> Fixed:
@@ -52,53 +52,53 @@ def called(function: Any, parts: list[Part]) -> Code:
 # -- containers
 
 
-def _tuple(thing: tuple[Any, ...]) -> Plan:
+def _tuple(thing: tuple[Any, ...]) -> RebuildPlan:
     code = listed(items(thing), "(", ")", ",")
-    return Plan(code, whole=code, immutable=True, stem="row")
+    return RebuildPlan(code, whole=code, immutable=True, stem="row")
 
 
-def _list(thing: list[Any]) -> Plan:
+def _list(thing: list[Any]) -> RebuildPlan:
     whole = listed(items(thing), "[", "]")
-    return Plan(("[]",), (((SELF, ".extend(", *whole, ")")),) if thing else (), whole=whole, stem="list")
+    return RebuildPlan(("[]",), (((SELF, ".extend(", *whole, ")")),) if thing else (), whole=whole, stem="list")
 
 
-def _dict(thing: dict[Any, Any]) -> Plan:
+def _dict(thing: dict[Any, Any]) -> RebuildPlan:
     whole = pairs(thing.items(), "{", "}")
     fill = ((SELF, ".update(", *whole, ")"),) if thing else ()
-    return Plan(("{}",), hashing=fill, whole=whole, stem="table")
+    return RebuildPlan(("{}",), hashing=fill, whole=whole, stem="table")
 
 
-def _set(thing: set[Any]) -> Plan:
+def _set(thing: set[Any]) -> RebuildPlan:
     parts = [Part(item, f", its item {type(item).__name__}") for item in thing]
     whole = listed(parts, "{", "}") if thing else ("set()",)
-    return Plan(("set()",), hashing=((SELF, ".update(", *whole, ")"),) if thing else (), whole=whole, stem="set")
+    return RebuildPlan(("set()",), hashing=((SELF, ".update(", *whole, ")"),) if thing else (), whole=whole, stem="set")
 
 
-def _frozenset(thing: frozenset[Any]) -> Plan:
+def _frozenset(thing: frozenset[Any]) -> RebuildPlan:
     parts = [Part(item, f", its item {type(item).__name__}") for item in thing]
     code = listed(parts, "frozenset((", "))", ",")
-    return Plan(code, whole=code, immutable=True, stem="set")
+    return RebuildPlan(code, whole=code, immutable=True, stem="set")
 
 
-def _deque(thing: collections.deque[Any]) -> Plan:
+def _deque(thing: collections.deque[Any]) -> RebuildPlan:
     limit = "" if thing.maxlen is None else f", {thing.maxlen}"
     content, name = listed(items(thing), "[", "]"), exact(collections.deque)
     fill = ((SELF, ".extend(", *content, ")"),) if thing else ()
     empty: Code = (name, "((), ", f"{thing.maxlen})") if limit else (name, "()")
-    return Plan(empty, fill, whole=(name, "(", *content, f"{limit})"), stem="deque")
+    return RebuildPlan(empty, fill, whole=(name, "(", *content, f"{limit})"), stem="deque")
 
 
-def _ordered(thing: collections.OrderedDict[Any, Any]) -> Plan:
+def _ordered(thing: collections.OrderedDict[Any, Any]) -> RebuildPlan:
     content, name = pairs(collections.OrderedDict.items(thing), "{", "}"), exact(collections.OrderedDict)
     fill = ((SELF, ".update(", *content, ")"),) if thing else ()
-    return Plan((name, "()"), hashing=fill, whole=(name, "(", *content, ")"), table=vars(thing), stem="table")
+    return RebuildPlan((name, "()"), hashing=fill, whole=(name, "(", *content, ")"), table=vars(thing), stem="table")
 
 
-def _defaults(thing: collections.defaultdict[Any, Any]) -> Plan:
+def _defaults(thing: collections.defaultdict[Any, Any]) -> RebuildPlan:
     content, name = pairs(thing.items(), "{", "}"), exact(collections.defaultdict)
     factory = Part(thing.default_factory, ".default_factory")
     fill = ((SELF, ".update(", *content, ")"),) if thing else ()
-    return Plan(
+    return RebuildPlan(
         (name, "()"),
         ((SELF, ".default_factory = ", factory),),
         hashing=fill,
@@ -107,43 +107,43 @@ def _defaults(thing: collections.defaultdict[Any, Any]) -> Plan:
     )
 
 
-def _slice(thing: slice) -> Plan:
+def _slice(thing: slice) -> RebuildPlan:
     code = listed([Part(getattr(thing, name), f".{name}") for name in ("start", "stop", "step")], "slice(", ")")
-    return Plan(code, whole=code, immutable=True, stem="slice")
+    return RebuildPlan(code, whole=code, immutable=True, stem="slice")
 
 
-def _range(thing: range) -> Plan:
+def _range(thing: range) -> RebuildPlan:
     code = listed([Part(getattr(thing, name), f".{name}") for name in ("start", "stop", "step")], "range(", ")")
-    return Plan(code, whole=code, immutable=True, stem="range")
+    return RebuildPlan(code, whole=code, immutable=True, stem="range")
 
 
-def _dict_view(thing: Any) -> Plan:
+def _dict_view(thing: Any) -> RebuildPlan:
     (table,) = gc.get_referents(thing)
     kind = collections.OrderedDict if isinstance(table, collections.OrderedDict) else dict
     method = type(thing).__name__.rpartition("_")[2]
     code: Code = (Fixed(getattr(kind, method), method), "(", Part(table, ", its dict"), ")")
-    return Plan(code, whole=code, stem="view")
+    return RebuildPlan(code, whole=code, stem="view")
 
 
-def _mapping_proxy(thing: Any) -> Plan:
+def _mapping_proxy(thing: Any) -> RebuildPlan:
     (table,) = gc.get_referents(thing)
     code = called(types.MappingProxyType, [Part(table, ", its mapping")])
-    return Plan(code, whole=code, stem="proxy")
+    return RebuildPlan(code, whole=code, stem="proxy")
 
 
 # -- functions and what they consist of
 
 
-def _cell(thing: types.CellType) -> Plan:
+def _cell(thing: types.CellType) -> RebuildPlan:
     try:
         content = Part(thing.cell_contents, ", what it holds")
     except ValueError:  # the variable is not bound
-        return Plan((exact(types.CellType), "()"), whole=(exact(types.CellType), "()"), stem="cell")
+        return RebuildPlan((exact(types.CellType), "()"), whole=(exact(types.CellType), "()"), stem="cell")
     whole = called(types.CellType, [content])
-    return Plan((exact(types.CellType), "()"), ((SELF, ".cell_contents = ", content),), whole=whole, stem="cell")
+    return RebuildPlan((exact(types.CellType), "()"), ((SELF, ".cell_contents = ", content),), whole=whole, stem="cell")
 
 
-def _function(thing: types.FunctionType) -> Plan:
+def _function(thing: types.FunctionType) -> RebuildPlan:
     names = thing.__code__.co_freevars
     cells = [Part(cell, f", its variable {name!r}") for name, cell in zip(names, thing.__closure__ or ())]
     closure = (", None, None, ", *listed(cells, "(", ")", ",")) if cells else ()
@@ -159,33 +159,33 @@ def _function(thing: types.FunctionType) -> Plan:
     for name in ("__annotations__", "__type_params__"):
         if getattr(thing, name, None):
             fill.append((SELF, f".{name} = ", Part(getattr(thing, name), f".{name}")))
-    return Plan(make, tuple(fill), whole=None if fill else make, table=vars(thing), stem=_word(thing.__name__))
+    return RebuildPlan(make, tuple(fill), whole=None if fill else make, table=vars(thing), stem=_word(thing.__name__))
 
 
 def _word(name: str) -> str:
     return name if name.isidentifier() else "function"
 
 
-def _bound_method(thing: types.MethodType) -> Plan:
+def _bound_method(thing: types.MethodType) -> RebuildPlan:
     if type(thing.__self__) is TracedArray:
         code: Code = (exact(getattr), "(", Part(thing.__self__, ".__self__"), f", {thing.__func__.__name__!r})")
-        return Plan(code, whole=code, stem="method")
+        return RebuildPlan(code, whole=code, stem="method")
     code = called(types.MethodType, [Part(thing.__func__, ".__func__"), Part(thing.__self__, ".__self__")])
-    return Plan(code, whole=code, immutable=True, stem="method")
+    return RebuildPlan(code, whole=code, immutable=True, stem="method")
 
 
-def _c_method(thing: Any) -> Plan:
+def _c_method(thing: Any) -> RebuildPlan:
     """`[].append`, `[].__len__`: the descriptor of that name, bound to its object again."""
     owner = thing.__self__
     for base in type(owner).__mro__:
         found = vars(base).get(thing.__name__)
         if isinstance(found, types.MethodDescriptorType | types.WrapperDescriptorType):
             code: Code = (Fixed(found, "method"), ".__get__(", Part(owner, ".__self__"), ")")
-            return Plan(code, whole=code, immutable=True, stem="method")
+            return RebuildPlan(code, whole=code, immutable=True, stem="method")
     raise Refusal("its class does not define it", "call it inside the compiled function instead of keeping it")
 
 
-def _partial(thing: functools.partial[Any]) -> Plan:
+def _partial(thing: functools.partial[Any]) -> RebuildPlan:
     function, keywords = Part(thing.func, ".func"), Part(thing.keywords, ".keywords")
     arguments = [Part(value, f".args[{index}]") for index, value in enumerate(thing.args)]
     content = listed(arguments, "(", ")", ",")
@@ -193,34 +193,34 @@ def _partial(thing: functools.partial[Any]) -> Plan:
     words: Code = (", **", keywords) if thing.keywords else ()
     whole: Code = (exact(functools.partial), *listed([function, *arguments], "(", ""), *words, ")")
     make: Code = (exact(functools.partial), "(", Fixed(_nothing, "nothing"), ")")
-    return Plan(make, (state,), whole=whole, table=vars(thing), stem="partial")
+    return RebuildPlan(make, (state,), whole=whole, table=vars(thing), stem="partial")
 
 
 def _nothing() -> None:
     """What a partial calls before it has its function."""
 
 
-def _property(thing: property) -> Plan:
+def _property(thing: property) -> RebuildPlan:
     names = ("fget", "fset", "fdel", "__doc__")
     code = called(property, [Part(getattr(thing, name), f".{name}") for name in names])
-    return Plan(code, whole=code, stem="property")
+    return RebuildPlan(code, whole=code, stem="property")
 
 
-def _wrapped_method(thing: Any) -> Plan:
+def _wrapped_method(thing: Any) -> RebuildPlan:
     code = called(type(thing), [Part(thing.__func__, ".__func__")])
-    return Plan(code, whole=code, stem="method")
+    return RebuildPlan(code, whole=code, stem="method")
 
 
-def _super(thing: Any) -> Plan:
+def _super(thing: Any) -> RebuildPlan:
     parts = [thing.__thisclass__] if thing.__self__ is None else [thing.__thisclass__, thing.__self__]
     code = called(super, [Part(part) for part in parts])
-    return Plan(code, whole=code, stem="super")
+    return RebuildPlan(code, whole=code, stem="super")
 
 
 # -- iterators, and other objects whose state `__reduce__` tells
 
 
-def reduced(thing: Any, immutable: bool = False) -> Plan:
+def reduced(thing: Any, immutable: bool = False) -> RebuildPlan:
     """What `__reduce__` says: a function, its arguments, and a state to set."""
     try:
         with warnings.catch_warnings():  # itertools' is deprecated from 3.12 on
@@ -230,11 +230,11 @@ def reduced(thing: Any, immutable: bool = False) -> Plan:
         raise Refusal(str(error), "use it up inside the compiled function, or make it outside") from None
     make = called(function, [Part(value, f", its part {index}") for index, value in enumerate(arguments)])
     if not state or state[0] is None:
-        return Plan(make, whole=make, immutable=immutable, stem="iterator")
+        return RebuildPlan(make, whole=make, immutable=immutable, stem="iterator")
     fill: Code = (Fixed(quiet_state, "set_state"), "(", SELF, ", ", Part(state[0], ", its state"), ")")
     if type(thing).__module__ != "itertools":
         fill = (SELF, ".__setstate__(", Part(state[0], ", its state"), ")")
-    return Plan(make, (fill,), stem="iterator")
+    return RebuildPlan(make, (fill,), stem="iterator")
 
 
 def quiet_state(thing: Any, state: Any) -> None:
@@ -244,14 +244,14 @@ def quiet_state(thing: Any, state: Any) -> None:
         thing.__setstate__(state)
 
 
-def _constant_reduced(thing: Any) -> Plan:
+def _constant_reduced(thing: Any) -> RebuildPlan:
     return reduced(thing, immutable=True)
 
 
 # -- memory
 
 
-def _array(thing: np.ndarray[Any, Any]) -> Plan:
+def _array(thing: np.ndarray[Any, Any]) -> RebuildPlan:
     if isinstance(thing.base, np.ndarray) and thing.size:
         return _array_view(thing, thing.base)
     if thing.base is not None and thing.size and thing.flags.writeable:
@@ -260,21 +260,21 @@ def _array(thing: np.ndarray[Any, Any]) -> Plan:
         return _object_array(thing)
     code: Code = (Fixed(thing.copy(order="K"), "array"), ".copy('K')")
     if thing.flags.writeable:
-        return Plan(code, whole=code, stem="array")
-    return Plan(code, ((SELF, ".setflags(write=False)"),), stem="array")
+        return RebuildPlan(code, whole=code, stem="array")
+    return RebuildPlan(code, ((SELF, ".setflags(write=False)"),), stem="array")
 
 
-def _traced_array(thing: TracedArray) -> Plan:
+def _traced_array(thing: TracedArray) -> RebuildPlan:
     view = thing.stands_for
     if view is not None:
         parts = [Part(part) for part in (view.function, view.args, view.kwargs, view.place)]
-        return Plan(called(regain, parts), whole=called(regain, parts), stem="array")
+        return RebuildPlan(called(regain, parts), whole=called(regain, parts), stem="array")
     flags = f", {thing.is_scalar}, {thing.is_outside})"
     code: Code = (exact(to_result), "(", Part(thing._held, ", its data"), flags)
-    return Plan(code, whole=code, stem="array")
+    return RebuildPlan(code, whole=code, stem="array")
 
 
-def _object_array(thing: np.ndarray[Any, Any]) -> Plan:
+def _object_array(thing: np.ndarray[Any, Any]) -> RebuildPlan:
     if thing.dtype != object:
         raise Refusal("a structured array holds objects", "use a list")
     empty = np.full_like(thing, None, subok=False)
@@ -282,10 +282,10 @@ def _object_array(thing: np.ndarray[Any, Any]) -> Plan:
         raise Refusal("an array holds arrays as objects", "use a list")
     places = np.ndindex(thing.shape)
     fill: list[Code] = [(SELF, f"[{place}] = ", Part(thing[place], f"[{place}]")) for place in places]
-    return Plan((Fixed(empty, "array"), ".copy('K')"), tuple(fill), stem="array")
+    return RebuildPlan((Fixed(empty, "array"), ".copy('K')"), tuple(fill), stem="array")
 
 
-def _array_view(thing: np.ndarray[Any, Any], base: np.ndarray[Any, Any]) -> Plan:
+def _array_view(thing: np.ndarray[Any, Any], base: np.ndarray[Any, Any]) -> RebuildPlan:
     while isinstance(base.base, np.ndarray):
         base = base.base
     offset = thing.__array_interface__["data"][0] - base.__array_interface__["data"][0]
@@ -297,24 +297,24 @@ def _array_view(thing: np.ndarray[Any, Any], base: np.ndarray[Any, Any]) -> Plan
         f", {offset}, {thing.strides})",
     )  # fmt: skip
     if thing.flags.writeable == base.flags.writeable:
-        return Plan(code, whole=code, stem="array")
-    return Plan(code, ((SELF, ".setflags(write=False)"),), stem="array")
+        return RebuildPlan(code, whole=code, stem="array")
+    return RebuildPlan(code, ((SELF, ".setflags(write=False)"),), stem="array")
 
 
-def _copied(thing: Any) -> Plan:
+def _copied(thing: Any) -> RebuildPlan:
     """A mutable object without parts, by slicing a private copy."""
     code: Code = (Fixed(thing[:], type(thing).__name__), "[:]")
-    return Plan(code, whole=code, stem="buffer")
+    return RebuildPlan(code, whole=code, stem="buffer")
 
 
-def _sentinel(thing: object) -> Plan:
-    return Plan(("object()",), whole=("object()",), stem="object")
+def _sentinel(thing: object) -> RebuildPlan:
+    return RebuildPlan(("object()",), whole=("object()",), stem="object")
 
 
-def _with_state(thing: Any) -> Plan:
+def _with_state(thing: Any) -> RebuildPlan:
     """An object with `__getstate__` and `__setstate__` of its own, and a class that is called without arguments."""
     fill: Code = (SELF, ".__setstate__(", Part(thing.__getstate__(), ", its state"), ")")
-    return Plan((exact(type(thing)), "()"), (fill,), stem=type(thing).__name__.lower())
+    return RebuildPlan((exact(type(thing)), "()"), (fill,), stem=type(thing).__name__.lower())
 
 
 def _kinds(*things: Any) -> list[type]:

@@ -1,7 +1,7 @@
-"""How one object is made again: a `Plan`, pieces of code with the objects that they mention.
+"""How one object is made again: a `RebuildPlan`, pieces of code with the objects that they mention.
 
 In: text, objects to be rebuilt (`Part`), objects that stay the very ones (`Fixed`), the object itself (`SELF`).
-Out: `Plan`. `recipes.py` finds the order in which plans run and turns pieces into text.
+Out: `RebuildPlan`. `recipes.py` finds the order in which plans run and turns pieces into text.
 Invariant: what `make` mentions must exist before the object does; what `fill` and `hashing` mention may come later, so
 cycles go through these. `whole`, where there is one, does all of it in one expression, for objects on no cycle.
 """
@@ -65,7 +65,7 @@ Code: TypeAlias = tuple[Piece, ...]
 
 
 @dataclass(slots=True)
-class Plan:
+class RebuildPlan:
     """make: an expression for the new object. fill: statements that complete it. hashing: those that hash parts, last.
 
     whole: all of that as one expression. table: its `__dict__`, to be filled too. stem: what its variable begins with.

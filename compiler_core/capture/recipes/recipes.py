@@ -27,7 +27,7 @@ from compiler_core.capture.recipes.plans import (
     Code,
     Fixed,
     Part,
-    Plan,
+    RebuildPlan,
     Refusal,
 )
 from compiler_core.tensor.tensor import Tensor
@@ -47,7 +47,7 @@ class _Node:
 
     def __init__(self, thing: Any, parent: _Node | None, access: str) -> None:
         self.thing, self.parent, self.access = thing, parent, access
-        self.plan: Plan | None = None
+        self.plan: RebuildPlan | None = None
         self.parts: list[_Node] = []
         self.text = ""
         self.constant = False
@@ -186,7 +186,7 @@ class _Graph:
         is_tensor = issubclass(type(thing), Tensor)
         code = self.recipe._tensor(thing) if is_tensor else self.recipe._symbol(thing)
         if code is not None:
-            node.plan = tensor_plan(thing, code) if is_tensor else Plan((code,), whole=(code,), stem="number")
+            node.plan = tensor_plan(thing, code) if is_tensor else RebuildPlan((code,), whole=(code,), stem="number")
             node.plan.pure = _SUBSCRIPT.fullmatch(code) is not None
         elif is_constant(thing):
             node.constant = True

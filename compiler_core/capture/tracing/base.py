@@ -20,7 +20,7 @@ from compiler_core.capture.guards.module_protocol import unwrapped
 from compiler_core.capture.guards.sources import Bound
 from compiler_core.capture.numbers.selections import NEEDS_DATA, REMEDY, Refused, is_selection
 from compiler_core.capture.numbers.symbols import plain_parts, settled, specialised
-from compiler_core.capture.segment import Segment
+from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.trace import TraceEnded
 from compiler_core.errors import GraphBreak
 from compiler_core.tensor.tensor import Tensor
@@ -37,7 +37,7 @@ class Base:
 
     machine: Any
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: CaptureSegment) -> None:
         self.segment = segment
         self.globals_seen: dict[tuple[int, str], Any] = {}
         self.in_method = False  # of a tensor

@@ -31,7 +31,7 @@ from compiler_core.capture.outside import Lazy
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.polyfills import of_itertools as polyfills_itertools
 from compiler_core.capture.tracing import copying, overriding
-from compiler_core.capture.tracing.items import Step, is_interpreted
+from compiler_core.capture.tracing.items import RunBetween, is_interpreted
 from compiler_core.capture.tracing.library_rules import HEAPS
 from compiler_core.capture.tracing.operators import BINARY, COMPARE, IN_PLACE, UNARY
 from compiler_core.capture.tracing.pure import is_pure, is_pure_method_of
@@ -143,7 +143,7 @@ def _iter(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
 def _next(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
     if is_interpreted(args[0]):
         if semantics.segment.is_outside(args[0]):
-            raise Step("a generator from outside is advanced")
+            raise RunBetween("a generator from outside is advanced")
         return advance_generator(*args)
     if semantics.method_of(args[0], "__next__") is not None:
         method = semantics.load_attr(args[0], "__next__")

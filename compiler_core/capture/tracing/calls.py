@@ -50,7 +50,7 @@ from compiler_core.capture.tracing.base import drives_program, is_shared
 from compiler_core.capture.tracing.cached import call_cached
 from compiler_core.capture.tracing.closures import encloses, is_program
 from compiler_core.capture.tracing.copying import reduced
-from compiler_core.capture.tracing.items import Step, is_interpreted
+from compiler_core.capture.tracing.items import RunBetween, is_interpreted
 from compiler_core.capture.tracing.library_rules import BY_CODE
 from compiler_core.capture.tracing.lookup import lookup
 from compiler_core.capture.tracing.numpy_rules import call_numpy, is_numpys, loaded
@@ -134,7 +134,7 @@ class Calls(OperatorSemantics):
             raise Break("a parameter without a shape cannot be compiled", "call the module with a first batch before")
         if is_interpreted(owner):
             if self.segment.is_outside(owner):
-                raise Step("a generator from outside is advanced")
+                raise RunBetween("a generator from outside is advanced")
             return call_generator(owner, function, args, kwargs)
         if isinstance(owner, Tensor):
             return self.call_method(inner, (owner, *args), kwargs)
@@ -392,7 +392,7 @@ class Calls(OperatorSemantics):
             if self.segment.is_outside(function):
                 owner = self.part(function, "__self__")
             if hasattr(type(owner), "__next__") and self.segment.is_outside(owner):
-                raise Step("an iterator from outside is used")
+                raise RunBetween("an iterator from outside is used")
             return self.c_method(owner, function.__name__, function, args, kwargs)
         if is_pure(function):
             return call_pure(self, function, args, kwargs)
@@ -426,7 +426,7 @@ class Calls(OperatorSemantics):
         if type(owner) is random.Random and name != "seed" and not self.segment.is_outside(owner):
             return self.native(bound, *map(self.specialise, args), **self.named(kwargs))
         if isinstance(owner, CoroutineType) or (hasattr(owner, "__next__") and self.segment.is_outside(owner)):
-            raise Step("an iterator from outside is advanced")
+            raise RunBetween("an iterator from outside is advanced")
         if is_pure_method(owner, name):
             self.segment.read_deeply(owner)
             if isinstance(owner, re.Pattern) and name == "sub" and callable(args[0]):

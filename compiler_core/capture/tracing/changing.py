@@ -22,7 +22,7 @@ from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
 
 SLOTS = (MemberDescriptorType, GetSetDescriptorType)
-DELETED = object()  # what `Segment.written` has of an attribute that captured code deleted: nobody finds it to read it
+DELETED = object()  # what `written` has of an attribute that captured code deleted: nobody finds it to read it
 
 
 class Changing(Access):

@@ -12,7 +12,7 @@ from typing import Any
 from compiler_core.capture.guards.kinds import CONTAINERS, in_cell
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.outside import Lazy
-from compiler_core.capture.segment import Segment
+from compiler_core.capture.segment import CaptureSegment
 from compiler_core.location import is_ours
 
 
@@ -23,7 +23,7 @@ def is_program(value: Any) -> bool:
     return isinstance(value, functools.partial) and is_program(value.func)
 
 
-def encloses(segment: Segment, function: FunctionType) -> bool:
+def encloses(segment: CaptureSegment, function: FunctionType) -> bool:
     """Whether variables of the code around a function of ours are captured, or the program's: it is a comprehension,
     say, of code that is entered."""
     for cell in function.__closure__ or ():

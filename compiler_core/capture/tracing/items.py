@@ -50,7 +50,7 @@ USING_UP |= {"difference_update", "symmetric_difference_update"}
 COPIED = frozenset({"extend", "extendleft", "update", "__iadd__", "__ior__"})  # arguments whose contents count
 
 
-class Step(Break):
+class RunBetween(Break):
     """Not a graph break: the instruction advances something from outside, and is done between two segments."""
 
 

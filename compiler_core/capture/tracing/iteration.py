@@ -2,7 +2,7 @@
 
 In: what is iterated over. Out: iterators, items, containers made of them; or `Enter` where the program's `__iter__`
 or `__next__` runs. Iterators from outside are not advanced under capture: the machine's caller does that, one step at a
-time (`Step`); an `itertools.count` is, for its state is a number.
+time (`RunBetween`); an `itertools.count` is, for its state is a number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from compiler_core.capture.guards.kinds import CONTAINERS
 from compiler_core.capture.guards.sources import Raw
 from compiler_core.capture.numbers.symbols import arithmetic, is_symbol
 from compiler_core.capture.polyfills import builtins as polyfills
-from compiler_core.capture.tracing.items import Items, Step, is_interpreted
+from compiler_core.capture.tracing.items import Items, RunBetween, is_interpreted
 from compiler_core.capture.tracing.lookup import ABSENT, lookup
 from compiler_core.tensor.tensor import Tensor
 
@@ -48,7 +48,7 @@ class Iteration(Items):
         if self.segment.is_outside(iterator):
             if type(iterator) is itertools.count:
                 return self.next_number(iterator)
-            raise Step("an iterator from outside is advanced")
+            raise RunBetween("an iterator from outside is advanced")
         if type(iterator) is InterpretedGenerator:
             frame = iterator.resume()
             return STOP if frame is None else Enter(frame)
@@ -64,7 +64,7 @@ class Iteration(Items):
         try:
             first = number_of(counter)
         except ValueError:
-            raise Step("an iterator from outside is advanced") from None
+            raise RunBetween("an iterator from outside is advanced") from None
         place = (id(counter), "the next number")
         if place not in self.segment.written:
             self.segment.written[place] = self.segment.load(Raw(known.source, number_of), first)

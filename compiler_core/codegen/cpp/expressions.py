@@ -15,13 +15,13 @@ from compiler_core.codegen.cpp.types import is_half, literal, register_type
 from compiler_core.dtype import DType, bool_, float32, int64
 from compiler_core.errors import LoweringError
 from compiler_core.loop_ir.expr import (
-    Call,
     Cast,
     Const,
     Expr,
     IndexCompare,
     IndexValue,
     Load,
+    ScalarCall,
     Var,
     Where,
 )
@@ -54,7 +54,7 @@ class ExprPrinter:
                 return self.convert(f"(int64_t)({self.index.text(index)})", int64, dtype)
             case IndexCompare(op, left, right):
                 return self.index.compare(op, left, right)
-            case Call(scalar, args, _):
+            case ScalarCall(scalar, args, _):
                 return emit_scalar(scalar, args, [self.text(arg) for arg in args], args[0].dtype, self.used)
             case Cast(arg, dtype):
                 return self.convert(self.text(arg), arg.dtype, dtype)

@@ -23,7 +23,7 @@ from compiler_core.graph.passes.expand import kernels_take
 from compiler_core.graph.passes.rewrite import frozen
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.attention.op import ATTENTION
-from compiler_core.ops.attention.plan import Plan
+from compiler_core.ops.attention.sizes import AttentionSizes
 from compiler_core.ops.broadcasting import broadcast_to
 from compiler_core.ops.registry import bind, use_trace
 from compiler_core.runtime.cuda import context, driver
@@ -37,8 +37,8 @@ _programs: dict[tuple[Any, ...], Callable[[Any], Any] | None] = {}
 def run(xp: Any, op: Any, operands: tuple[Array, ...], attrs: dict[str, Any]) -> Array | None:
     """op(*operands, **attrs) on the current device."""
     metas = [TensorMeta(array.shape, of(array.dtype)) for array in operands]
-    plan = Plan.of(metas if op is ATTENTION else metas[3:], attrs["causal"])
-    if math.prod(plan.scores) < LARGE:
+    sizes = AttentionSizes.of(metas if op is ATTENTION else metas[3:], attrs["causal"])
+    if math.prod(sizes.scores) < LARGE:
         return None
     given = [_once(array) for array in operands]
     shapes = tuple(array.shape for array in given)

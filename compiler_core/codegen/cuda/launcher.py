@@ -23,7 +23,7 @@ from compiler_core.codegen.cpp.helpers import TYPES
 from compiler_core.codegen.cpp.names import with_identifiers
 from compiler_core.codegen.cpp.routine import c_array, call_back, slot_text
 from compiler_core.codegen.cuda.cubins import EXTRA
-from compiler_core.codegen.cuda.plan import Plan, cuda_call_of, launched_name, product_of, scratch_of
+from compiler_core.codegen.cuda.plan import LaunchPlan, cuda_call_of, launched_name, product_of, scratch_of
 from compiler_core.codegen.triton.module import Launch, Module
 from compiler_core.events import FAILED
 from compiler_core.loop_ir.ir import KernelCall, Program, RoutineCall, Signal, Step, Wait, slots_of
@@ -90,7 +90,7 @@ class LauncherPrinter:
     """Prints the entry of one program."""
 
     program: Program
-    plan: Plan
+    plan: LaunchPlan
     launches: Mapping[str, tuple[Launch, ...]]
     helpers: dict[str, None] = field(default_factory=dict)  # of the library calls, once each, added to
 
@@ -191,7 +191,7 @@ class LauncherPrinter:
         yield from call.emit(made)
 
 
-def print_launcher(programs: Sequence[Program], plans: Sequence[Plan], module: Module) -> str:
+def print_launcher(programs: Sequence[Program], plans: Sequence[LaunchPlan], module: Module) -> str:
     """The text of the functions that run `programs`, whose names differ and are C++ identifiers."""
     helpers: dict[str, None] = {}
     bodies: list[str] = []

@@ -1,6 +1,7 @@
 """What a program on a CUDA device is given besides its arguments: its block of device memory, and its table `lib`.
 
-In: a `Program` and the module of its kernels. Out: `Plan`: the offsets of the block's parts, and the table's rows.
+In: a `Program` and the module of its kernels. Out: `LaunchPlan`: the offsets of the block's parts, and the
+table's rows.
 
     block    arena | status word | host inputs | scratch of the launch or call that needs most | cuBLAS's workspace
              each part starts on `ALIGNMENT` bytes; a part that is not needed has no bytes
@@ -30,7 +31,7 @@ _HOST_ROLES = ("rng", "scale")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LaunchPlan:
     """Offsets into the block, in bytes; -1: there is no such part. staged: input -> its offset in the part of host
     inputs. scratch: at which offset scratch begins; nbytes: of the block. lib: see the file's head.
     products: cuBLASLt's, in order of first use."""
@@ -48,7 +49,7 @@ class Plan:
     products: tuple[Product, ...]
 
 
-def make_plan(program: Program, graph: Graph, module: Module) -> Plan:
+def make_plan(program: Program, graph: Graph, module: Module) -> LaunchPlan:
     """The plan of `program`, which computes `graph`."""
     launches = launches_of(program, module)
     routines = [step for step in program.steps if isinstance(step, RoutineCall)]
@@ -69,7 +70,7 @@ def make_plan(program: Program, graph: Graph, module: Module) -> Plan:
     functions = tuple(dict.fromkeys(launch.function for launch in launches))
     status, host, scratch, workspace = places
     products = tuple(dict.fromkeys(found for step in program.steps if (found := product_of(step))))
-    return Plan(status, host, staged, scratch, workspace, at, symbols, backs, planned, functions, products)
+    return LaunchPlan(status, host, staged, scratch, workspace, at, symbols, backs, planned, functions, products)
 
 
 def launches_of(program: Program, module: Module) -> list[Launch]:

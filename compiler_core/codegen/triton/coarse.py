@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from compiler_core.codegen.triton.sections import expressions
 from compiler_core.dtype import float32
-from compiler_core.loop_ir.expr import Call, Const, Expr, Var, children, walk_expr
+from compiler_core.loop_ir.expr import Const, Expr, ScalarCall, Var, children, walk_expr
 from compiler_core.loop_ir.ir import Let, Stmt, walk
 
 
@@ -25,7 +25,7 @@ def _lets(body: tuple[Stmt, ...]) -> Iterator[Let]:
 
 
 def _is_tanh(value: Expr) -> bool:
-    return isinstance(value, Call) and value.scalar == "tanh" and value.dtype is float32
+    return isinstance(value, ScalarCall) and value.scalar == "tanh" and value.dtype is float32
 
 
 def _only_added_to(body: tuple[Stmt, ...], name: str) -> bool:
@@ -50,7 +50,7 @@ def _readers(body: tuple[Stmt, ...], name: str) -> Iterator[tuple[Let | None, Ex
 
 def _is_square(value: Expr | None, name: str) -> bool:
     return (
-        isinstance(value, Call)
+        isinstance(value, ScalarCall)
         and value.scalar == "mul"
         and all(isinstance(arg, Var) and arg.name == name for arg in value.args)
     )
@@ -58,7 +58,7 @@ def _is_square(value: Expr | None, name: str) -> bool:
 
 def _adds(value: Expr | None) -> bool:
     return (
-        isinstance(value, Call)
+        isinstance(value, ScalarCall)
         and value.scalar in ("add", "sub")
         and any(isinstance(arg, Const) and abs(arg.value) >= 0.5 for arg in value.args)
     )

@@ -18,7 +18,6 @@ from compiler_core.codegen.triton.types import literal, register_type
 from compiler_core.dtype import DType, bfloat16, bool_, float32, int64
 from compiler_core.errors import LoweringError
 from compiler_core.loop_ir.expr import (
-    Call,
     Cast,
     Const,
     Expr,
@@ -26,6 +25,7 @@ from compiler_core.loop_ir.expr import (
     IndexCompare,
     IndexValue,
     Load,
+    ScalarCall,
     Var,
     Where,
     children,
@@ -132,9 +132,9 @@ class ExprPrinter:
                 if self.dims(expr):
                     return compared
                 return compared.replace("(", "(tl.full((), 0, tl.int64) + ", 1)  # of Python numbers: no tensor
-            case Call("sin" | "cos" as scalar, (arg,), dtype) if dtype is float32 and self.dims(arg):
+            case ScalarCall("sin" | "cos" as scalar, (arg,), dtype) if dtype is float32 and self.dims(arg):
                 return self._sine(scalar, self.text(arg))
-            case Call(scalar, args, _):
+            case ScalarCall(scalar, args, _):
                 return emit_scalar(scalar, args, [self.text(arg) for arg in args], args[0].dtype, self.helpers)
             case Cast(arg, dtype):
                 return self.convert(self.text(arg), arg.dtype, dtype)

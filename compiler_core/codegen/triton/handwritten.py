@@ -1,7 +1,7 @@
 """Routines whose Triton functions are written by hand: their module, and the launches of one call.
 
-In: routine calls (their `Kernels` form, ops/routine.py, operand layouts, attributes). Out: a `Module` like that of
-generated kernels: the text of the files in kernels/, and for each launch a function without constants that calls the
+In: routine calls (their `TritonKernels` form, ops/routine.py, operand layouts, attributes). Out: a `Module` like that
+of generated kernels: the text of the files in kernels/, and for each launch a function without constants that calls the
 one written by hand with them, so that launches differ in nothing from generated ones. Arguments of every launch of a
 call: its operands o0, o1 ..., `out`, its scratch arrays s0 ... A call goes by `call_name`; equal calls are one.
 """

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler_core.codegen.triton.tiles import Shape, Tile
-from compiler_core.loop_ir.expr import Call, Expr, Index, IndexCompare, IndexValue, Load, Var, walk_expr
+from compiler_core.loop_ir.expr import Expr, Index, IndexCompare, IndexValue, Load, ScalarCall, Var, walk_expr
 from compiler_core.loop_ir.ir import (
     Accumulate,
     Accumulator,
@@ -262,7 +262,7 @@ def _parts(body: tuple[Stmt, ...]) -> Iterator[Expr]:
 
 def scalars_of(body: tuple[Stmt, ...]) -> set[str]:
     """The names of the scalar functions in it."""
-    return {e.scalar for e in _parts(body) if isinstance(e, Call)}
+    return {e.scalar for e in _parts(body) if isinstance(e, ScalarCall)}
 
 
 def _indices(body: tuple[Stmt, ...]) -> Iterator[Index]:

@@ -27,7 +27,7 @@ from compiler_core.codegen.triton.sections import Section, expressions, index_na
 from compiler_core.codegen.triton.tiles import Tile, power_of_two
 from compiler_core.codegen.triton.types import register_type
 from compiler_core.dtype import DType, bool_, int8
-from compiler_core.loop_ir.expr import Call, Const, Expr, Load, Where, children, walk_expr
+from compiler_core.loop_ir.expr import Const, Expr, Load, ScalarCall, Where, children, walk_expr
 from compiler_core.loop_ir.ir import (
     Accumulate,
     Accumulator,
@@ -378,7 +378,7 @@ class SectionPrinter:
     def _value(self, let: Let) -> str:
         if let.name not in self.coarse:
             return self.expr.text(let.value)
-        assert isinstance(let.value, Call), "a tanh"
+        assert isinstance(let.value, ScalarCall), "a tanh"
         self.helpers.add("tanh_coarse")
         return f"dc_tanh_coarse({self.expr.text(let.value.args[0])})"
 

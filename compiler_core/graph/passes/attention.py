@@ -20,7 +20,7 @@ from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.rewrite import Rewriter, splat
-from compiler_core.ops.attention.plan import DTYPES, MAX_WIDTH, Plan
+from compiler_core.ops.attention.sizes import DTYPES, MAX_WIDTH, AttentionSizes
 
 _MAX_TEST = 1 << 24  # elements of a mask that is computed while compiling
 
@@ -148,11 +148,11 @@ def _attention(rewriter: Rewriter, scores: _Scores, v: Node, call: Call) -> Node
             mask = scores.test if scores.shown else _inverted(rewriter, scores.test)
     operands = [scores.q, turned, v, *([] if mask is None else [mask])]
     operands = [_four(rewriter, operand) for operand in operands]
-    plan = Plan.of([operand.meta for operand in operands], causal)
+    sizes = AttentionSizes.of([operand.meta for operand in operands], causal)
     packed = rewriter.call("attention", *operands, scale=scores.scale, causal=causal, learned=True, strict=True)
-    size = math.prod(plan.result[0])
+    size = math.prod(sizes.result[0])
     out = rewriter.call("slice", packed, starts=(0,), stops=(size,), steps=(1,))
-    out = rewriter.call("permute", rewriter.call("reshape", out, shape=plan.result[0]), dims=(0, 2, 1, 3))
+    out = rewriter.call("permute", rewriter.call("reshape", out, shape=sizes.result[0]), dims=(0, 2, 1, 3))
     return out if out.shape == call.shape else rewriter.call("reshape", out, shape=call.shape)
 
 

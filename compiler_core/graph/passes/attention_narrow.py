@@ -19,7 +19,7 @@ from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.expand import kernels_take
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.ops.attention.op import ATTENTION
-from compiler_core.ops.attention.plan import NARROW, Plan
+from compiler_core.ops.attention.sizes import NARROW, AttentionSizes
 
 _MOVES = ("slice", "reshape", "permute")
 
@@ -57,9 +57,9 @@ class _Rule:
 
     def _narrowed(self, rewriter: Rewriter, call: Call, operands: tuple[Node, ...]) -> Node:
         """What the call's result was: in f32, logarithms in one number."""
-        plan = Plan.of([node.meta for node in operands], call.attrs["causal"])
+        sizes = AttentionSizes.of([node.meta for node in operands], call.attrs["causal"])
         found, parts, start = rewriter.call(ATTENTION, *operands, **call.attrs), [], 0
-        for shape in plan.packed(found.dtype):
+        for shape in sizes.packed(found.dtype):
             stop = start + math.prod(shape)
             part = rewriter.call("slice", found, starts=(start,), stops=(stop,), steps=(1,))
             parts.append(self._widened(rewriter, part))

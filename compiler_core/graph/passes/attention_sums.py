@@ -17,7 +17,7 @@ from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.expand import kernels_take
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.ops.attention.op import ATTENTION_BACKWARD
-from compiler_core.ops.attention.plan import Plan
+from compiler_core.ops.attention.sizes import AttentionSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,10 @@ def _columns(node: Node) -> _Columns | None:
     if not isinstance(node, Call):
         return None
     if node.op is ATTENTION_BACKWARD:
-        plan = Plan.of([arg.meta for arg in node.args[3:]], node.attrs["causal"])
-        takes = plan.has_gradients_beside(node.dtype) and not node.attrs["summed"]
+        sizes = AttentionSizes.of([arg.meta for arg in node.args[3:]], node.attrs["causal"])
+        takes = sizes.has_gradients_beside(node.dtype) and not node.attrs["summed"]
         takes = takes and kernels_take(node.op, [arg.meta for arg in node.args], node.attrs)
-        return _Columns(node, 0, plan.columns) if takes else None
+        return _Columns(node, 0, sizes.columns) if takes else None
     return _sliced(node) if node.op.name == "slice" else None
 
 

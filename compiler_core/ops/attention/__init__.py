@@ -8,5 +8,5 @@
 - `kernels.py`: Attention on a CUDA device: how `attention` and `attention_backward` are launched as Triton kernels.
 - `native.py`: Attention in C++: how generated code calls `attention` and `attention_backward`.
 - `op.py`: Attention of queries to keys as one op, and its backward as another: `attention`, `attention_backward`.
-- `plan.py`: The sizes that all forms of attention share.
+- `sizes.py`: The sizes that all forms of attention share.
 """

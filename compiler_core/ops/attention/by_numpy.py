@@ -13,35 +13,35 @@ from typing import Any
 import numpy as np
 
 from compiler_core.dtype import of
-from compiler_core.ops.attention.plan import NARROW, Plan
+from compiler_core.ops.attention.sizes import NARROW, AttentionSizes
 from compiler_core.ops.registry import Array
 
 _BLOCK_NUMEL = 1 << 21  # scores held at a time
 
 
-def _blocks(plan: Plan) -> Iterator[tuple[slice, int]]:
+def _blocks(sizes: AttentionSizes) -> Iterator[tuple[slice, int]]:
     """(queries, how many keys they see)."""
-    rows = max(_BLOCK_NUMEL // (plan.batch * plan.heads * plan.keys), 16)
-    for start in range(0, plan.queries, rows):
-        stop = min(start + rows, plan.queries)
-        yield slice(start, stop), min(stop, plan.keys) if plan.causal else plan.keys
+    rows = max(_BLOCK_NUMEL // (sizes.batch * sizes.heads * sizes.keys), 16)
+    for start in range(0, sizes.queries, rows):
+        stop = min(start + rows, sizes.queries)
+        yield slice(start, stop), min(stop, sizes.keys) if sizes.causal else sizes.keys
 
 
-def _grouped(plan: Plan, x: Array) -> Array:
+def _grouped(sizes: AttentionSizes, x: Array) -> Array:
     """x[batch, heads, ...] with its heads as (key heads, heads of each)."""
-    return x.reshape(plan.batch, plan.key_heads, plan.heads // plan.key_heads, *x.shape[2:])
+    return x.reshape(sizes.batch, sizes.key_heads, sizes.heads // sizes.key_heads, *x.shape[2:])
 
 
 def _scores(
-    xp: Any, plan: Plan, q: Array, k: Array, mask: tuple[Array, ...], scale: float, rows: slice, seen: int
+    xp: Any, sizes: AttentionSizes, q: Array, k: Array, mask: tuple[Array, ...], scale: float, rows: slice, seen: int
 ) -> Array:
     """f[batch, heads, rows, seen], -inf where hidden."""
-    some = _grouped(plan, q[:, :, rows]) * q.dtype.type(scale)
-    scores = xp.matmul(some, k[:, :, None, :seen].swapaxes(-1, -2)).reshape(*plan.scores[:2], -1, seen)
+    some = _grouped(sizes, q[:, :, rows]) * q.dtype.type(scale)
+    scores = xp.matmul(some, k[:, :, None, :seen].swapaxes(-1, -2)).reshape(*sizes.scores[:2], -1, seen)
     hidden = q.dtype.type(-np.inf)
     for part in (whole[:, :, rows, :seen] for whole in mask):
         scores = xp.where(part, scores, hidden) if part.dtype == np.bool_ else scores + part
-    if plan.causal:
+    if sizes.causal:
         place = xp.arange(rows.start, rows.stop)[:, None]
         scores = xp.where(xp.arange(seen) <= place, scores, hidden)
     return scores  # type: ignore[no-any-return]
@@ -52,10 +52,10 @@ def _wide(arrays: Iterable[Array]) -> list[Array]:
     return [a.astype(np.float32) if of(a) in NARROW else a for a in arrays]
 
 
-def forward(xp: Any, plan: Plan, *operands: Array, scale: float, strict: bool) -> Array:
+def forward(xp: Any, sizes: AttentionSizes, *operands: Array, scale: float, strict: bool) -> Array:
     """The packed result of `attention`."""
     dtype = operands[0].dtype
-    out, lse = _forward(xp, plan, *_wide(operands), scale=scale, strict=strict)
+    out, lse = _forward(xp, sizes, *_wide(operands), scale=scale, strict=strict)
     with np.errstate(all="ignore"):
         upper = lse.astype(dtype)
         parts = [out.astype(dtype), upper]
@@ -66,19 +66,21 @@ def forward(xp: Any, plan: Plan, *operands: Array, scale: float, strict: bool) -
 
 
 def _forward(
-    xp: Any, plan: Plan, q: Array, k: Array, v: Array, *mask: Array, scale: float, strict: bool
+    xp: Any, sizes: AttentionSizes, q: Array, k: Array, v: Array, *mask: Array, scale: float, strict: bool
 ) -> tuple[Array, Array]:
     """What is attended, and the logarithms."""
-    out = xp.empty(plan.result[0], q.dtype)
-    lse = xp.empty(plan.result[1], q.dtype)
+    out = xp.empty(sizes.result[0], q.dtype)
+    lse = xp.empty(sizes.result[1], q.dtype)
     with np.errstate(all="ignore"):
-        for rows, seen in _blocks(plan):
-            scores = _scores(xp, plan, q, k, mask, scale, rows, seen)
+        for rows, seen in _blocks(sizes):
+            scores = _scores(xp, sizes, q, k, mask, scale, rows, seen)
             peak = scores.max(-1, keepdims=True)
             scores -= xp.where(peak == -np.inf, q.dtype.type(0), peak)
             weights = xp.exp(scores, out=scores)
             total = weights.sum(-1, keepdims=True)
-            found = xp.matmul(_grouped(plan, weights), v[:, :, None, :seen]).reshape(*plan.scores[:2], -1, v.shape[-1])
+            found = xp.matmul(_grouped(sizes, weights), v[:, :, None, :seen]).reshape(
+                *sizes.scores[:2], -1, v.shape[-1]
+            )
             found /= total if strict else xp.where(total == 0, q.dtype.type(1), total)
             out[:, rows] = found.swapaxes(1, 2)
             logarithms = peak + xp.log(total)
@@ -86,39 +88,48 @@ def _forward(
     return out, lse
 
 
-def backward(xp: Any, plan: Plan, *operands: Array, scale: float, summed: bool) -> Array:
+def backward(xp: Any, sizes: AttentionSizes, *operands: Array, scale: float, summed: bool) -> Array:
     """The packed result of `attention_backward`."""
     dtype = operands[0].dtype
-    grads = _backward(xp, plan, *_wide(operands), scale=scale)
+    grads = _backward(xp, sizes, *_wide(operands), scale=scale)
     with np.errstate(all="ignore"):
-        if not plan.has_gradients_beside(of(operands[0])):
+        if not sizes.has_gradients_beside(of(operands[0])):
             return xp.concatenate([x.reshape(-1).astype(dtype) for x in grads])  # type: ignore[no-any-return]
-        beside = xp.concatenate(grads, 2).reshape(-1, plan.columns).astype(dtype)
+        beside = xp.concatenate(grads, 2).reshape(-1, sizes.columns).astype(dtype)
         sums = [beside.astype(grads[0].dtype).sum(0).astype(dtype)] if summed else []
         return xp.concatenate([beside.reshape(-1), *sums])  # type: ignore[no-any-return]
 
 
 def _backward(
-    xp: Any, plan: Plan, g: Array, g_lse: Array, packed: Array, q: Array, k: Array, v: Array, *mask: Array, scale: float
+    xp: Any,
+    sizes: AttentionSizes,
+    g: Array,
+    g_lse: Array,
+    packed: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    *mask: Array,
+    scale: float,
 ) -> tuple[Array, Array, Array]:
     zero, number = q.dtype.type(0), g.size
-    out, lse = packed[:number].reshape(plan.result[0]), packed[number:].reshape(-1, *plan.result[1]).sum(0)
-    dq = xp.empty(plan.gradients[0], q.dtype)
+    out, lse = packed[:number].reshape(sizes.result[0]), packed[number:].reshape(-1, *sizes.result[1]).sum(0)
+    dq = xp.empty(sizes.gradients[0], q.dtype)
     dk, dv = xp.zeros(k.shape, q.dtype), xp.zeros(v.shape, q.dtype)
     with np.errstate(all="ignore"):
-        for rows, seen in _blocks(plan):
+        for rows, seen in _blocks(sizes):
             less = lse[:, :, rows, None]
-            weights = xp.exp(_scores(xp, plan, q, k, mask, scale, rows, seen) - xp.where(less == -np.inf, zero, less))
+            weights = xp.exp(_scores(xp, sizes, q, k, mask, scale, rows, seen) - xp.where(less == -np.inf, zero, less))
             some = g[:, rows].swapaxes(1, 2)
             shift = (some * out[:, rows].swapaxes(1, 2)).sum(-1) - g_lse[:, :, rows]
-            some = _grouped(plan, some)
+            some = _grouped(sizes, some)
             slopes = xp.matmul(some, v[:, :, None, :seen].swapaxes(-1, -2)).reshape(weights.shape)
             slopes -= shift[..., None]
             slopes *= weights
-            slopes = _grouped(plan, slopes)
-            dv[:, :, :seen] += xp.matmul(_grouped(plan, weights).swapaxes(-1, -2), some).sum(2)
-            scaled = _grouped(plan, q[:, :, rows]) * q.dtype.type(scale)
+            slopes = _grouped(sizes, slopes)
+            dv[:, :, :seen] += xp.matmul(_grouped(sizes, weights).swapaxes(-1, -2), some).sum(2)
+            scaled = _grouped(sizes, q[:, :, rows]) * q.dtype.type(scale)
             dk[:, :, :seen] += xp.matmul(slopes.swapaxes(-1, -2), scaled).sum(2)
-            found = xp.matmul(slopes, k[:, :, None, :seen]).reshape(*plan.scores[:2], -1, plan.width)
+            found = xp.matmul(slopes, k[:, :, None, :seen]).reshape(*sizes.scores[:2], -1, sizes.width)
             dq[:, rows] = found.swapaxes(1, 2) * q.dtype.type(scale)
     return dq, dk.swapaxes(1, 2), dv.swapaxes(1, 2)

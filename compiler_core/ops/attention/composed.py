@@ -10,7 +10,7 @@ import math
 
 from compiler_core.dtype import bool_
 from compiler_core.ops import prims
-from compiler_core.ops.attention.plan import NARROW, Plan
+from compiler_core.ops.attention.sizes import NARROW, AttentionSizes
 from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of
 from compiler_core.ops.composites.movement import below_diagonal
 from compiler_core.ops.linear_algebra.matmul import transpose_last
@@ -18,8 +18,8 @@ from compiler_core.ops.linear_algebra.packing import unpack
 from compiler_core.ops.registry import Value, meta_of
 
 
-def plan_of(q: Value, k: Value, v: Value, causal: bool) -> Plan:
-    return Plan.of([meta_of(x) for x in (q, k, v)], causal)
+def sizes_of(q: Value, k: Value, v: Value, causal: bool) -> AttentionSizes:
+    return AttentionSizes.of([meta_of(x) for x in (q, k, v)], causal)
 
 
 def pack_flat(*parts: Value) -> Value:
@@ -32,18 +32,18 @@ def heads_in(x: Value) -> Value:
     return prims.permute(x, (0, 2, 1, 3))
 
 
-def _repeated(plan: Plan, x: Value) -> Value:
+def _repeated(sizes: AttentionSizes, x: Value) -> Value:
     """Heads of keys, each as often as heads of queries use it."""
-    group, (batch, heads, *rest) = plan.heads // plan.key_heads, x.shape
+    group, (batch, heads, *rest) = sizes.heads // sizes.key_heads, x.shape
     if group == 1:
         return x
     wide = broadcast_to(prims.reshape(x, (batch, heads, 1, *rest)), (batch, heads, group, *rest))
-    return prims.reshape(wide, (batch, plan.heads, *rest))
+    return prims.reshape(wide, (batch, sizes.heads, *rest))
 
 
-def _summed(plan: Plan, x: Value) -> Value:
+def _summed(sizes: AttentionSizes, x: Value) -> Value:
     """The adjoint of `_repeated`."""
-    group, (batch, heads, *rest) = plan.heads // plan.key_heads, x.shape
+    group, (batch, heads, *rest) = sizes.heads // sizes.key_heads, x.shape
     return x if group == 1 else prims.sum(prims.reshape(x, (batch, heads // group, group, *rest)), (2,))
 
 
@@ -56,14 +56,14 @@ def _along(x: Value, shape: tuple[int, ...]) -> Value:
     return broadcast_to(prims.reshape(x, (*x.shape, 1)), shape)
 
 
-def scores_of(plan: Plan, q: Value, k: Value, mask: tuple[Value, ...], scale: float) -> Value:
+def scores_of(sizes: AttentionSizes, q: Value, k: Value, mask: tuple[Value, ...], scale: float) -> Value:
     """f[batch, heads, queries, keys], -inf where hidden."""
-    scores = _scaled(prims.matmul(q, transpose_last(_repeated(plan, k))), scale)
+    scores = _scaled(prims.matmul(q, transpose_last(_repeated(sizes, k))), scale)
     hidden = prims.full_like(scores, -math.inf)
     for part in mask:
         is_test = dtype_of(part) is not dtype_of(scores)
         scores = prims.where(part, scores, hidden) if is_test else prims.add(scores, part)
-    return prims.where(below_diagonal(plan.scores, 0), scores, hidden) if plan.causal else scores
+    return prims.where(below_diagonal(sizes.scores, 0), scores, hidden) if sizes.causal else scores
 
 
 def _wide(values: tuple[Value, ...]) -> list[Value]:
@@ -86,36 +86,36 @@ def forward(*operands: Value, scale: float, causal: bool, strict: bool) -> Value
 def _forward(
     q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool, strict: bool
 ) -> tuple[Value, Value]:
-    plan = plan_of(q, k, v, causal)
-    scores = scores_of(plan, q, k, mask, scale)
+    sizes = sizes_of(q, k, v, causal)
+    scores = scores_of(sizes, q, k, mask, scale)
     peak = prims.detach(prims.max(scores, (3,)))
     nothing = prims.eq(peak, prims.full_like(peak, -math.inf))
-    weights = prims.exp(prims.sub(scores, _along(prims.where(nothing, prims.full_like(peak, 0), peak), plan.scores)))
+    weights = prims.exp(prims.sub(scores, _along(prims.where(nothing, prims.full_like(peak, 0), peak), sizes.scores)))
     total = prims.sum(weights, (3,))
     safe = prims.where(nothing, prims.full_like(peak, math.nan if strict else 1), total)
-    weights = prims.div(weights, _along(safe, plan.scores))
-    out = prims.matmul(weights, _repeated(plan, v))
+    weights = prims.div(weights, _along(safe, sizes.scores))
+    out = prims.matmul(weights, _repeated(sizes, v))
     return heads_in(out), prims.add(peak, prims.log(safe))
 
 
-def _unpacked(plan: Plan, packed: Value) -> tuple[Value, Value]:
+def _unpacked(sizes: AttentionSizes, packed: Value) -> tuple[Value, Value]:
     """packed: of f32 or f64, perhaps of 16-bit floats once."""
-    parts = plan.result if packed.shape[0] == sum(map(math.prod, plan.result)) else (*plan.result, plan.result[1])
+    parts = sizes.result if packed.shape[0] == sum(map(math.prod, sizes.result)) else (*sizes.result, sizes.result[1])
     out, lse, *rest = unpack(packed, parts)
     return out, prims.add(lse, rest[0]) if rest else lse
 
 
 def _weights_and_slopes(
-    plan: Plan, g: Value, g_lse: Value, packed: Value, q: Value, k: Value, v: Value, mask: tuple[Value, ...],
+    sizes: AttentionSizes, g: Value, g_lse: Value, packed: Value, q: Value, k: Value, v: Value, mask: tuple[Value, ...],
     scale: float,
 ) -> tuple[Value, Value]:  # fmt: skip
-    out, lse = _unpacked(plan, packed)
+    out, lse = _unpacked(sizes, packed)
     nothing = prims.eq(lse, prims.full_like(lse, -math.inf))
     less = prims.where(nothing, prims.full_like(lse, 0), lse)
-    weights = prims.exp(prims.sub(scores_of(plan, q, k, mask, scale), _along(less, plan.scores)))
+    weights = prims.exp(prims.sub(scores_of(sizes, q, k, mask, scale), _along(less, sizes.scores)))
     shift = prims.permute(prims.sum(prims.mul(g, out), (3,)), (0, 2, 1))
-    through = prims.matmul(heads_in(g), transpose_last(_repeated(plan, v)))
-    return weights, prims.mul(weights, prims.sub(through, _along(prims.sub(shift, g_lse), plan.scores)))
+    through = prims.matmul(heads_in(g), transpose_last(_repeated(sizes, v)))
+    return weights, prims.mul(weights, prims.sub(through, _along(prims.sub(shift, g_lse), sizes.scores)))
 
 
 def slopes(
@@ -123,7 +123,7 @@ def slopes(
 ) -> Value:
     """The gradient in the scores, and so in a mask that is added: f[batch, heads, queries, keys]."""
     g, g_lse, packed, q, k, v, *masks = _wide((g, g_lse, packed, q, k, v, *mask))
-    return _weights_and_slopes(plan_of(q, k, v, causal), g, g_lse, packed, q, k, v, tuple(masks), scale)[1]
+    return _weights_and_slopes(sizes_of(q, k, v, causal), g, g_lse, packed, q, k, v, tuple(masks), scale)[1]
 
 
 def backward(
@@ -131,27 +131,27 @@ def backward(
     summed: bool,
 ) -> Value:  # fmt: skip
     """The packed result of `attention_backward`."""
-    plan, dtype = plan_of(q, k, v, causal), dtype_of(q)
+    sizes, dtype = sizes_of(q, k, v, causal), dtype_of(q)
     g, g_lse, packed, q, k, v, *masks = _wide((g, g_lse, packed, q, k, v, *mask))
-    weights, slope = _weights_and_slopes(plan, g, g_lse, packed, q, k, v, tuple(masks), scale)
+    weights, slope = _weights_and_slopes(sizes, g, g_lse, packed, q, k, v, tuple(masks), scale)
     slope = _scaled(slope, scale)
-    dq = prims.matmul(slope, _repeated(plan, k))
-    dk = _summed(plan, prims.matmul(transpose_last(slope), q))
-    dv = _summed(plan, prims.matmul(transpose_last(weights), heads_in(g)))
+    dq = prims.matmul(slope, _repeated(sizes, k))
+    dk = _summed(sizes, prims.matmul(transpose_last(slope), q))
+    dv = _summed(sizes, prims.matmul(transpose_last(weights), heads_in(g)))
     grads = [cast(heads_in(x), dtype) for x in (dq, dk, dv)]
-    if not plan.has_gradients_beside(dtype):
+    if not sizes.has_gradients_beside(dtype):
         return pack_flat(*grads)
-    beside = prims.reshape(prims.cat(grads, 2), (plan.batch * plan.queries, plan.columns))
+    beside = prims.reshape(prims.cat(grads, 2), (sizes.batch * sizes.queries, sizes.columns))
     return pack_flat(beside, prims.sum(beside, (0,))) if summed else pack_flat(beside)
 
 
-def gradients_of(plan: Plan, packed: Value) -> list[Value]:
+def gradients_of(sizes: AttentionSizes, packed: Value) -> list[Value]:
     """Those of q, k and v, heads inside, of the packed result of `attention_backward`."""
-    if not plan.has_gradients_beside(dtype_of(packed)):
-        return list(unpack(packed, plan.gradients))
-    whole, start, found = prims.reshape(packed, plan.beside), 0, []
-    for heads in (plan.heads, plan.key_heads, plan.key_heads):
-        stops = (*plan.beside[:2], start + heads, plan.width)
+    if not sizes.has_gradients_beside(dtype_of(packed)):
+        return list(unpack(packed, sizes.gradients))
+    whole, start, found = prims.reshape(packed, sizes.beside), 0, []
+    for heads in (sizes.heads, sizes.key_heads, sizes.key_heads):
+        stops = (*sizes.beside[:2], start + heads, sizes.width)
         found.append(prims.slice(whole, (0, 0, start, 0), stops, (1,) * 4))
         start += heads
     return found

@@ -15,7 +15,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
-from compiler_core.ops.attention.plan import DTYPES, MAX_WIDTH, Plan
+from compiler_core.ops.attention.sizes import DTYPES, MAX_WIDTH, AttentionSizes
 from compiler_core.ops.broadcasting import broadcast_shapes, broadcast_to, cast, dtype_of, shape_of
 from compiler_core.ops.casting import in_lower
 from compiler_core.ops.composites.activation import dropout, softmax, softmax_or_zero
@@ -144,14 +144,14 @@ def _attended(
     learned = mask is not None and dtype_of(mask) is not dt.bool_ and bool(getattr(mask, "requires_grad", True))
     heads = (of.heads, of.key_heads, of.key_heads)
     operands = [_four(x, of.batch, n) for x, n in zip((query, key, value), heads)]
-    plan = Plan.of([meta_of(x) for x in operands], causal)
+    sizes = AttentionSizes.of([meta_of(x) for x in operands], causal)
     if mask is not None:
-        operands.append(_four(broadcast_to(mask, (*of.outer, plan.queries, plan.keys)), of.batch, of.heads))
+        operands.append(_four(broadcast_to(mask, (*of.outer, sizes.queries, sizes.keys)), of.batch, of.heads))
     inner = dtype if _is_eager_there(query) else dtype.compute
     wide = [x if dtype_of(x) is dt.bool_ else cast(x, inner) for x in operands]
     packed = prims.attention(*wide, scale=scale, causal=causal, learned=learned, strict=False)
-    out = permute(unpack(packed, plan.packed(inner))[0], (0, 2, 1, 3))  # (B, heads, L, Ev)
-    return cast(reshape(out, (*of.outer, plan.queries, plan.value_width)), dtype)
+    out = permute(unpack(packed, sizes.packed(inner))[0], (0, 2, 1, 3))  # (B, heads, L, Ev)
+    return cast(reshape(out, (*of.outer, sizes.queries, sizes.value_width)), dtype)
 
 
 def _is_eager_there(x: Value) -> bool:

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from compiler_core.dtype import DType, bfloat16, bool_, float16, float32
-from compiler_core.ops.attention.plan import Plan
-from compiler_core.ops.routine import Attrs, KernelLaunch, KernelPlan, Kernels, Strided
+from compiler_core.ops.attention.sizes import AttentionSizes
+from compiler_core.ops.routine import Attrs, KernelLaunch, KernelPlan, Strided, TritonKernels
 
 MAX_WIDTH = 256  # blocks of wider rows do not fit in the registers
 _TAKEN = (bfloat16, float16, float32)
@@ -64,11 +64,11 @@ BLOCKS: dict[str, dict[tuple[int, int], Blocks]] = {
 }
 
 
-def blocks_of(function: str, dtype: DType, plan: Plan) -> Blocks:
+def blocks_of(function: str, dtype: DType, sizes: AttentionSizes) -> Blocks:
     """The blocks of a launch; those of few queries or keys are no larger than these need."""
-    width = max(_padded(plan.width), _padded(plan.value_width), 64)
+    width = max(_padded(sizes.width), _padded(sizes.value_width), 64)
     made = BLOCKS[function][dtype.itemsize, width]
-    rows, columns = min(made.rows, _padded(plan.queries)), min(made.columns, _padded(plan.keys))
+    rows, columns = min(made.rows, _padded(sizes.queries)), min(made.columns, _padded(sizes.keys))
     is_whole = rows == made.rows and columns == made.columns
     return Blocks(rows, columns, made.warps if is_whole else min(made.warps, 4), made.stages)
 
@@ -85,38 +85,43 @@ def _strides(prefix: str, axes: str, strides: Sequence[int]) -> dict[str, int]:
     return {prefix + axis: stride for axis, stride in zip(axes, strides, strict=True)}
 
 
-def _sizes(plan: Plan, operands: Sequence[Strided]) -> dict[str, int]:
+def _sizes(sizes: AttentionSizes, operands: Sequence[Strided]) -> dict[str, int]:
     """operands: q, k, v, perhaps a mask."""
     q, k, v, *mask = operands
     return {
-        "B": plan.batch, "H": plan.heads, "GROUP": plan.heads // plan.key_heads, "L": plan.queries, "S": plan.keys,
-        "E": plan.width, "V": plan.value_width, "PAD_E": _padded(plan.width), "PAD_V": _padded(plan.value_width),
+        "B": sizes.batch, "H": sizes.heads, "GROUP": sizes.heads // sizes.key_heads, "L": sizes.queries,
+        "S": sizes.keys,
+        "E": sizes.width, "V": sizes.value_width, "PAD_E": _padded(sizes.width), "PAD_V": _padded(sizes.value_width),
         **_strides("Q", "BHLE", q.strides), **_strides("K", "BHSE", k.strides), **_strides("V", "BHSE", v.strides),
         **_strides("M", "BHLS", mask[0].strides if mask else (0, 0, 0, 0)),
     }  # fmt: skip
 
 
-def _common(plan: Plan, operands: Sequence[Strided], attrs: Attrs) -> dict[str, int | float | str]:
+def _common(sizes: AttentionSizes, operands: Sequence[Strided], attrs: Attrs) -> dict[str, int | float | str]:
     mask = operands[3:]
     return {
-        **_sizes(plan, operands),
+        **_sizes(sizes, operands),
         "SCALE": float(attrs["scale"]),
-        "CAUSAL": plan.causal,
+        "CAUSAL": sizes.causal,
         "MASK": 0 if not mask else 2 if mask[0].dtype is bool_ else 1,
         "PRECISION": PRECISION,
     }
 
 
 def _launch(
-    function: str, arguments: Sequence[str], plan: Plan, dtype: DType, constants: dict[str, int | float | str]
+    function: str,
+    arguments: Sequence[str],
+    sizes: AttentionSizes,
+    dtype: DType,
+    constants: dict[str, int | float | str],
 ) -> KernelLaunch:
-    rows, columns, warps, stages = blocks_of(function, dtype, plan)
-    group = plan.heads // plan.key_heads
+    rows, columns, warps, stages = blocks_of(function, dtype, sizes)
+    group = sizes.heads // sizes.key_heads
     if function == "attention_keys":
-        heads, blocks, read = plan.batch * plan.key_heads, -(-plan.keys // columns), float(plan.queries * group)
+        heads, blocks, read = sizes.batch * sizes.key_heads, -(-sizes.keys // columns), float(sizes.queries * group)
     else:
-        heads, blocks, read = plan.batch * plan.heads, -(-plan.queries // rows), plan.keys / group
-    nbytes = read * (plan.width + plan.value_width) * dtype.itemsize  # that the blocks of a head read again and again
+        heads, blocks, read = sizes.batch * sizes.heads, -(-sizes.queries // rows), sizes.keys / group
+    nbytes = read * (sizes.width + sizes.value_width) * dtype.itemsize  # that the blocks of a head read again and again
     section = min(max(int(SECTION_NBYTES / max(nbytes, 1)), 1), heads)
     constants |= {"BM": rows, "BN": columns, "SECTION": section}
     return KernelLaunch(function, tuple(arguments), constants, heads * blocks, warps, stages)
@@ -126,18 +131,18 @@ def _launch(
 
 
 def _forward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
-    plan = Plan.of([x.meta for x in operands], attrs["causal"])
+    sizes = AttentionSizes.of([x.meta for x in operands], attrs["causal"])
     names = ("o0", "o1", "o2", "o3" if len(operands) > 3 else "o0", "out")
-    constants = _common(plan, operands, attrs) | {"STRICT": bool(attrs["strict"])}
-    return KernelPlan((_launch("attention_forward", names, plan, operands[0].dtype, constants),))
+    constants = _common(sizes, operands, attrs) | {"STRICT": bool(attrs["strict"])}
+    return KernelPlan((_launch("attention_forward", names, sizes, operands[0].dtype, constants),))
 
 
 def _backward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
-    plan = Plan.of([x.meta for x in operands[3:]], attrs["causal"])
+    sizes = AttentionSizes.of([x.meta for x in operands[3:]], attrs["causal"])
     g, g_lse, _, *rest = operands
     batch, row, head, column = g.strides
-    common = _common(plan, rest, attrs) | _strides("G", "BHLV", (batch, head, row, column))
-    results = _results(plan, g.dtype)
+    common = _common(sizes, rest, attrs) | _strides("G", "BHLV", (batch, head, row, column))
+    results = _results(sizes, g.dtype)
     summed = attrs["summed"]
     common["SUMMED"] = summed
     first = common | _strides("S", "BHL", g_lse.strides[-3:]) | {name: results[name] for name in ("RB", "RL")}
@@ -145,22 +150,22 @@ def _backward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     mask = "o6" if len(rest) > 3 else "o3"
     queries, keys = ("s2", "s3") if summed else ("s0", "s0")
     launches = (
-        _launch("attention_queries", ("o0", "o1", "o2", "o3", "o4", "o5", mask, "out", "s0", "s1", queries), plan,
+        _launch("attention_queries", ("o0", "o1", "o2", "o3", "o4", "o5", mask, "out", "s0", "s1", queries), sizes,
                 g.dtype, first),
-        _launch("attention_keys", ("o0", "o3", "o4", "o5", mask, "out", "s0", "s1", keys), plan, g.dtype, second),
+        _launch("attention_keys", ("o0", "o3", "o4", "o5", mask, "out", "s0", "s1", keys), sizes, g.dtype, second),
     )  # fmt: skip
-    rows = (float32, plan.batch * plan.heads * plan.queries)
-    return _with_sums(plan, launches, rows) if summed else KernelPlan(launches, (rows, rows))
+    rows = (float32, sizes.batch * sizes.heads * sizes.queries)
+    return _with_sums(sizes, launches, rows) if summed else KernelPlan(launches, (rows, rows))
 
 
-def _with_sums(plan: Plan, launches: tuple[KernelLaunch, ...], rows: tuple[DType, int]) -> KernelPlan:
+def _with_sums(sizes: AttentionSizes, launches: tuple[KernelLaunch, ...], rows: tuple[DType, int]) -> KernelPlan:
     """Each block of queries, and of keys, leaves its sums in a row of scratch memory; a third launch adds these up."""
-    queries, keys = (launch.programs // heads for launch, heads in zip(launches, (plan.heads, plan.key_heads)))
-    of_queries, of_keys = plan.heads * plan.width, 2 * plan.key_heads * plan.width
+    queries, keys = (launch.programs // heads for launch, heads in zip(launches, (sizes.heads, sizes.key_heads)))
+    of_queries, of_keys = sizes.heads * sizes.width, 2 * sizes.key_heads * sizes.width
     width, height = 16, min(_padded(max(queries, keys)), 256)  # columns of a program, rows that it reads at once
     constants = {
         "NQ": queries, "WQ": of_queries, "NK": keys, "WK": of_keys, "BM": height, "BN": width,
-        "AT": plan.batch * plan.queries * plan.columns,
+        "AT": sizes.batch * sizes.queries * sizes.columns,
     }  # fmt: skip
     programs = -(-of_queries // width) + -(-of_keys // width)
     last = KernelLaunch("attention_sums", ("s2", "s3", "out"), constants, programs, 4, 2)
@@ -168,32 +173,41 @@ def _with_sums(plan: Plan, launches: tuple[KernelLaunch, ...], rows: tuple[DType
     return KernelPlan((*launches, last), scratch)
 
 
-def _results(plan: Plan, dtype: DType) -> dict[str, int]:
+def _results(sizes: AttentionSizes, dtype: DType) -> dict[str, int]:
     """Where gradients lie: strides of batch and position; of those of keys and values, the place of the first, too."""
-    heads, keys, width, value_width = plan.heads, plan.key_heads, plan.width, plan.value_width
-    if plan.has_gradients_beside(dtype):
-        row = plan.columns
-        batch = plan.queries * row
+    heads, keys, width, value_width = sizes.heads, sizes.key_heads, sizes.width, sizes.value_width
+    if sizes.has_gradients_beside(dtype):
+        row = sizes.columns
+        batch = sizes.queries * row
         places = (batch, row, heads * width, batch, row, (heads + keys) * width, batch, row)
     else:
-        k, v = plan.batch * plan.queries * heads * width, plan.batch * plan.keys * keys * width
+        k, v = sizes.batch * sizes.queries * heads * width, sizes.batch * sizes.keys * keys * width
         rows = (heads * width, keys * width, keys * value_width)
-        places = (plan.queries * rows[0], rows[0], k, plan.keys * rows[1], rows[1], k + v, plan.keys * rows[2], rows[2])
+        places = (
+            sizes.queries * rows[0],
+            rows[0],
+            k,
+            sizes.keys * rows[1],
+            rows[1],
+            k + v,
+            sizes.keys * rows[2],
+            rows[2],
+        )
     return dict(zip(("RB", "RL", "K0", "RKB", "RK", "V0", "RVB", "RV"), places, strict=True))
 
 
 def _refuses(operands: tuple[Strided, ...], attrs: Attrs, first: int) -> str:
     q, *rest = operands[first:]
-    plan = Plan.of([x.meta for x in (q, *rest)], attrs["causal"])
+    sizes = AttentionSizes.of([x.meta for x in (q, *rest)], attrs["causal"])
     if q.dtype not in _TAKEN:
         return f"kernels of attention are for 16-bit floats and f32, not {q.dtype.name}"
-    if max(plan.width, plan.value_width) > MAX_WIDTH:
+    if max(sizes.width, sizes.value_width) > MAX_WIDTH:
         return f"kernels of attention take heads up to {MAX_WIDTH} wide"
     if first and not _is_dense(operands[2]):
         return "the packed result of attention does not lie contiguously"
-    row = (plan.heads + 2 * plan.key_heads) * max(plan.width, plan.value_width)  # at most, of a result
+    row = (sizes.heads + 2 * sizes.key_heads) * max(sizes.width, sizes.value_width)  # at most, of a result
     spans = [sum(n * stride for n, stride in zip(x.shape[2:], x.strides[2:])) for x in (q, *rest)]
-    if max(*spans, row * max(plan.queries, plan.keys)) >= 1 << 31:
+    if max(*spans, row * max(sizes.queries, sizes.keys)) >= 1 << 31:
         return "a head of an operand of attention spans 2^31 elements or more"
     return ""
 
@@ -202,5 +216,5 @@ def _is_dense(packed: Strided) -> bool:
     return packed.numel <= 1 or packed.strides == (1,)
 
 
-FORWARD = Kernels("attention", lambda operands, attrs: _refuses(operands, attrs, 0), _forward)
-BACKWARD = Kernels("attention", lambda operands, attrs: _refuses(operands, attrs, 3), _backward)
+FORWARD = TritonKernels("attention", lambda operands, attrs: _refuses(operands, attrs, 0), _forward)
+BACKWARD = TritonKernels("attention", lambda operands, attrs: _refuses(operands, attrs, 3), _backward)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from compiler_core.dtype import DType, bool_
 from compiler_core.ops.attention.cpp import TEXT
-from compiler_core.ops.attention.plan import DTYPES, Plan
+from compiler_core.ops.attention.sizes import DTYPES, AttentionSizes
 from compiler_core.ops.routine import Attrs, CArray, CCall, Native, Strided, no_symbols
 
 _LINE = 64  # bytes: the widest vector, and the unit of alignment
@@ -24,21 +24,21 @@ _QUERIES, _KEYS, _ROWS = 256, 128, 8  # DC_QUERIES, DC_KEYS, and the largest dc_
 _MAX_PLACES = 16  # threads that can work on one call: each has scratch memory, which it touches only if it comes
 
 
-def _plan(operands: Sequence[Strided], attrs: Attrs, first: int) -> Plan:
-    return Plan.of([layout.meta for layout in operands[first:]], attrs["causal"])
+def _sizes_of(operands: Sequence[Strided], attrs: Attrs, first: int) -> AttentionSizes:
+    return AttentionSizes.of([layout.meta for layout in operands[first:]], attrs["causal"])
 
 
 # ---- scratch memory
 
 
 def _forward_places(operands: Sequence[Strided], attrs: Attrs) -> int:
-    plan = _plan(operands, attrs, 0)
-    return min(plan.batch * plan.heads * -(-plan.queries // _QUERIES), _MAX_PLACES)
+    sizes = _sizes_of(operands, attrs, 0)
+    return min(sizes.batch * sizes.heads * -(-sizes.queries // _QUERIES), _MAX_PLACES)
 
 
 def _backward_places(operands: Sequence[Strided], attrs: Attrs) -> int:
-    plan = _plan(operands, attrs, 3)
-    return min(plan.batch * plan.key_heads, _MAX_PLACES)
+    sizes = _sizes_of(operands, attrs, 3)
+    return min(sizes.batch * sizes.key_heads, _MAX_PLACES)
 
 
 def _share(numbers: Sequence[int], itemsize: int) -> int:
@@ -46,23 +46,23 @@ def _share(numbers: Sequence[int], itemsize: int) -> int:
     return sum(-(-number * itemsize // _LINE) * _LINE for number in numbers)
 
 
-def _widths(plan: Plan, itemsize: int) -> tuple[int, int, int]:
+def _widths(sizes: AttentionSizes, itemsize: int) -> tuple[int, int, int]:
     """Elements of a row of queries and of values, padded, and of a panel."""
     lanes = _LINE // itemsize
-    return -(-plan.width // lanes) * lanes, -(-plan.value_width // lanes) * lanes, 2 * lanes
+    return -(-sizes.width // lanes) * lanes, -(-sizes.value_width // lanes) * lanes, 2 * lanes
 
 
 def _forward_share(operands: Sequence[Strided], attrs: Attrs) -> int:
-    plan, itemsize = _plan(operands, attrs, 0), operands[0].dtype.itemsize
-    width, value_width, panel = _widths(plan, itemsize)
+    sizes, itemsize = _sizes_of(operands, attrs, 0), operands[0].dtype.itemsize
+    width, value_width, panel = _widths(sizes, itemsize)
     blocks = [_QUERIES * max(width, value_width), _QUERIES * width, _KEYS * width, _KEYS * value_width]
     return _share([*blocks, _QUERIES * value_width, 3 * _KEYS * panel, 3 * _QUERIES], itemsize)
 
 
 def _backward_share(operands: Sequence[Strided], attrs: Attrs) -> int:
-    plan, itemsize = _plan(operands, attrs, 3), operands[0].dtype.itemsize
-    width, value_width, panel = _widths(plan, itemsize)
-    both, keys = width + value_width, -(-plan.keys // _ROWS) * _ROWS
+    sizes, itemsize = _sizes_of(operands, attrs, 3), operands[0].dtype.itemsize
+    width, value_width, panel = _widths(sizes, itemsize)
+    both, keys = width + value_width, -(-sizes.keys // _ROWS) * _ROWS
     blocks = [keys * both, 2 * _QUERIES * both, _KEYS * both, _QUERIES * width, 2 * _KEYS * _QUERIES]
     return _share([*blocks, 2 * _KEYS * panel, 2 * _QUERIES], itemsize)
 
@@ -95,13 +95,13 @@ def _mask(mask: Sequence[CArray], q: CArray) -> str:
     return _of(mask[0]) if mask else _operand(q.address, _ctype(q), (0, 0, 0, 0))
 
 
-def _begin(plan: Plan, mask: Sequence[CArray], ctype: str) -> Iterator[str]:
+def _begin(sizes: AttentionSizes, mask: Sequence[CArray], ctype: str) -> Iterator[str]:
     """Opens a block: the shapes `A` and `n`."""
     kind = 0 if not mask else 2 if mask[0].layout.dtype is bool_ else 1
-    causal, of_mask = "true" if plan.causal else "false", _ctype(mask[0]) if mask else ctype
+    causal, of_mask = "true" if sizes.causal else "false", _ctype(mask[0]) if mask else ctype
     yield "  {"
-    yield f"    typedef dc_attention_of<{ctype}, {plan.width}, {plan.value_width}, {causal}, {kind}, {of_mask}> A;"
-    yield f"    const dc_sizes n = {{{plan.batch}, {plan.heads}, {plan.key_heads}, {plan.queries}, {plan.keys}}};"
+    yield f"    typedef dc_attention_of<{ctype}, {sizes.width}, {sizes.value_width}, {causal}, {kind}, {of_mask}> A;"
+    yield f"    const dc_sizes n = {{{sizes.batch}, {sizes.heads}, {sizes.key_heads}, {sizes.queries}, {sizes.keys}}};"
 
 
 def _addresses(packed: CArray, shapes: Sequence[tuple[int, ...]]) -> list[str]:
@@ -113,12 +113,12 @@ def _addresses(packed: CArray, shapes: Sequence[tuple[int, ...]]) -> list[str]:
 def _emit_forward(call: CCall) -> Iterator[str]:
     q, k, v, *mask = call.operands
     layouts = [array.layout for array in call.operands]
-    plan, ctype = _plan(layouts, call.attrs, 0), _ctype(q)
+    sizes, ctype = _sizes_of(layouts, call.attrs, 0), _ctype(q)
     operands = ", ".join([*map(_of, (q, k, v)), _mask(mask, q), f"({ctype}){call.attrs['scale']!r}"])
     nan, strict = '__builtin_nan("")', call.attrs["strict"]
-    results = ", ".join(_addresses(call.result, plan.result))
+    results = ", ".join(_addresses(call.result, sizes.result))
     share, places = _forward_share(layouts, call.attrs), _forward_places(layouts, call.attrs)
-    yield from _begin(plan, mask, ctype)
+    yield from _begin(sizes, mask, ctype)
     yield f"    dc_attention<A>(n, {operands},"
     yield f"      ({ctype}){nan if strict else 0}, {results}, {call.scratch}, {share}, {places});"
     yield "  }"
@@ -127,19 +127,19 @@ def _emit_forward(call: CCall) -> Iterator[str]:
 def _emit_backward(call: CCall) -> Iterator[str]:
     g, g_lse, packed, q, k, v, *mask = call.operands
     layouts = [array.layout for array in call.operands]
-    plan, ctype, (step,) = _plan(layouts, call.attrs, 3), _ctype(q), packed.layout.strides
+    sizes, ctype, (step,) = _sizes_of(layouts, call.attrs, 3), _ctype(q), packed.layout.strides
     batch, row, head, column = g.layout.strides
-    of_out = [n * step for n in (plan.queries * plan.heads * plan.value_width, plan.value_width,
-                                 plan.heads * plan.value_width, 1)]  # fmt: skip
-    of_lse = [n * step for n in (plan.heads * plan.queries, plan.queries, 1, 0)]
+    of_out = [n * step for n in (sizes.queries * sizes.heads * sizes.value_width, sizes.value_width,
+                                 sizes.heads * sizes.value_width, 1)]  # fmt: skip
+    of_lse = [n * step for n in (sizes.heads * sizes.queries, sizes.queries, 1, 0)]
     of_g_lse = (*g_lse.layout.strides, 0)
-    start = math.prod(plan.result[0]) * step
+    start = math.prod(sizes.result[0]) * step
     grads = [_operand(g.address, ctype, (batch, head, row, column)), _operand(g_lse.address, ctype, of_g_lse)]
     kept = [_operand(packed.address, ctype, of_out), _operand(f"{packed.address} + {start}", ctype, of_lse)]
     operands = ", ".join([*map(_of, (q, k, v)), _mask(mask, q), f"({ctype}){call.attrs['scale']!r}"])
-    results = ", ".join(_addresses(call.result, plan.gradients))
+    results = ", ".join(_addresses(call.result, sizes.gradients))
     share, places = _backward_share(layouts, call.attrs), _backward_places(layouts, call.attrs)
-    yield from _begin(plan, mask, ctype)
+    yield from _begin(sizes, mask, ctype)
     yield f"    dc_attention_backward<A>(n, {', '.join([*grads, *kept])},"
     yield f"      {operands},"
     yield f"      {results}, {call.scratch}, {share}, {places});"

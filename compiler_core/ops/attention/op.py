@@ -10,7 +10,7 @@ numbers, a block of each, of which the sum counts (in f16 one beyond 65504 is Na
 
 `attention_backward` takes the cotangents of both parts, the packed result and the operands, computes the weights again
 from the logarithms, and gives those of q f[B, L, H, E], k f[B, S, K, E] and v f[B, S, K, V], packed; of 16-bit floats
-heads beside heads, if the shapes let them (attention/plan.py), and then, if `summed`, their sums over batch and
+heads beside heads, if the shapes let them (attention/sizes.py), and then, if `summed`, their sums over batch and
 positions after them, which are the gradient of a bias (graph/passes/attention_sums.py). Only what is linear in the
 number of positions is ever kept; the gradient of a learned mask, which has the scores' shape, is a composition, and so
 are second derivatives.
@@ -39,25 +39,25 @@ from compiler_core.ops.attention import by_numpy as attention_numpy
 from compiler_core.ops.attention import composed
 from compiler_core.ops.attention import kernels as attention_kernels
 from compiler_core.ops.attention import native as attention_native
-from compiler_core.ops.attention.plan import DTYPES, NARROW, Plan, check
+from compiler_core.ops.attention.sizes import DTYPES, NARROW, AttentionSizes, check
 from compiler_core.ops.broadcasting import cast, dtype_of
 from compiler_core.ops.checks import check_dtype, check_shape
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.linear_algebra.packing import packed_shape, unpack
 from compiler_core.ops.registry import Array, Op, Sample, Value, meta_of, register
-from compiler_core.ops.routine import Kernels, Native, Routine, register_routine
+from compiler_core.ops.routine import Native, Routine, TritonKernels, register_routine
 
 # ---- attention
 
 
 def _infer(*operands: TensorMeta, scale: float, causal: bool, learned: bool, strict: bool) -> TensorMeta:
-    plan = check("attention", operands, causal)
-    return operands[0].with_shape(packed_shape((), plan.packed(operands[0].dtype)))
+    sizes = check("attention", operands, causal)
+    return operands[0].with_shape(packed_shape((), sizes.packed(operands[0].dtype)))
 
 
 def _eager(xp: Any, *operands: Array, scale: float, causal: bool, learned: bool, strict: bool) -> Array:
-    plan = Plan.of([meta_of(x) for x in operands], causal)
-    return attention_numpy.forward(xp, plan, *operands, scale=scale, strict=strict)
+    sizes = AttentionSizes.of([meta_of(x) for x in operands], causal)
+    return attention_numpy.forward(xp, sizes, *operands, scale=scale, strict=strict)
 
 
 def _vjp(
@@ -72,11 +72,11 @@ def _vjp(
     learned: bool,
     **_: Any,
 ) -> tuple[Value | None, ...]:  # fmt: skip
-    plan = composed.plan_of(q, k, v, causal)
-    g_out, g_lse = unpack(g, plan.packed(dtype_of(q)))[:2]  # the second of two numbers is how the first was rounded
+    sizes = composed.sizes_of(q, k, v, causal)
+    g_out, g_lse = unpack(g, sizes.packed(dtype_of(q)))[:2]  # the second of two numbers is how the first was rounded
     operands = (g_out, g_lse, out, q, k, v, *mask)
     back = prims.attention_backward(*operands, scale=scale, causal=causal)
-    grads = [composed.heads_in(part) for part in composed.gradients_of(plan, back)]
+    grads = [composed.heads_in(part) for part in composed.gradients_of(sizes, back)]
     if mask and learned and dtype_of(mask[0]) is not bool_:
         slopes = composed.slopes(*operands, scale=scale, causal=causal)
         return (*grads, cast(slopes, dtype_of(mask[0])))
@@ -90,19 +90,19 @@ def _infer_backward(*operands: TensorMeta, scale: float, causal: bool, summed: b
     if len(operands) < 6:
         raise ShapeError("attention_backward: an operand is missing", got=str(len(operands)))
     g, g_lse, packed, *rest = operands
-    plan = check("attention_backward", rest, causal)
-    shapes = (*plan.result, packed_shape((), plan.packed(rest[0].dtype)))
+    sizes = check("attention_backward", rest, causal)
+    shapes = (*sizes.result, packed_shape((), sizes.packed(rest[0].dtype)))
     for role, shape, meta in zip(("a cotangent", "a cotangent", "the packed result"), shapes, (g, g_lse, packed)):
         check_dtype("attention_backward", meta, (rest[0].dtype,), role)
         check_shape("attention_backward", shape, meta, role)
-    if summed and not plan.has_gradients_beside(rest[0].dtype):
+    if summed and not sizes.has_gradients_beside(rest[0].dtype):
         raise ShapeError("attention_backward: sums are of gradients beside each other", got=", ".join(map(str, rest)))
-    return rest[0].with_shape((packed_shape((), plan.gradients)[0] + (plan.columns if summed else 0),))
+    return rest[0].with_shape((packed_shape((), sizes.gradients)[0] + (sizes.columns if summed else 0),))
 
 
 def _eager_backward(xp: Any, *operands: Array, scale: float, causal: bool, summed: bool) -> Array:
-    plan = Plan.of([meta_of(x) for x in operands[3:]], causal)
-    return attention_numpy.backward(xp, plan, *operands, scale=scale, summed=summed)
+    sizes = AttentionSizes.of([meta_of(x) for x in operands[3:]], causal)
+    return attention_numpy.backward(xp, sizes, *operands, scale=scale, summed=summed)
 
 
 def _vjp_backward(g: Value, out: Value, *operands: Value, **attrs: Any) -> tuple[Value | None, ...]:
@@ -131,43 +131,45 @@ def _draw(rng: np.random.Generator, dtype: DType, shapes: tuple[Shape, ...], key
     return arrays
 
 
-def _shapes(plan: Plan, kind: str) -> tuple[Shape, ...]:
-    key = (plan.batch, plan.key_heads, plan.keys)
-    shapes = ((plan.batch, plan.heads, plan.queries, plan.width), (*key, plan.width), (*key, plan.value_width))
-    return shapes if kind == "none" else (*shapes, plan.scores)
+def _shapes(sizes: AttentionSizes, kind: str) -> tuple[Shape, ...]:
+    key = (sizes.batch, sizes.key_heads, sizes.keys)
+    shapes = ((sizes.batch, sizes.heads, sizes.queries, sizes.width), (*key, sizes.width), (*key, sizes.value_width))
+    return shapes if kind == "none" else (*shapes, sizes.scores)
 
 
-def _sample(plan: Plan, kind: str, first: bool, dtypes: tuple[DType, ...] = DTYPES, summed: bool = False) -> Sample:
+def _sample(
+    sizes: AttentionSizes, kind: str, first: bool, dtypes: tuple[DType, ...] = DTYPES, summed: bool = False
+) -> Sample:
     """kind: "none", "added" or "test"; first: of the forward."""
-    shapes, attrs = _shapes(plan, kind), dict[str, Any](scale=0.4, causal=plan.causal)
+    shapes, attrs = _shapes(sizes, kind), dict[str, Any](scale=0.4, causal=sizes.causal)
     if first:
-        attrs |= {"learned": kind == "added", "strict": plan.queries == 290}
+        attrs |= {"learned": kind == "added", "strict": sizes.queries == 290}
     else:
         attrs["summed"] = summed
-        shapes = (*plan.result, packed_shape((), plan.packed(dtypes[0])), *shapes)
-    make = partial(_draw, shapes=shapes, keys=plan.keys, test=kind == "test")
-    return Sample(shapes, attrs, dtypes=dtypes[:1] if math.prod(plan.scores) > 100 else dtypes, make=make)
+        shapes = (*sizes.result, packed_shape((), sizes.packed(dtypes[0])), *shapes)
+    make = partial(_draw, shapes=shapes, keys=sizes.keys, test=kind == "test")
+    return Sample(shapes, attrs, dtypes=dtypes[:1] if math.prod(sizes.scores) > 100 else dtypes, make=make)
 
 
 def _samples(first: bool) -> tuple[Sample, ...]:
-    wide = [_sample(plan, kind, first) for plan, kind in _CASES]
-    narrow = [_sample(plan, kind, first, NARROW) for plan, kind in _CASES[:6]]
-    beside = [plan for plan, kind in _CASES if kind == "none" and plan.has_gradients_beside(NARROW[0])]
-    return (*wide, *narrow, *(_sample(plan, "none", first, NARROW, summed=True) for plan in beside if not first))
+    wide = [_sample(sizes, kind, first) for sizes, kind in _CASES]
+    narrow = [_sample(sizes, kind, first, NARROW) for sizes, kind in _CASES[:6]]
+    beside = [sizes for sizes, kind in _CASES if kind == "none" and sizes.has_gradients_beside(NARROW[0])]
+    return (*wide, *narrow, *(_sample(sizes, "none", first, NARROW, summed=True) for sizes in beside if not first))
 
 
-_CASES: tuple[tuple[Plan, str], ...] = (
-    (Plan(1, 1, 1, 3, 4, 2, 3, False), "none"),
-    (Plan(1, 2, 1, 4, 3, 2, 2, True), "none"),
-    (Plan(2, 1, 1, 2, 3, 3, 1, False), "added"),
-    (Plan(1, 2, 2, 3, 2, 1, 2, False), "test"),
-    (Plan(1, 2, 1, 4, 4, 2, 2, True), "none"),
-    (Plan(2, 6, 3, 70, 70, 20, 37, True), "none"),
-    (Plan(1, 2, 2, 300, 150, 64, 64, True), "none"),
-    (Plan(1, 2, 1, 33, 270, 40, 16, True), "none"),
-    (Plan(1, 2, 2, 65, 131, 17, 33, False), "none"),
-    (Plan(2, 2, 1, 40, 150, 16, 8, False), "added"),
-    (Plan(1, 3, 3, 290, 129, 8, 24, False), "test"),
+_CASES: tuple[tuple[AttentionSizes, str], ...] = (
+    (AttentionSizes(1, 1, 1, 3, 4, 2, 3, False), "none"),
+    (AttentionSizes(1, 2, 1, 4, 3, 2, 2, True), "none"),
+    (AttentionSizes(2, 1, 1, 2, 3, 3, 1, False), "added"),
+    (AttentionSizes(1, 2, 2, 3, 2, 1, 2, False), "test"),
+    (AttentionSizes(1, 2, 1, 4, 4, 2, 2, True), "none"),
+    (AttentionSizes(2, 6, 3, 70, 70, 20, 37, True), "none"),
+    (AttentionSizes(1, 2, 2, 300, 150, 64, 64, True), "none"),
+    (AttentionSizes(1, 2, 1, 33, 270, 40, 16, True), "none"),
+    (AttentionSizes(1, 2, 2, 65, 131, 17, 33, False), "none"),
+    (AttentionSizes(2, 2, 1, 40, 150, 16, 8, False), "added"),
+    (AttentionSizes(1, 3, 3, 290, 129, 8, 24, False), "test"),
 )
 
 
@@ -178,11 +180,11 @@ _WHY = "16-bit floats are attended by kernels of a GPU"
 
 def _flops(*metas: TensorMeta, scale: float, causal: bool, **_: Any) -> int:
     is_forward = metas[0].ndim == 4 and metas[2].ndim == 4
-    plan = Plan.of(metas if is_forward else metas[3:], causal)
-    return plan.flops if is_forward else 5 * plan.flops // 2
+    sizes = AttentionSizes.of(metas if is_forward else metas[3:], causal)
+    return sizes.flops if is_forward else 5 * sizes.flops // 2
 
 
-def _routine(name: str, eager: Callable[..., Array], native: Native, kernels: Kernels) -> Routine:
+def _routine(name: str, eager: Callable[..., Array], native: Native, kernels: TritonKernels) -> Routine:
     def define(out: Array, *operands: Array, **attrs: Any) -> None:
         out[...] = eager(np, *operands, **attrs)
 

@@ -26,9 +26,9 @@ from compiler_core.ops.routine import (
     Attrs,
     KernelLaunch,
     KernelPlan,
-    Kernels,
     Routine,
     Strided,
+    TritonKernels,
     is_contiguous,
     register_routine,
 )
@@ -236,7 +236,7 @@ def _register(op: Op, plan: Callable[..., KernelPlan], flops: Callable[..., int]
     def cost(a: TensorMeta, b: TensorMeta, **attrs: Any) -> int:
         return flops(_first(a), _first(b), **attrs)
 
-    kernels = Kernels("convolution", _refuses, plan)
+    kernels = TritonKernels("convolution", _refuses, plan)
     routine = Routine(name, define, _WHY_BACK, accepts=is_contiguous, flops=cost, kernels=kernels)
     none = NotDifferentiable(_WHY_NONE)
     return register(Op(name, _infer_by(op), eager, none, register_routine(routine), _samples(op), DTYPES))

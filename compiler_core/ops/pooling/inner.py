@@ -28,9 +28,9 @@ from compiler_core.ops.routine import (
     Attrs,
     KernelLaunch,
     KernelPlan,
-    Kernels,
     Routine,
     Strided,
+    TritonKernels,
     is_contiguous,
     register_routine,
 )
@@ -157,7 +157,7 @@ def _register(
         with np.errstate(all="ignore"):
             out[...] = eager(np, *operands, **attrs)
 
-    routine = Routine(name, define, _WHY_BACK, accepts=is_contiguous, kernels=Kernels("pooling", _refuses, plan))
+    routine = Routine(name, define, _WHY_BACK, accepts=is_contiguous, kernels=TritonKernels("pooling", _refuses, plan))
     none = NotDifferentiable(_WHY_NONE)
     return register(Op(name, infer, eager, none, register_routine(routine), _samples(put=put), DTYPES))
 

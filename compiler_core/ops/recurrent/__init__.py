@@ -6,7 +6,7 @@
 - `native.py`: The recurrent layer in C++: how generated code calls `recurrent` and `recurrent_backward`.
 - `op.py`: A recurrent layer in one direction as one op, and its backward as another: `recurrent`,
   `recurrent_backward`.
-- `plan.py`: The sizes that all forms of a recurrent layer share: gates, what is saved, which rows a step has.
+- `sizes.py`: The sizes that all forms of a recurrent layer share: gates, what is saved, which rows a step has.
 - `unrolled.py`: The backward of a recurrent layer, written with other ops, step by step: what its own derivative is
   made from.
 """

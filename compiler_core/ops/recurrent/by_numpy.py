@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from compiler_core.ops.quiet import quietly
-from compiler_core.ops.recurrent.plan import NOTHING, Plan, Step
+from compiler_core.ops.recurrent.sizes import NOTHING, RecurrentSizes, TimeStep
 from compiler_core.ops.registry import Array
 
 
@@ -31,37 +31,49 @@ def _sigmoid(xp: Any, z: Array) -> None:
 
 
 @quietly
-def forward(xp: Any, plan: Plan, x: Array, w: Array, b: Array, *first: Array) -> Array:
+def forward(xp: Any, sizes: RecurrentSizes, x: Array, w: Array, b: Array, *first: Array) -> Array:
     """The packed result of `recurrent`."""
-    out: Array = xp.empty(sum(rows * columns for rows, columns in plan.result), x.dtype)
-    h_all, *kept = _blocks(out, plan.result)
+    out: Array = xp.empty(sum(rows * columns for rows, columns in sizes.result), x.dtype)
+    h_all, *kept = _blocks(out, sizes.result)
     transposed, before = w.T, NOTHING
     h = first[0]
-    for step in plan.steps():
+    for step in sizes.steps():
         joined = first[0][before.size : step.size]
         h = xp.concatenate([h[: before.size], joined]) if before.size < step.size else h[: step.size]
         product = xp.matmul(h, transposed)
         product += b
-        h = _FORWARD[plan.mode](xp, plan, step, before, x[step.rows], product, h, kept, first)
+        h = _FORWARD[sizes.mode](xp, sizes, step, before, x[step.rows], product, h, kept, first)
         h_all[step.rows] = h
         before = step
     return out
 
 
-def _tanh(xp: Any, plan: Plan, step: Step, before: Step, x: Array, z: Array, h: Array, *rest: Any) -> Array:
+def _tanh(
+    xp: Any, sizes: RecurrentSizes, step: TimeStep, before: TimeStep, x: Array, z: Array, h: Array, *rest: Any
+) -> Array:
     z += x
     return xp.tanh(z, z)  # type: ignore[no-any-return]
 
 
-def _relu(xp: Any, plan: Plan, step: Step, before: Step, x: Array, z: Array, h: Array, *rest: Any) -> Array:
+def _relu(
+    xp: Any, sizes: RecurrentSizes, step: TimeStep, before: TimeStep, x: Array, z: Array, h: Array, *rest: Any
+) -> Array:
     z += x
     return xp.maximum(z, 0, out=z)  # type: ignore[no-any-return]
 
 
 def _gru(
-    xp: Any, plan: Plan, step: Step, before: Step, x: Array, z: Array, h: Array, kept: list[Array], first: Any
+    xp: Any,
+    sizes: RecurrentSizes,
+    step: TimeStep,
+    before: TimeStep,
+    x: Array,
+    z: Array,
+    h: Array,
+    kept: list[Array],
+    first: Any,
 ) -> Array:
-    n = plan.hidden
+    n = sizes.hidden
     saved = kept[0][step.rows]
     saved[:, 3 * n :] = z[:, 2 * n :]
     saved[:, : 2 * n] = z[:, : 2 * n] + x[:, : 2 * n]
@@ -72,9 +84,17 @@ def _gru(
 
 
 def _lstm(
-    xp: Any, plan: Plan, step: Step, before: Step, x: Array, z: Array, h: Array, kept: list[Array], first: Any
+    xp: Any,
+    sizes: RecurrentSizes,
+    step: TimeStep,
+    before: TimeStep,
+    x: Array,
+    z: Array,
+    h: Array,
+    kept: list[Array],
+    first: Any,
 ) -> Array:
-    n, (cells, gates) = plan.hidden, kept
+    n, (cells, gates) = sizes.hidden, kept
     saved = gates[step.rows]
     xp.add(z, x, saved)
     cell = xp.tanh(saved[:, 2 * n : 3 * n])
@@ -94,7 +114,7 @@ def _quarters(gates: Array, n: int) -> tuple[Array, ...]:
 _FORWARD = {"tanh": _tanh, "relu": _relu, "gru": _gru, "lstm": _lstm}
 
 
-def _state_before(xp: Any, states: Array, first: Array, step: Step, before: Step) -> Array:
+def _state_before(xp: Any, states: Array, first: Array, step: TimeStep, before: TimeStep) -> Array:
     """The state from which `step` was computed; `before` is the step that came before it in time."""
     kept = min(step.size, before.size)
     if kept == step.size:
@@ -106,22 +126,22 @@ def _state_before(xp: Any, states: Array, first: Array, step: Step, before: Step
 
 
 @quietly
-def backward(xp: Any, plan: Plan, *operands: Array) -> Array:
+def backward(xp: Any, sizes: RecurrentSizes, *operands: Array) -> Array:
     """The packed result of `recurrent_backward`."""
-    count = len(plan.result)
+    count = len(sizes.result)
     grads, out, w, first = operands[:count], operands[count], operands[count + 1], operands[count + 2 :]
-    packed: Array = xp.empty(sum(rows * columns for rows, columns in plan.gradients), w.dtype)
-    results = _blocks(packed, plan.gradients)
-    states = len(results) - (2 if plan.has_cells else 1)
-    carry = xp.zeros((plan.batch, plan.hidden), w.dtype)  # of c, or of h where it goes on without a product
-    steps = [*plan.steps(backward=True), NOTHING]
-    blocks = _blocks(out, plan.result)
-    back, done = xp.zeros((0, plan.hidden), w.dtype), NOTHING
+    packed: Array = xp.empty(sum(rows * columns for rows, columns in sizes.gradients), w.dtype)
+    results = _blocks(packed, sizes.gradients)
+    states = len(results) - (2 if sizes.has_cells else 1)
+    carry = xp.zeros((sizes.batch, sizes.hidden), w.dtype)  # of c, or of h where it goes on without a product
+    steps = [*sizes.steps(backward=True), NOTHING]
+    blocks = _blocks(out, sizes.result)
+    back, done = xp.zeros((0, sizes.hidden), w.dtype), NOTHING
     for step, before in zip(steps, [*steps[1:], NOTHING]):
         gone = slice(step.size, done.size)
         if step.size < done.size:
-            results[states][gone] = back[step.size :] + (carry[gone] if plan.mode == "gru" else 0)
-            if plan.has_cells:
+            results[states][gone] = back[step.size :] + (carry[gone] if sizes.mode == "gru" else 0)
+            if sizes.has_cells:
                 results[states + 1][gone] = carry[gone]
         if not step.size:
             break
@@ -129,14 +149,23 @@ def backward(xp: Any, plan: Plan, *operands: Array) -> Array:
         dh = g[0].copy()
         kept = min(done.size, step.size)
         dh[:kept] += back[:kept]
-        state = _BACKWARD[plan.mode](xp, plan, step, before, dh, g, blocks, first, carry[: step.size], results)
+        state = _BACKWARD[sizes.mode](xp, sizes, step, before, dh, g, blocks, first, carry[: step.size], results)
         back = xp.matmul(state, w)
         done = step
     return packed
 
 
 def _tanh_backward(
-    xp: Any, plan: Plan, step: Step, before: Step, dh: Array, g: Any, blocks: Any, first: Any, carry: Array, to: Any
+    xp: Any,
+    sizes: RecurrentSizes,
+    step: TimeStep,
+    before: TimeStep,
+    dh: Array,
+    g: Any,
+    blocks: Any,
+    first: Any,
+    carry: Array,
+    to: Any,
 ) -> Array:
     h = blocks[0][step.rows]
     to[0][step.rows] = dh * (1 - h * h)
@@ -144,16 +173,34 @@ def _tanh_backward(
 
 
 def _relu_backward(
-    xp: Any, plan: Plan, step: Step, before: Step, dh: Array, g: Any, blocks: Any, first: Any, carry: Array, to: Any
+    xp: Any,
+    sizes: RecurrentSizes,
+    step: TimeStep,
+    before: TimeStep,
+    dh: Array,
+    g: Any,
+    blocks: Any,
+    first: Any,
+    carry: Array,
+    to: Any,
 ) -> Array:
     to[0][step.rows] = xp.where(blocks[0][step.rows] <= 0, 0, dh)
     return to[0][step.rows]  # type: ignore[no-any-return]
 
 
 def _gru_backward(
-    xp: Any, plan: Plan, step: Step, before: Step, dh: Array, g: Any, blocks: Any, first: Any, carry: Array, to: Any
+    xp: Any,
+    sizes: RecurrentSizes,
+    step: TimeStep,
+    before: TimeStep,
+    dh: Array,
+    g: Any,
+    blocks: Any,
+    first: Any,
+    carry: Array,
+    to: Any,
 ) -> Array:
-    n = plan.hidden
+    n = sizes.hidden
     dh += carry
     h = _state_before(xp, blocks[0], first[0], step, before)
     r, z, new, q = _quarters(blocks[1][step.rows], n)
@@ -169,9 +216,18 @@ def _gru_backward(
 
 
 def _lstm_backward(
-    xp: Any, plan: Plan, step: Step, before: Step, dh: Array, g: Any, blocks: Any, first: Any, carry: Array, to: Any
+    xp: Any,
+    sizes: RecurrentSizes,
+    step: TimeStep,
+    before: TimeStep,
+    dh: Array,
+    g: Any,
+    blocks: Any,
+    first: Any,
+    carry: Array,
+    to: Any,
 ) -> Array:
-    n = plan.hidden
+    n = sizes.hidden
     gates = blocks[2][step.rows]
     i, f, cell, o = _quarters(gates, n)
     gi, gf, gg, go = _quarters(g[2], n)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from compiler_core.meta import Shape
 from compiler_core.ops.recurrent.cpp import TEXT
-from compiler_core.ops.recurrent.plan import Plan
+from compiler_core.ops.recurrent.sizes import RecurrentSizes
 from compiler_core.ops.routine import Attrs, CArray, CCall, Native, Strided, no_symbols
 
 _CELLS = {"tanh": "dc_rnn<T, false>", "relu": "dc_rnn<T, true>", "gru": "dc_gru<T>", "lstm": "dc_lstm<T>"}
@@ -36,8 +36,8 @@ def _rows(array: CArray) -> str:
     return f"dc_rows<T, {0 if is_one else 1}>{{{array.address}, {row}}}"
 
 
-def _plan(w: Strided, attrs: Attrs) -> Plan:
-    return Plan(attrs["mode"], w.shape[1], attrs["runs"], attrs["reverse"])
+def _sizes_of(w: Strided, attrs: Attrs) -> RecurrentSizes:
+    return RecurrentSizes(attrs["mode"], w.shape[1], attrs["runs"], attrs["reverse"])
 
 
 def _padded(columns: int, itemsize: int) -> int:
@@ -47,29 +47,29 @@ def _padded(columns: int, itemsize: int) -> int:
     return whole + (lanes if whole * itemsize % 1024 == 0 else 0)
 
 
-def _scratch(plan: Plan, itemsize: int, depth: int) -> int:
+def _scratch(sizes: RecurrentSizes, itemsize: int, depth: int) -> int:
     """Bytes: the packed matrix, states or gates of two steps, the first states (or what is carried), the steps."""
-    lanes, rows = _LANES_NBYTES // itemsize, plan.batch + 12
-    packed = plan.gates * plan.hidden * _padded(plan.hidden, itemsize)
-    steps = 2 * (sum(count for _, count in plan.runs) + 2) * 8 // itemsize
-    state = _padded(plan.batch * plan.hidden, itemsize)
+    lanes, rows = _LANES_NBYTES // itemsize, sizes.batch + 12
+    packed = sizes.gates * sizes.hidden * _padded(sizes.hidden, itemsize)
+    steps = 2 * (sum(count for _, count in sizes.runs) + 2) * 8 // itemsize
+    state = _padded(sizes.batch * sizes.hidden, itemsize)
     return (packed + 2 * rows * _padded(depth, itemsize) + 2 * state + steps + 4 * lanes) * itemsize
 
 
 def _w_of_backward(operands: Sequence[Strided], attrs: Attrs) -> int:
     """Where the state's weight stands in the backward's operands: after the parts' cotangents and the result."""
-    return 1 + len(Plan(attrs["mode"], 1, attrs["runs"], attrs["reverse"]).result)
+    return 1 + len(RecurrentSizes(attrs["mode"], 1, attrs["runs"], attrs["reverse"]).result)
 
 
 def _forward_scratch(operands: tuple[Strided, ...], attrs: Attrs) -> int:
-    plan = _plan(operands[1], attrs)
-    return _scratch(plan, operands[1].dtype.itemsize, plan.hidden)
+    sizes = _sizes_of(operands[1], attrs)
+    return _scratch(sizes, operands[1].dtype.itemsize, sizes.hidden)
 
 
 def _backward_scratch(operands: tuple[Strided, ...], attrs: Attrs) -> int:
     w = operands[_w_of_backward(operands, attrs)]
-    plan = _plan(w, attrs)
-    return _scratch(plan, w.dtype.itemsize, plan.gates * plan.hidden)
+    sizes = _sizes_of(w, attrs)
+    return _scratch(sizes, w.dtype.itemsize, sizes.gates * sizes.hidden)
 
 
 def _parts(packed: CArray, shapes: Sequence[Shape]) -> list[CArray]:
@@ -83,44 +83,44 @@ def _parts(packed: CArray, shapes: Sequence[Shape]) -> list[CArray]:
     return parts
 
 
-def _head(plan: Plan, ctype: str) -> Iterator[str]:
-    runs = ", ".join(f"{{{size}, {count}}}" for size, count in plan.runs)
-    steps, reverse = sum(count for _, count in plan.runs), "true" if plan.reverse else "false"
+def _head(sizes: RecurrentSizes, ctype: str) -> Iterator[str]:
+    runs = ", ".join(f"{{{size}, {count}}}" for size, count in sizes.runs)
+    steps, reverse = sum(count for _, count in sizes.runs), "true" if sizes.reverse else "false"
     yield f"    typedef {ctype} T;"
     yield f"    static const int64_t runs[][2] = {{{runs}}};"
-    yield f"    const dc_sequence sequence = {{runs, {len(plan.runs)}, {steps}, {plan.batch}, {reverse}}};"
+    yield f"    const dc_sequence sequence = {{runs, {len(sizes.runs)}, {steps}, {sizes.batch}, {reverse}}};"
 
 
-def _call(function: str, plan: Plan, depth: int, call: CCall, arguments: Sequence[str]) -> Iterator[str]:
+def _call(function: str, sizes: RecurrentSizes, depth: int, call: CCall, arguments: Sequence[str]) -> Iterator[str]:
     dtype = call.result.layout.dtype
     yield "  {"
-    yield from _head(plan, dtype.ctype)
-    yield f"    typedef {_CELLS[plan.mode]} cell;"
-    function += f"<cell, {plan.hidden}, {_padded(depth, dtype.itemsize)}>"
+    yield from _head(sizes, dtype.ctype)
+    yield f"    typedef {_CELLS[sizes.mode]} cell;"
+    function += f"<cell, {sizes.hidden}, {_padded(depth, dtype.itemsize)}>"
     yield f"    {function}(sequence, {', '.join(arguments)}, (T*)({call.scratch}));"
     yield "  }"
 
 
 def _emit_forward(call: CCall) -> Iterator[str]:
     x, w, b, *first = call.operands
-    plan = _plan(w.layout, call.attrs)
-    h, *kept = (part.address for part in _parts(call.result, plan.result))
-    cells, saved = kept[0] if plan.has_cells else _NONE, kept[-1] if kept else _NONE
+    sizes = _sizes_of(w.layout, call.attrs)
+    h, *kept = (part.address for part in _parts(call.result, sizes.result))
+    cells, saved = kept[0] if sizes.has_cells else _NONE, kept[-1] if kept else _NONE
     operands = [_rows(array) for array in (x, w, b, first[0], first[-1])]
-    yield from _call("dc_recurrent", plan, plan.hidden, call, [*operands, h, cells, saved])
+    yield from _call("dc_recurrent", sizes, sizes.hidden, call, [*operands, h, cells, saved])
 
 
 def _emit_backward(call: CCall) -> Iterator[str]:
     place = _w_of_backward([array.layout for array in call.operands], call.attrs)
     grads, out, w, first = _cut(call.operands, place)
-    plan = _plan(w.layout, call.attrs)
-    parts = _parts(out, plan.result)  # where a cell has no c or no gates, h stands for them, and is not read
+    sizes = _sizes_of(w.layout, call.attrs)
+    parts = _parts(out, sizes.result)  # where a cell has no c or no gates, h stands for them, and is not read
     arrays = [_of_three(grads), _of_three(parts)]
-    dx, *rest = (part.address for part in _parts(call.result, plan.gradients))
-    dq = rest.pop(0) if plan.mode == "gru" else _NONE
-    results = [dx, dq, rest[0], rest[1] if plan.has_cells else _NONE]
+    dx, *rest = (part.address for part in _parts(call.result, sizes.gradients))
+    dq = rest.pop(0) if sizes.mode == "gru" else _NONE
+    results = [dx, dq, rest[0], rest[1] if sizes.has_cells else _NONE]
     operands = [_rows(array) for array in (*arrays[0], *arrays[1], w, *(first or [parts[0]]))]
-    yield from _call("dc_recurrent_backward", plan, plan.gates * plan.hidden, call, [*operands, *results])
+    yield from _call("dc_recurrent_backward", sizes, sizes.gates * sizes.hidden, call, [*operands, *results])
 
 
 def _cut(operands: Sequence[CArray], place: int) -> tuple[Sequence[CArray], CArray, CArray, Sequence[CArray]]:

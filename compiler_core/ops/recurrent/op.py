@@ -2,7 +2,7 @@
 
 In: x f[N, G·H]: the input's product with its weight and bias, for all steps, N rows one step after the other (an
 ordinary product before this op). w f[G·H, H], b f[G·H]: those of the state. first: f[B, H], for LSTM two.
-attrs: mode, runs, reverse (recurrent/plan.py). Out: one packed array f[*]: h of all steps f[N, H], for LSTM c
+attrs: mode, runs, reverse (recurrent/sizes.py). Out: one packed array f[*]: h of all steps f[N, H], for LSTM c
 alike, and what the backward needs of the gates f[N, S·H] (not for plain RNNs). `unpacked` gives the parts.
 
 `recurrent_backward` takes the parts' cotangents, the packed result, w, and (LSTM: the first c; GRU: the first h); it
@@ -32,7 +32,7 @@ from compiler_core.ops.linear_algebra.packing import packed_shape, unpack
 from compiler_core.ops.recurrent import by_numpy as recurrent_numpy
 from compiler_core.ops.recurrent import native as recurrent_native
 from compiler_core.ops.recurrent import unrolled as recurrent_unrolled
-from compiler_core.ops.recurrent.plan import GATES, NOTHING, Plan, Runs, check_runs
+from compiler_core.ops.recurrent.sizes import GATES, NOTHING, RecurrentSizes, Runs, check_runs
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
 from compiler_core.ops.routine import Native, Routine, register_routine
 
@@ -45,21 +45,21 @@ def _flat(shapes: tuple[Shape, ...]) -> Shape:
 
 def unpacked(packed: Value, mode: str, hidden: int, runs: Runs, reverse: bool) -> tuple[Value, ...]:
     """The parts of what `recurrent` gives: h, (c,) (what is saved)."""
-    return unpack(packed, Plan(mode, hidden, runs, reverse).result)
+    return unpack(packed, RecurrentSizes(mode, hidden, runs, reverse).result)
 
 
-def _check(op: str, plan: Plan, operands: list[tuple[str, Shape, TensorMeta]]) -> None:
-    check_runs(op, plan.runs)
+def _check(op: str, sizes: RecurrentSizes, operands: list[tuple[str, Shape, TensorMeta]]) -> None:
+    check_runs(op, sizes.runs)
     for role, shape, meta in operands:
         check_dtype(op, meta, (operands[0][2].dtype,), role)
         check_shape(op, shape, meta, role)
 
 
-def _plan(op: str, w: TensorMeta, mode: str, runs: Runs, reverse: bool) -> Plan:
+def _sizes_of(op: str, w: TensorMeta, mode: str, runs: Runs, reverse: bool) -> RecurrentSizes:
     check_dtype(op, w, DTYPES, "the state's weight")
     if mode not in GATES or w.ndim != 2 or w.shape[1] == 0:
         raise ShapeError(f"{op}: no such layer", expected=f"{', '.join(GATES)}; a matrix", got=f"{mode}, {w}")
-    return Plan(mode, w.shape[1], runs, reverse)
+    return RecurrentSizes(mode, w.shape[1], runs, reverse)
 
 
 # ---- recurrent
@@ -67,46 +67,46 @@ def _plan(op: str, w: TensorMeta, mode: str, runs: Runs, reverse: bool) -> Plan:
 
 def _infer(x: TensorMeta, w: TensorMeta, b: TensorMeta, *first: TensorMeta, mode: str, runs: Runs, reverse: bool
            ) -> TensorMeta:  # fmt: skip
-    plan = _plan("recurrent", w, mode, runs, reverse)
-    width = plan.gates * plan.hidden
-    state = [("a first state", (plan.batch, plan.hidden), meta) for meta in first]
-    if len(first) != (2 if plan.has_cells else 1):
+    sizes = _sizes_of("recurrent", w, mode, runs, reverse)
+    width = sizes.gates * sizes.hidden
+    state = [("a first state", (sizes.batch, sizes.hidden), meta) for meta in first]
+    if len(first) != (2 if sizes.has_cells else 1):
         raise ShapeError("recurrent: a first state is missing, or there is one too many", got=str(len(first)))
-    operands = [("the state's weight", (width, plan.hidden), w), ("the input", (plan.rows, width), x)]
-    _check("recurrent", plan, [*operands, ("the bias", (width,), b), *state])
-    return w.with_shape(_flat(plan.result))
+    operands = [("the state's weight", (width, sizes.hidden), w), ("the input", (sizes.rows, width), x)]
+    _check("recurrent", sizes, [*operands, ("the bias", (width,), b), *state])
+    return w.with_shape(_flat(sizes.result))
 
 
 def _eager(xp: Any, x: Array, w: Array, b: Array, *first: Array, mode: str, runs: Runs, reverse: bool) -> Array:
-    return recurrent_numpy.forward(xp, Plan(mode, w.shape[1], runs, reverse), x, w, b, *first)
+    return recurrent_numpy.forward(xp, RecurrentSizes(mode, w.shape[1], runs, reverse), x, w, b, *first)
 
 
 def _vjp(g: Value, out: Value, x: Value, w: Value, b: Value, *first: Value, mode: str, runs: Runs, reverse: bool
          ) -> tuple[Value, ...]:  # fmt: skip
-    plan = Plan(mode, w.shape[1], runs, reverse)
+    sizes = RecurrentSizes(mode, w.shape[1], runs, reverse)
     kept = {"lstm": first[1:], "gru": first}.get(mode, ())
-    grads = unpack(g, plan.result)
+    grads = unpack(g, sizes.result)
     back = prims.recurrent_backward(grads, out, w, kept, mode=mode, runs=runs, reverse=reverse)
-    dx, *rest = unpack(back, plan.gradients)
-    h = _before(plan, unpack(out, plan.result)[0], first[0])
+    dx, *rest = unpack(back, sizes.gradients)
+    h = _before(sizes, unpack(out, sizes.result)[0], first[0])
     parts, states = [dx], rest
     if mode == "gru":
-        parts, states = [recurrent_unrolled.columns_of(dx, 0, 2 * plan.hidden), rest[0]], rest[1:]
+        parts, states = [recurrent_unrolled.columns_of(dx, 0, 2 * sizes.hidden), rest[0]], rest[1:]
     dw = [prims.matmul(transpose_last(part), h) for part in parts]
     db = [prims.sum(part, (0,)) for part in parts]
     return (dx, *((whole[0] if len(whole) == 1 else prims.cat(whole, 0)) for whole in (dw, db)), *states)
 
 
-def _before(plan: Plan, h: Value, first: Value) -> Value:
+def _before(sizes: RecurrentSizes, h: Value, first: Value) -> Value:
     """The state from which each row was computed, f[N, H]."""
-    if len(plan.runs) == 1:
-        inner = plan.rows - plan.batch
-        kept = recurrent_unrolled.rows_of(h, *((plan.batch, plan.rows) if plan.reverse else (0, inner)))
-        return prims.cat([kept, first] if plan.reverse else [first, kept], 0)
-    steps, places = plan.steps(), {}
-    for step, before in zip(steps, [NOTHING, *steps]):  # row r of `first`, or plan.batch + r of h
+    if len(sizes.runs) == 1:
+        inner = sizes.rows - sizes.batch
+        kept = recurrent_unrolled.rows_of(h, *((sizes.batch, sizes.rows) if sizes.reverse else (0, inner)))
+        return prims.cat([kept, first] if sizes.reverse else [first, kept], 0)
+    steps, places = sizes.steps(), {}
+    for step, before in zip(steps, [NOTHING, *steps]):  # row r of `first`, or sizes.batch + r of h
         rows = np.arange(step.size)
-        places[step] = np.where(rows < before.size, plan.batch + before.row + rows, rows)
+        places[step] = np.where(rows < before.size, sizes.batch + before.row + rows, rows)
     order = sorted(places, key=lambda step: step.row)
     return prims.take(prims.cat([first, h], 0), np.concatenate([places[step] for step in order]))
 
@@ -117,9 +117,9 @@ def _sequence(rng: np.random.Generator, dtype: DType, hidden: int, shapes: tuple
 
 
 def _sample(mode: str, hidden: int, runs: Runs, reverse: bool) -> Sample:
-    plan = Plan(mode, hidden, runs, reverse)
-    width = plan.gates * hidden
-    shapes = ((plan.rows, width), (width, hidden), (width,), *[(plan.batch, hidden)] * (2 if mode == "lstm" else 1))
+    sizes = RecurrentSizes(mode, hidden, runs, reverse)
+    width = sizes.gates * hidden
+    shapes = ((sizes.rows, width), (width, hidden), (width,), *[(sizes.batch, hidden)] * (2 if mode == "lstm" else 1))
     attrs = {"mode": mode, "runs": runs, "reverse": reverse}
     make = partial(_sequence, hidden=hidden, shapes=shapes)
     return Sample(shapes, attrs, dtypes=(float32,) if hidden > 3 else (), make=make)
@@ -148,13 +148,15 @@ def _infer_backward(*metas: TensorMeta, mode: str, runs: Runs, reverse: bool) ->
     if len(metas) != count + (2 if mode in ("tanh", "relu") else 3):
         raise ShapeError("recurrent_backward: an operand is missing, or there is one too many", got=str(len(metas)))
     w = metas[count + 1]
-    plan = _plan("recurrent_backward", w, mode, runs, reverse)
-    operands: list[tuple[str, Shape, TensorMeta]] = [("the state's weight", (plan.gates * plan.hidden, plan.hidden), w)]
-    operands += [("a cotangent", shape, meta) for shape, meta in zip(plan.result, metas)]
-    operands += [("the packed result", _flat(plan.result), metas[count])]
-    operands += [("a first state", (plan.batch, plan.hidden), meta) for meta in metas[count + 2 :]]
-    _check("recurrent_backward", plan, operands)
-    return w.with_shape(_flat(plan.gradients))
+    sizes = _sizes_of("recurrent_backward", w, mode, runs, reverse)
+    operands: list[tuple[str, Shape, TensorMeta]] = [
+        ("the state's weight", (sizes.gates * sizes.hidden, sizes.hidden), w)
+    ]
+    operands += [("a cotangent", shape, meta) for shape, meta in zip(sizes.result, metas)]
+    operands += [("the packed result", _flat(sizes.result), metas[count])]
+    operands += [("a first state", (sizes.batch, sizes.hidden), meta) for meta in metas[count + 2 :]]
+    _check("recurrent_backward", sizes, operands)
+    return w.with_shape(_flat(sizes.gradients))
 
 
 def _results(mode: str) -> int:
@@ -162,23 +164,23 @@ def _results(mode: str) -> int:
     return {"lstm": 3, "gru": 2}.get(mode, 1)
 
 
-def _backward_plan(operands: tuple[Value, ...], mode: str, runs: Runs, reverse: bool) -> Plan:
-    return Plan(mode, operands[_results(mode) + 1].shape[1], runs, reverse)
+def _backward_sizes(operands: tuple[Value, ...], mode: str, runs: Runs, reverse: bool) -> RecurrentSizes:
+    return RecurrentSizes(mode, operands[_results(mode) + 1].shape[1], runs, reverse)
 
 
 def _eager_backward(xp: Any, *operands: Array, **attrs: Any) -> Array:
-    return recurrent_numpy.backward(xp, _backward_plan(operands, **attrs), *operands)
+    return recurrent_numpy.backward(xp, _backward_sizes(operands, **attrs), *operands)
 
 
 def _vjp_backward(g: Value, out: Value, *operands: Value, **attrs: Any) -> tuple[Value, ...]:
-    found = vjp_of(partial(recurrent_unrolled.backward, _backward_plan(operands, **attrs)), g, *operands)
+    found = vjp_of(partial(recurrent_unrolled.backward, _backward_sizes(operands, **attrs)), g, *operands)
     return tuple(prims.full_like(x, 0) if part is None else part for x, part in zip(operands, found))
 
 
 def _backward_sample(mode: str, hidden: int, runs: Runs, reverse: bool) -> Sample:
-    plan = Plan(mode, hidden, runs, reverse)
-    shapes = (*plan.result, _flat(plan.result), (plan.gates * hidden, hidden))
-    shapes = shapes if mode in ("tanh", "relu") else (*shapes, (plan.batch, hidden))
+    sizes = RecurrentSizes(mode, hidden, runs, reverse)
+    shapes = (*sizes.result, _flat(sizes.result), (sizes.gates * hidden, hidden))
+    shapes = shapes if mode in ("tanh", "relu") else (*shapes, (sizes.batch, hidden))
     attrs = {"mode": mode, "runs": runs, "reverse": reverse}
     make = partial(_sequence, hidden=hidden, shapes=shapes)
     return Sample(shapes, attrs, dtypes=(float32,) if hidden > 3 else (), make=make)

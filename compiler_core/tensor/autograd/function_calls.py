@@ -151,7 +151,7 @@ def push_forward(function: Any, ctx: FunctionContext, args: Sequence[Any], tange
 def _recorded(function: Any, ctx: FunctionContext, args: tuple[Any, ...], output: Any) -> Any:
     if not (thread_mode.enabled and any(ctx.needs_input_grad)):
         return output
-    call = Call(function, ctx, args, output if isinstance(output, tuple) else (output,))
+    call = FunctionCall(function, ctx, args, output if isinstance(output, tuple) else (output,))
     if current_trace() is None:
         results = call.record()
     else:
@@ -161,7 +161,7 @@ def _recorded(function: Any, ctx: FunctionContext, args: tuple[Any, ...], output
     return tuple(results) if isinstance(output, tuple) else results[0]
 
 
-class Call:
+class FunctionCall:
     """One call of a Function.
 
     metas: of the outputs, None for one that is no Tensor. wanted: of the arguments that require a gradient.
@@ -213,7 +213,7 @@ def pull(
     metas: Sequence[TensorMeta | None],
     wanted: Sequence[TensorMeta | None],
 ) -> list[Any]:
-    """The user's backward: a gradient (or None) for each argument, from one for each output. See `Call`."""
+    """The user's backward: a gradient (or None) for each argument, from one for each output. See `FunctionCall`."""
     tensors = list(grads)
     if ctx._materialize:
         place = next((t.device for t in grads if t is not None), cpu)

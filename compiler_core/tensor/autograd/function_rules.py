@@ -1,9 +1,9 @@
 """Calls of an `autograd.Function` under a trace: its results, with the user's backward as a rule of the graph.
 
-In: a `Call` whose forward was traced. Out: traced results. What backward computes is traced at once, on placeholders
-for its gradients and for the tensors in the context, and becomes a graph (`GraphRule`), which is inlined wherever the
-call is differentiated. A backward that could do more than compute (function_purity.py), or that cannot be traced, runs
-in Python at every backward, with real values (`PythonRule` behind `aot.boundary.opaque_backward`).
+In: a `FunctionCall` whose forward was traced. Out: traced results. What backward computes is traced at once, on
+placeholders for its gradients and for the tensors in the context, and becomes a graph (`GraphRule`), which is inlined
+wherever the call is differentiated. A backward that could do more than compute (function_purity.py), or that cannot be
+traced, runs in Python at every backward, with real values (`PythonRule` behind `aot.boundary.opaque_backward`).
 Invariant: a rule holds no tensor: those in the context are operands of the call, and are put into a copy of it.
 """
 
@@ -22,7 +22,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.primitives.custom_gradient import Rule
 from compiler_core.ops.random.composite import Draw
 from compiler_core.ops.registry import Value, current_trace, meta_of, use_trace
-from compiler_core.tensor.autograd.function_calls import Call, FunctionContext, fresh, pull
+from compiler_core.tensor.autograd.function_calls import FunctionCall, FunctionContext, fresh, pull
 from compiler_core.tensor.autograd.function_purity import only_computes
 from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.autograd.tape import TRACED
@@ -31,7 +31,7 @@ from compiler_core.tensor.memory.writing import write_node
 from compiler_core.tensor.tensor import Tensor
 
 
-def record_in_graph(call: Call) -> list[Any]:
+def record_in_graph(call: FunctionCall) -> list[Any]:
     """The results of a call, under a trace."""
     template, held = _without_tensors(call.ctx)
     sources = [a for a, need in zip(call.args, call.needs) if need]
@@ -51,7 +51,7 @@ def record_in_graph(call: Call) -> list[Any]:
     return [_result(call, k, made.get(k)) for k in range(len(call.outputs))]
 
 
-def _result(call: Call, place: int, node: Value | None) -> Any:
+def _result(call: FunctionCall, place: int, node: Value | None) -> Any:
     """Output `place`. node: its value with its history, None if it has none."""
     output = call.outputs[place]
     is_dirty = id(output) in call.dirty
@@ -126,7 +126,7 @@ def _untraceable(what: str) -> GraphBreak:
     return GraphBreak(f"a backward {what}", where=user_location())
 
 
-def _traced(call: Call, template: FunctionContext, held: Sequence[Tensor]) -> GraphRule | None:
+def _traced(call: FunctionCall, template: FunctionContext, held: Sequence[Tensor]) -> GraphRule | None:
     """The backward as a rule; None if it has to run in Python."""
     is_told_none = not call.ctx._materialize and len(call.outputs) > 1
     if is_told_none or not only_computes(call.function.backward, call.ctx):
@@ -171,7 +171,7 @@ class PythonRule:
     requiring: which tensors of the context required a gradient: a backward that runs forward again (checkpoints) asks.
     """
 
-    def __init__(self, call: Call, template: FunctionContext, requiring: tuple[bool, ...]) -> None:
+    def __init__(self, call: FunctionCall, template: FunctionContext, requiring: tuple[bool, ...]) -> None:
         self.function, self.template, self.requiring = call.function, template, requiring
         self.metas, self.wanted, self.needs = call.metas, call.wanted, call.needs
         self.differentiable = call.differentiable

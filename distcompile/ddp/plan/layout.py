@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from collectives import Communicator
-from collectives.call import Call, ReduceOp
+from collectives.call import CollectiveCall, ReduceOp
 from compiler_core import dtype as dtypes
 from compiler_core.device import Device
 from compiler_core.tensor.tensor import Tensor
@@ -35,10 +35,10 @@ def reduction_on(device: Device) -> ReduceOp:
     return "sum" if device.type == "cpu" else "avg"
 
 
-def call_of(bucket: Bucket, op: ReduceOp) -> Call:
+def call_of(bucket: Bucket, op: ReduceOp) -> CollectiveCall:
     """The reduction of a bucket; complex gradients travel as their real and imaginary parts (`BucketBuffer.sent`)."""
     dtype = dtypes.by_name(bucket.dtype)
-    return Call("all_reduce", op, dtype.real.name, bucket.numel * (2 if dtype.kind == "c" else 1))
+    return CollectiveCall("all_reduce", op, dtype.real.name, bucket.numel * (2 if dtype.kind == "c" else 1))
 
 
 class Layout:

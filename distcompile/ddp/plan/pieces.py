@@ -91,7 +91,7 @@ class Stretch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Step:
+class BackwardOrder:
     """A backward's order. ready, shares: parameter -> place, and share of the work, at which its gradient is complete.
 
     first_use: parameter -> place in the forwards. pieces: the compiled calls, as the backward runs them.
@@ -103,9 +103,9 @@ class Step:
     pieces: list[Piece] = field(default_factory=list)
 
 
-def look_at(books: Books, run: Backward) -> Step:
+def look_at(books: Books, run: Backward) -> BackwardOrder:
     """The order of the backward `run`."""
-    step, stretches = Step(), list(_stretches(books, run))
+    step, stretches = BackwardOrder(), list(_stretches(books, run))
     step.pieces = [stretch.piece for stretch in stretches if stretch.piece is not None]
     whole, done, at = sum(map(_weight, step.pieces)), 0.0, 0
     for piece, names in stretches:
@@ -154,7 +154,7 @@ def piece_of(books: Books, node: GradNode) -> Piece | None:
     return piece if piece is not None and plan.books is books else None  # type: ignore[attr-defined]
 
 
-def plan_step(books: Books, step: Step) -> BucketPlan:
+def plan_step(books: Books, step: BackwardOrder) -> BucketPlan:
     """The bucket plan of a whole step: of its gradients as they become complete, then of what it does not use."""
     last = max(step.ready.values(), default=0) + 1
     names = [*step.ready, *(name for name in books.parameters if name not in step.ready)]

@@ -21,7 +21,7 @@ from compiler_core.ops import functional as C
 from compiler_core.ops import prims
 from compiler_core.ops.casting import acting, casting, lowered
 from compiler_core.ops.recurrent.op import RECURRENT, unpacked
-from compiler_core.ops.recurrent.plan import Runs, runs_of
+from compiler_core.ops.recurrent.sizes import Runs, runs_of
 from compiler_core.tensor.tensor import Tensor
 
 State = tuple[Tensor, ...]  # (h,), or (h, c) for LSTM: f[B, H] each

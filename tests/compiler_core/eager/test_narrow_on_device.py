@@ -34,13 +34,13 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels that were launched; those of the proof come first."""
     names: list[str] = []
-    launch = device_kernels.Kernels._function
+    launch = device_kernels.DeviceKernels._function
 
     def noted(self: Any, name: str) -> Any:
         names.append(name)
         return launch(self, name)
 
-    monkeypatch.setattr(device_kernels.Kernels, "_function", noted)
+    monkeypatch.setattr(device_kernels.DeviceKernels, "_function", noted)
     return names
 
 

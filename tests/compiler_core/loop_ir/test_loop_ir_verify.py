@@ -51,7 +51,7 @@ def test_an_unknown_scalar_and_a_rational_index_are_refused() -> None:
     rational = ir.Loop("i0", 8, "serial", (ir.Store("p0", integer_symbol("i0"), load),))
     with pytest.raises(GraphError, match="1/2 is not an index"):
         verify_kernel(ir.Kernel("k", (param,), (rational,)))
-    call = x.Call("frobnicate", (x.Const(1.0, float32),), float32)
+    call = x.ScalarCall("frobnicate", (x.Const(1.0, float32),), float32)
     with pytest.raises(GraphError, match="no scalar function"):
         verify_kernel(ir.Kernel("k", (param,), (ir.Store("p0", 0 * integer_symbol("i0"), call),)))
 

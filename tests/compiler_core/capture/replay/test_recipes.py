@@ -29,7 +29,7 @@ from compiler_core.bytecode.frame import UNSET
 from compiler_core.bytecode.machine import Machine
 from compiler_core.bytecode.native import MISSING, NativeSemantics
 from compiler_core.capture.recipes.kinds import EXACT
-from compiler_core.capture.recipes.plans import Part, Plan
+from compiler_core.capture.recipes.plans import Part, RebuildPlan
 from compiler_core.capture.recipes.recipes import CannotRebuild, Recipe
 from compiler_core.dtype import float32
 from compiler_core.tensor.making.creation import ones
@@ -448,7 +448,7 @@ def test_refused_with_a_path(kind: str) -> None:
 
 def test_made_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """No type is known to allow this; plans of types to come may."""
-    plan = lambda thing: Plan(("frozen(", Part(thing.things[0], ".part"), ")"))  # noqa: E731
+    plan = lambda thing: RebuildPlan(("frozen(", Part(thing.things[0], ".part"), ")"))  # noqa: E731
     monkeypatch.setitem(EXACT, Holder, plan)
     holder = Holder()
     holder.things = (holder,)

@@ -10,10 +10,10 @@ from native_harness import I0, check, pointwise, program_of
 
 from compiler_core.codegen.cpp.names import with_identifiers
 from compiler_core.dtype import float32
-from compiler_core.loop_ir.expr import Call, Load
+from compiler_core.loop_ir.expr import Load, ScalarCall
 from compiler_core.loop_ir.ir import KernelCall, Program, Slot
 
-ADD = pointwise([float32, float32], 4, Call("add", (Load("p0", I0, float32), Load("p1", I0, float32)), float32))
+ADD = pointwise([float32, float32], 4, ScalarCall("add", (Load("p0", I0, float32), Load("p1", I0, float32)), float32))
 
 
 def named(first: str, second: str, out: str) -> Program:

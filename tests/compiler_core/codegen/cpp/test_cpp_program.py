@@ -12,12 +12,12 @@ from compiler_core.codegen.cpp import program as cpp_program
 from compiler_core.codegen.cpp.program import print_source
 from compiler_core.dtype import DType, float32, float64, int32
 from compiler_core.errors import GraphError
-from compiler_core.loop_ir.expr import Call, Const, Load
+from compiler_core.loop_ir.expr import Const, Load, ScalarCall
 from compiler_core.loop_ir.ir import Buffer, KernelCall, Loop, Program, RoutineCall, Slot, Store, View
 from compiler_core.loop_ir.verify import verify_program
 from compiler_core.ops.routine import ROUTINES, Strided
 
-EXP = pointwise([float32], 6, Call("exp", (Load("p0", I0, float32),), float32))
+EXP = pointwise([float32], 6, ScalarCall("exp", (Load("p0", I0, float32),), float32))
 
 
 def gemm_program(
@@ -99,7 +99,9 @@ def test_gemm_of_one_shared_matrix_and_no_elements(tmp_path, rng) -> None:
 
 def two_step_program() -> Program:
     """y = exp(exp(x)) * c through a temp in the arena and slots with offsets."""
-    scale = pointwise([float32, float32], 6, Call("mul", (Load("p0", I0, float32), Load("p1", I0, float32)), float32))
+    scale = pointwise(
+        [float32, float32], 6, ScalarCall("mul", (Load("p0", I0, float32), Load("p1", I0, float32)), float32)
+    )
     buffers = (
         Buffer("x", float32, 8, "input"),
         Buffer("t", float32, 8, "temp", offset=64),
@@ -138,7 +140,7 @@ def test_programs_share_kernels_and_keep_the_users_line(tmp_path) -> None:
 def test_many_kernels_go_to_two_units_that_link(tmp_path, rng, monkeypatch) -> None:
     monkeypatch.setattr(cpp_program, "SPLIT_LINES", 10)
     kernels = [
-        replace(pointwise([float32], 5, Call("add", (Load("p0", I0, float32), Const(k, float32)), float32)))
+        replace(pointwise([float32], 5, ScalarCall("add", (Load("p0", I0, float32), Const(k, float32)), float32)))
         for k in range(6)
     ]
     programs = [replace(program_of(kernel), name=f"run{k}") for k, kernel in enumerate(kernels)]

@@ -9,7 +9,7 @@ from native_harness import I0, assert_close, compile_programs, pointwise, progra
 from compiler_core.codegen.cpp import complex as complex_numbers
 from compiler_core.codegen.cpp.scalars import EMIT
 from compiler_core.dtype import ALL, DType, bool_, float32, float64, uint32, uint64
-from compiler_core.loop_ir.expr import SCALARS, Call, Cast, Const, Load
+from compiler_core.loop_ir.expr import SCALARS, Cast, Const, Load, ScalarCall
 from compiler_core.loop_ir.interpret import interpret_program
 from compiler_core.loop_ir.parse import parse_kernel
 from compiler_core.ops.registry import Array
@@ -78,7 +78,7 @@ def test_scalars_equal_the_interpreter(dtype: DType, tmp_path, rng) -> None:
     for name in names:
         scalar = SCALARS[name]
         loads = tuple(Load(f"p{k}", I0, dtype) for k in range(scalar.arity))
-        kernel = pointwise([dtype] * scalar.arity, N, Call(name, loads, scalar.result_dtype(dtype)))
+        kernel = pointwise([dtype] * scalar.arity, N, ScalarCall(name, loads, scalar.result_dtype(dtype)))
         programs.append(program_of(kernel, f"run_{name}"))
         inputs.append([operand(rng, dtype, name, k) for k in range(scalar.arity)])
     for name, program, native, arrays in zip(
@@ -98,7 +98,7 @@ def test_extremum_with_a_constant_propagates_nan(dtype: DType, name: str, tmp_pa
     load, zero = Load("p0", I0, dtype), Const(0.0, dtype)
     x = np.array([np.nan, -1, 0, 2, np.inf, -np.inf], dtype.numpy)
     programs = [
-        program_of(pointwise([dtype], 6, Call(name, args, dtype)), f"run{k}")
+        program_of(pointwise([dtype], 6, ScalarCall(name, args, dtype)), f"run{k}")
         for k, args in enumerate([(load, zero), (zero, load)])
     ]
     for program, native in zip(programs, compile_programs(programs, tmp_path), strict=True):
@@ -124,7 +124,7 @@ def test_nan_in_a_variable_passes_a_clamp(value: str, tmp_path) -> None:
 
 @pytest.mark.parametrize("exponent", [-1.0, 1.0, 2.0, 3.0, 0.5, -2.0])
 def test_constant_powers(exponent: float, tmp_path, rng) -> None:
-    value = Call("pow", (Load("p0", I0, float32), Const(exponent, float32)), float32)
+    value = ScalarCall("pow", (Load("p0", I0, float32), Const(exponent, float32)), float32)
     x = rng.uniform(0.1, 3, N).astype(np.float32)
     (native,) = compile_programs([program_of(pointwise([float32], N, value))], tmp_path)
     assert_close(native([x])[0], x ** np.float32(exponent))
@@ -177,7 +177,7 @@ def test_exp_over_its_whole_range(tmp_path) -> None:
     x = np.concatenate([patterns.view(np.float32), ends])
     x = x[~np.isnan(x)]
     (native,) = compile_programs(
-        [program_of(pointwise([float32], x.size, Call("exp", (Load("p0", I0, float32),), float32)))], tmp_path
+        [program_of(pointwise([float32], x.size, ScalarCall("exp", (Load("p0", I0, float32),), float32)))], tmp_path
     )
     got = native([x])[0].astype(np.float64)
     with np.errstate(over="ignore"):

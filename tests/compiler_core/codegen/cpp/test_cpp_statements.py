@@ -23,7 +23,7 @@ from compiler_core.codegen.cpp.statements import PLACE_BLOCK, SUM_BLOCK, KernelP
 from compiler_core.dtype import ALL, DType, bfloat16, bool_, float16, float32, float64, int32, int64, uint8
 from compiler_core.errors import IndexError_
 from compiler_core.loop_ir import expr as x
-from compiler_core.loop_ir.expr import Call, Cast, Const, IndexCompare, IndexValue, Load, Var, Where
+from compiler_core.loop_ir.expr import Cast, Const, IndexCompare, IndexValue, Load, ScalarCall, Var, Where
 from compiler_core.loop_ir.interpret import interpret_program
 from compiler_core.loop_ir.ir import (
     Accumulate,
@@ -132,8 +132,8 @@ def test_a_long_f32_sum_keeps_its_precision(tmp_path, rng) -> None:
 
 
 def softmax_kernel(rows: int, columns: int) -> Kernel:
-    def call(name: str, *args: x.Expr) -> Call:
-        return Call(name, args, float32)
+    def call(name: str, *args: x.Expr) -> ScalarCall:
+        return ScalarCall(name, args, float32)
 
     load = Load("p0", columns * I0 + I1, float32)
     body = (
@@ -258,15 +258,15 @@ def _flag(op: str, bound: int) -> x.Expr:
 
 def test_libm_inside_where(tmp_path, rng) -> None:
     load = Load("p0", I0, float32)
-    positive = Call("gt", (load, Const(0.0, float32)), bool_)
-    value = Where(positive, load, Call("expm1", (load,), float32))
+    positive = ScalarCall("gt", (load, Const(0.0, float32)), bool_)
+    value = Where(positive, load, ScalarCall("expm1", (load,), float32))
     check(program_of(pointwise([float32], 50, value)), [rng.normal(size=50).astype(np.float32)], tmp_path)
 
 
 def gather_program(rows: int) -> Program:
     """out[i0, i1] = p0[p1[i0], i1], with the index checked and wrapped like Python's."""
     row = integer_symbol("t0")
-    inside = Call(
+    inside = ScalarCall(
         "bitwise_and",
         (IndexCompare("ge", row, x.sympy.Integer(0)), IndexCompare("lt", row, x.sympy.Integer(rows))),
         bool_,
@@ -291,7 +291,7 @@ def test_a_failed_check_raises_its_message(tmp_path, rng) -> None:
 def test_check_outside_of_loops(tmp_path) -> None:
     body = (
         Let("t0", Load("p0", x.sympy.Integer(0), int64)),
-        Check(Call("eq", (Var("t0", int64), Const(7, int64)), bool_), "not seven"),
+        Check(ScalarCall("eq", (Var("t0", int64), Const(7, int64)), bool_), "not seven"),
         Store("out", x.sympy.Integer(0), Var("t0", int64)),
     )
     (native,) = compile_programs([program_of(kernel_of([int64], [1], int64, 1, body))], tmp_path)
@@ -303,7 +303,7 @@ def test_check_outside_of_loops(tmp_path) -> None:
 @pytest.mark.parametrize("half", [float16, bfloat16], ids=str)
 def test_half_arithmetic_rounds_where_the_casts_stand(half: DType, tmp_path, rng) -> None:
     load = [Cast(Load(f"p{k}", I0, half), float32) for k in range(2)]
-    value = Cast(Call("mul", (Call("add", tuple(load), float32), load[0]), float32), half)
+    value = Cast(ScalarCall("mul", (ScalarCall("add", tuple(load), float32), load[0]), float32), half)
     program = program_of(pointwise([half, half], 60, value))
     check(program, [values(rng, half, 60), values(rng, half, 60)], tmp_path, ulp=0)
 
@@ -326,7 +326,7 @@ def test_only_outermost_loops_with_enough_work_get_threads() -> None:
 def test_wrapping_integer_arithmetic(tmp_path) -> None:
     data = np.array([2**31 - 1, -(2**31), 5], np.int32)
     load = Load("p0", I0, int32)
-    value = Call("mul", (Call("add", (load, load), int32), load), int32)
+    value = ScalarCall("mul", (ScalarCall("add", (load, load), int32), load), int32)
     check(program_of(pointwise([int32], 3, value)), [data], tmp_path)
 
 

@@ -12,7 +12,7 @@ from native_harness import I0, I1, I2, check, compile_programs, kernel_of, progr
 from compiler_core.codegen.cpp.statements import KernelPrinter
 from compiler_core.codegen.cpp.tiling import Tiling, find_tiling
 from compiler_core.dtype import ALL, DType, bool_, float32
-from compiler_core.loop_ir.expr import Call, Const, Expr, Index, IndexCompare, Load, Where
+from compiler_core.loop_ir.expr import Const, Expr, Index, IndexCompare, Load, ScalarCall, Where
 from compiler_core.loop_ir.ir import Accumulate, Accumulator, Kernel, Let, Loop, Stmt, Store, StoreMode
 from compiler_core.symbolic.functions import FloorMod
 
@@ -66,7 +66,7 @@ def test_only_the_crossing_loads_of_a_sum_are_tiled(tmp_path, rng) -> None:
         Load("p0", 32 * I1 + I0, float32),
         Load("p1", I1, float32),
     )
-    value = Call("add", (Call("add", (straight, crossing), float32), bias), float32)
+    value = ScalarCall("add", (ScalarCall("add", (straight, crossing), float32), bias), float32)
     kernel = kernel_of(
         [float32, float32],
         [1024, 32],

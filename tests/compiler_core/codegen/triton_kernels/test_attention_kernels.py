@@ -18,7 +18,7 @@ from compiler_core.ops.attention import by_numpy as attention_numpy
 from compiler_core.ops.attention import kernels as attention_kernels
 from compiler_core.ops.attention.kernels import BLOCKS, Blocks
 from compiler_core.ops.attention.op import ATTENTION, ATTENTION_BACKWARD
-from compiler_core.ops.attention.plan import Plan
+from compiler_core.ops.attention.sizes import AttentionSizes
 from compiler_core.ops.routine import Routine
 from tests.sharing import some
 
@@ -28,26 +28,26 @@ triton = pytest.importorskip("triton")
 Array = Any
 # name -> sizes, mask, dtype, attributes; blocks are as on the device, so that whole ones, cut ones and ones on the
 # diagonal all occur
-CASES: dict[str, tuple[Plan, str, DType, dict[str, Any]]] = {
-    "causal, whole blocks": (Plan(1, 1, 1, 256, 256, 64, 64, True), "none", bfloat16, {}),
-    "causal, groups of heads": (Plan(1, 4, 2, 150, 150, 32, 32, True), "none", float16, {}),
-    "causal, more keys": (Plan(1, 1, 1, 60, 150, 16, 24, True), "none", bfloat16, {}),
-    "causal, more queries": (Plan(1, 1, 1, 200, 70, 20, 16, True), "none", float32, {}),
-    "whole, widths of their own": (Plan(2, 1, 1, 33, 131, 17, 33, False), "none", float32, {}),
-    "a mask that is added": (Plan(1, 2, 1, 40, 140, 16, 8, False), "added", float32, {}),
-    "a mask that tests": (Plan(1, 2, 2, 70, 40, 16, 16, False), "test", float32, {}),
-    "a mask of keys, causal": (Plan(2, 1, 1, 50, 50, 16, 16, True), "keys", bfloat16, {}),
-    "strict": (Plan(1, 1, 1, 20, 20, 16, 16, False), "test", float32, {"strict": True}),
-    "a negative scale": (Plan(1, 1, 1, 20, 40, 16, 16, True), "none", float32, {"scale": -0.5}),
-    "wide": (Plan(1, 1, 1, 70, 40, 200, 130, False), "none", float16, {}),
-    "tiny": (Plan(1, 2, 1, 3, 2, 1, 2, True), "none", float32, {}),
-    "batches of heads 20 wide": (Plan(3, 4, 2, 70, 70, 20, 20, False), "none", bfloat16, {}),
+CASES: dict[str, tuple[AttentionSizes, str, DType, dict[str, Any]]] = {
+    "causal, whole blocks": (AttentionSizes(1, 1, 1, 256, 256, 64, 64, True), "none", bfloat16, {}),
+    "causal, groups of heads": (AttentionSizes(1, 4, 2, 150, 150, 32, 32, True), "none", float16, {}),
+    "causal, more keys": (AttentionSizes(1, 1, 1, 60, 150, 16, 24, True), "none", bfloat16, {}),
+    "causal, more queries": (AttentionSizes(1, 1, 1, 200, 70, 20, 16, True), "none", float32, {}),
+    "whole, widths of their own": (AttentionSizes(2, 1, 1, 33, 131, 17, 33, False), "none", float32, {}),
+    "a mask that is added": (AttentionSizes(1, 2, 1, 40, 140, 16, 8, False), "added", float32, {}),
+    "a mask that tests": (AttentionSizes(1, 2, 2, 70, 40, 16, 16, False), "test", float32, {}),
+    "a mask of keys, causal": (AttentionSizes(2, 1, 1, 50, 50, 16, 16, True), "keys", bfloat16, {}),
+    "strict": (AttentionSizes(1, 1, 1, 20, 20, 16, 16, False), "test", float32, {"strict": True}),
+    "a negative scale": (AttentionSizes(1, 1, 1, 20, 40, 16, 16, True), "none", float32, {"scale": -0.5}),
+    "wide": (AttentionSizes(1, 1, 1, 70, 40, 200, 130, False), "none", float16, {}),
+    "tiny": (AttentionSizes(1, 2, 1, 3, 2, 1, 2, True), "none", float32, {}),
+    "batches of heads 20 wide": (AttentionSizes(3, 4, 2, 70, 70, 20, 20, False), "none", bfloat16, {}),
 }
 BESIDE = [name for name, (plan, _, dtype, _) in CASES.items() if plan.has_gradients_beside(dtype)]
 TOLERANCE = {bfloat16: 3e-2, float16: 4e-3, float32: 3e-6}
 
 
-def operands_of(plan: Plan, kind: str, dtype: DType) -> list[Array]:
+def operands_of(plan: AttentionSizes, kind: str, dtype: DType) -> list[Array]:
     """q, k, v as parts of one product, as far as their shapes let them; a mask."""
     rng = np.random.default_rng(plan.queries)
     heads = (plan.heads, plan.key_heads, plan.key_heads)
@@ -110,7 +110,7 @@ def test_heads_are_attended_in_sections(
     batch: int, heads: int, key_heads: int, section: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last one may have fewer heads; 64 positions of 16 float32 numbers, of keys and of values, are 8 KiB."""
-    plan = Plan(batch, heads, key_heads, 64, 64, 16, 16, True)
+    plan = AttentionSizes(batch, heads, key_heads, 64, 64, 16, 16, True)
     monkeypatch.setitem(CASES, "sections", (plan, "none", float32, {}))
     monkeypatch.setattr(attention_kernels, "SECTION_NBYTES", 16 << 10)
     operands = tuple(map(strided, operands_of(plan, "none", float32)))
@@ -120,7 +120,7 @@ def test_heads_are_attended_in_sections(
     test_the_kernels_give_what_float64_gives("sections", summed=False)
 
 
-def gradients(plan: Plan, dtype: DType, packed: Array) -> list[Array]:
+def gradients(plan: AttentionSizes, dtype: DType, packed: Array) -> list[Array]:
     """Of q, k and v, as they lie: beside each other, or one after the other."""
     if plan.has_gradients_beside(dtype):
         return np.split(packed.reshape(plan.beside), [plan.heads, plan.heads + plan.key_heads], 2)  # type: ignore[return-value]
@@ -132,7 +132,7 @@ def gradients(plan: Plan, dtype: DType, packed: Array) -> list[Array]:
 
 def printed(function: str, dtype: DType, width: int) -> Handwritten:
     """The call that launches `function`, of a size that its blocks divide; causal."""
-    plan = Plan(1, 2, 2, 512, 512, width, width, True)
+    plan = AttentionSizes(1, 2, 2, 512, 512, width, width, True)
     heads = contiguous(dtype, 1, 2, 512, width)
     attrs: dict[str, Any] = {"causal": True, "scale": 0.125}
     if function == "attention_forward":
@@ -190,7 +190,7 @@ def test_a_routine_without_kernels_says_so() -> None:
 
 
 def test_blocks_are_no_larger_than_the_sizes_need() -> None:
-    few = Plan(1, 1, 1, 5, 40, 64, 64, False)
+    few = AttentionSizes(1, 1, 1, 5, 40, 64, 64, False)
     assert attention_kernels.blocks_of("attention_forward", bfloat16, few) == Blocks(16, 64, 4, 3)
 
 

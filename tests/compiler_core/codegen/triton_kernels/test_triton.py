@@ -18,7 +18,7 @@ from compiler_core.codegen.triton.scalars import EMIT
 from compiler_core.codegen.triton_backend import KernelRunner, TritonBackend
 from compiler_core.dtype import DType, bfloat16, float32, uint32
 from compiler_core.errors import BackendError, LoweringError
-from compiler_core.loop_ir.expr import SCALARS, Call, Cast, Load
+from compiler_core.loop_ir.expr import SCALARS, Cast, Load, ScalarCall
 from compiler_core.loop_ir.interpret import run_kernel
 from compiler_core.loop_ir.ir import Accumulate, Accumulator, Kernel, Local, Loop, Param, Store
 from compiler_core.loop_ir.parse import parse_kernel
@@ -60,7 +60,7 @@ def test_scalars_equal_the_interpreter(dtype: DType, rng) -> None:
     for name in (name for name in EMIT if takes(name, dtype)):
         scalar = SCALARS[name]
         loads = tuple(Load(f"p{k}", I0, dtype) for k in range(scalar.arity))
-        kernel = pointwise([dtype] * scalar.arity, N, Call(name, loads, scalar.result_dtype(dtype)))
+        kernel = pointwise([dtype] * scalar.arity, N, ScalarCall(name, loads, scalar.result_dtype(dtype)))
         arrays = [operand(rng, dtype, name, k) for k in range(scalar.arity)]
         expected, got = run_both(kernel, [*arrays, np.zeros(N, kernel.params[-1].dtype.numpy)])
         try:
@@ -72,7 +72,7 @@ def test_scalars_equal_the_interpreter(dtype: DType, rng) -> None:
 def test_products_and_sums_are_rounded_apart_where_normal_numbers_are_drawn() -> None:
     """Of 16-bit floats they may else be rounded together."""
     words = (Load("p0", I0, uint32), Load("p1", I0, uint32))
-    for value, contracts in ((Call("normal32", words, float32), False), (Cast(words[0], float32), True)):
+    for value, contracts in ((ScalarCall("normal32", words, float32), False), (Cast(words[0], float32), True)):
         kernel = pointwise([uint32, uint32], N, Cast(value, bfloat16))
         (launch,) = print_module([kernel]).launches[kernel.name]
         assert launch.contracts == contracts
@@ -103,7 +103,7 @@ def test_a_loop_longer_than_a_block_runs_in_strips_over_scratch_memory(rng) -> N
 
 
 def test_independent_lanes_become_the_grid(rng) -> None:
-    kernel = pointwise([float32], 5000, Call("exp", (Load("p0", I0, float32),), float32))
+    kernel = pointwise([float32], 5000, ScalarCall("exp", (Load("p0", I0, float32),), float32))
     (launch,) = print_module([kernel]).launches["k"]
     assert launch.programs == 10
     expected, got = run_both(kernel, [rng.standard_normal(5000).astype(np.float32), np.zeros(5000, np.float32)])
@@ -181,7 +181,7 @@ def test_every_scalar_compiles_to_ptx(dtype: DType) -> None:
         scalar = SCALARS[name]
         result = scalar.result_dtype(dtype)
         params.append(Param(f"out_{name}", result, N, "out"))
-        stores.append(Store(f"out_{name}", I0, Call(name, tuple(loads[: scalar.arity]), result)))
+        stores.append(Store(f"out_{name}", I0, ScalarCall(name, tuple(loads[: scalar.arity]), result)))
     kernel = Kernel("all_scalars", tuple(params), (Loop("i0", N, "vector", tuple(stores)),))
     module = print_module([kernel])
     (launch,) = module.launches["all_scalars"]

@@ -13,7 +13,7 @@ import pytest
 import distcompile as dc
 from compiler_core.config import config
 from compiler_core.errors import AutogradError
-from compiler_core.ops.recurrent.plan import runs_of
+from compiler_core.ops.recurrent.sizes import runs_of
 from compiler_core.tensor.autograd.gradcheck import gradcheck, gradgradcheck
 from distcompile.nn.functional.recurrent import STEPS, Weights, last_rows, run, run_layer
 

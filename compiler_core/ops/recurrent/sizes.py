@@ -1,7 +1,7 @@
 """The sizes that all forms of a recurrent layer share: gates, what is saved, which rows a step has.
 
 In: mode, sizes, `runs`: how many sequences reach how many steps, ((sequences, steps), ...), sequences falling (sorted,
-longest first; a padded batch is one run). Out: shapes of packed results; `Step`s in the order they are worked on.
+longest first; a padded batch is one run). Out: shapes of packed results; `TimeStep`s in the order they are worked on.
 
     mode    gates (rows of w)   saved per step (S blocks of H)     states   blocks of the result
     tanh    1                   -                                  h        h
@@ -24,7 +24,7 @@ GATES = {"tanh": 1, "relu": 1, "gru": 3, "lstm": 4}
 SAVED = {"tanh": 0, "relu": 0, "gru": 4, "lstm": 4}
 
 
-class Step(NamedTuple):
+class TimeStep(NamedTuple):
     """size: the sequences that reach it. row: its first row."""
 
     size: int
@@ -35,11 +35,11 @@ class Step(NamedTuple):
         return slice(self.row, self.row + self.size)
 
 
-NOTHING = Step(0, 0)
+NOTHING = TimeStep(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RecurrentSizes:
     """One layer and direction. reverse: from the last step to the first; a sequence joins at its last step."""
 
     mode: str
@@ -76,12 +76,12 @@ class Plan:
         states = [(self.batch, self.hidden)] * (2 if self.has_cells else 1)
         return ((self.rows, self.gates * self.hidden), *of_new, *states)
 
-    def steps(self, *, backward: bool = False) -> list[Step]:
+    def steps(self, *, backward: bool = False) -> list[TimeStep]:
         """All steps in the order in which they are computed, or in which the backward visits them."""
         steps, row = [], 0
         for size, count in self.runs:
             for _ in range(count):
-                steps.append(Step(size, row))
+                steps.append(TimeStep(size, row))
                 row += size
         return steps[::-1] if self.reverse != backward else steps
 

@@ -1,6 +1,6 @@
 """The sizes that all forms of attention share.
 
-In: the metas of queries, keys, values and perhaps a mask. Out: `Plan`; the shapes of packed results.
+In: the metas of queries, keys, values and perhaps a mask. Out: `AttentionSizes`; the shapes of packed results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_WIDTH = 512  # of queries and of values: blocks of more would not fit in the
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AttentionSizes:
     """width: elements of a query and of a key; value_width: of a value and of a result. causal: query i sees keys 0..i.
 
     heads is a multiple of key_heads: head h uses head h // (heads // key_heads) of keys and values.
@@ -35,10 +35,10 @@ class Plan:
     causal: bool
 
     @staticmethod
-    def of(operands: Sequence[TensorMeta], causal: bool) -> Plan:
+    def of(operands: Sequence[TensorMeta], causal: bool) -> AttentionSizes:
         """operands: q, k, v, perhaps a mask; they fit (see `check`)."""
         q, k, v = (meta.shape for meta in operands[:3])
-        return Plan(q[0], q[1], k[1], q[2], k[2], q[3], v[3], causal)
+        return AttentionSizes(q[0], q[1], k[1], q[2], k[2], q[3], v[3], causal)
 
     @property
     def result(self) -> tuple[Shape, Shape]:
@@ -84,7 +84,7 @@ class Plan:
         return 2 * pairs * (self.width + self.value_width) // (2 if self.causal else 1)
 
 
-def check(op: str, operands: Sequence[TensorMeta], causal: bool) -> Plan:
+def check(op: str, operands: Sequence[TensorMeta], causal: bool) -> AttentionSizes:
     """Raise ShapeError or DTypeError unless q, k, v (and a mask) fit. Returns the sizes."""
     if len(operands) not in (3, 4) or any(meta.ndim != 4 for meta in operands[:3]):
         raise ShapeError(f"{op}: operands do not fit", expected="q, k, v (batch, heads, positions, width), and a mask",
@@ -93,14 +93,14 @@ def check(op: str, operands: Sequence[TensorMeta], causal: bool) -> Plan:
     check_dtype(op, q, (*DTYPES, *NARROW), "q")
     for role, meta in (("k", k), ("v", v)):
         check_dtype(op, meta, (q.dtype,), role)
-    plan = Plan.of(operands, causal)
-    if not all((*plan.scores, plan.width, plan.value_width, plan.key_heads)) or plan.heads % plan.key_heads:
+    sizes = AttentionSizes.of(operands, causal)
+    if not all((*sizes.scores, sizes.width, sizes.value_width, sizes.key_heads)) or sizes.heads % sizes.key_heads:
         raise ShapeError(f"{op}: something is empty, or heads do not divide", got=", ".join(map(str, operands)))
-    if max(plan.width, plan.value_width) > MAX_WIDTH:
+    if max(sizes.width, sizes.value_width) > MAX_WIDTH:
         raise ShapeError(f"{op}: wider than {MAX_WIDTH}", got=", ".join(map(str, operands)))
-    check_shape(op, (plan.batch, plan.key_heads, plan.keys, plan.width), k, "k")
-    check_shape(op, (plan.batch, plan.key_heads, plan.keys, plan.value_width), v, "v")
+    check_shape(op, (sizes.batch, sizes.key_heads, sizes.keys, sizes.width), k, "k")
+    check_shape(op, (sizes.batch, sizes.key_heads, sizes.keys, sizes.value_width), v, "v")
     for meta in mask:
         check_dtype(op, meta, (bool_, q.dtype), "the mask")
-        check_shape(op, plan.scores, meta, "the mask")
-    return plan
+        check_shape(op, sizes.scores, meta, "the mask")
+    return sizes

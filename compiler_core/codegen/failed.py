@@ -4,7 +4,7 @@ In: the graph that was compiled, its inputs, and the error, which knows the op a
 Out: the same error with value and line; the error as it was, where they cannot be found.
 Method: the ops of that name and what they need are run again, one by one, by the interpreter; the first that raises the
 same error is the one. Only a call that has failed pays for it.
-Limits: a graph that waits for events is left alone, as are inputs that the call itself has written over.
+Limits: graphs on the CPU; one that waits for events is left alone, as are inputs that the call has written over.
 """
 
 from __future__ import annotations

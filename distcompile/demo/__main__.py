@@ -14,6 +14,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 import distcompile as torch
+from distcompile.commands.options import Parser
 from distcompile.demo import report
 from distcompile.demo.display import Display
 from distcompile.demo.sampling import sample
@@ -26,7 +27,7 @@ SAMPLE_CHARACTERS = 240
 
 def parse(argv: list[str]) -> tuple[Settings, argparse.Namespace]:
     """The settings, and the options that do not change the training."""
-    parser = argparse.ArgumentParser(prog="python -m distcompile.demo", description="A small GPT learns English.")
+    parser = Parser(prog="python -m distcompile.demo", description="A small GPT learns English.")
     for knob in fields(Settings):
         default = knob.default
         option = "--" + knob.name.replace("_", "-")

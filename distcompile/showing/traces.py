@@ -1,7 +1,7 @@
 """Tracebacks without our own frames: the user's frames, and what went wrong.
 
 In: an error that nobody caught. Out: the same error, its traceback shortened, and a note that says so; whoever prints
-it (Python, the launcher, a hook that was there before) prints that. DISTCOMPILE_TRACEBACK=full leaves all as it is.
+it (Python, IPython, the launcher, another hook) prints that. DISTCOMPILE_TRACEBACK=full leaves it whole.
 Left out are frames of the four packages, what they call of the standard library on the way to another frame of theirs
 or of the user's, and the import system's. Invariants: a frame of anybody else stays; an error that our catalogues do
 not know keeps the frame of ours that raised it; a traceback with nothing but our frames stays whole.
@@ -38,9 +38,21 @@ class Folding:
 
 
 def install() -> None:
-    """Once: put the hook before the one that is there."""
+    """Once: put the hook before the one that is there; a notebook, which asks no excepthook, has a place of its own."""
     if not isinstance(sys.excepthook, Folding):
         sys.excepthook = Folding(sys.excepthook)
+    loaded = sys.modules.get("IPython")
+    shell = loaded.get_ipython() if loaded is not None else None
+    if shell is not None and not shell.custom_exceptions:
+        shell.set_custom_exc((Exception,), _show_in_notebook)
+
+
+def _show_in_notebook(
+    shell: Any, kind: type[BaseException], error: BaseException, trace: Trace | None, tb_offset: int | None = None
+) -> None:
+    """As IPython shows it, shortened."""
+    fold(error)
+    shell.showtraceback((kind, error, error.__traceback__), tb_offset=tb_offset)
 
 
 def fold(error: BaseException) -> None:

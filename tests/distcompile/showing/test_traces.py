@@ -7,9 +7,13 @@ import subprocess
 import sys
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+import distcompile as dc
+from distcompile.showing import traces
 from distcompile.showing.traces import fold
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -140,3 +144,38 @@ def test_a_traceback_of_our_frames_alone_stays_whole() -> None:
     before = traceback.format_exception(error)
     fold(error)
     assert traceback.format_exception(error) == before
+
+
+class Shell:
+    """What IPython offers for errors."""
+
+    def __init__(self, *others: type[BaseException]) -> None:
+        self.custom_exceptions: tuple[type[BaseException], ...] = others
+        self.shown: list[BaseException] = []
+
+    def set_custom_exc(self, kinds: tuple[type[BaseException], ...], show: Any) -> None:
+        self.custom_exceptions, self.show = kinds, show
+
+    def showtraceback(self, told: tuple[Any, BaseException, Any], tb_offset: int | None = None) -> None:
+        assert told[2] is told[1].__traceback__
+        self.shown.append(told[1])
+
+
+def test_a_notebook_shows_the_users_frames_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = Shell()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    traces.install()
+    with pytest.raises(RuntimeError) as caught:
+        dc.ones(2, 3) @ dc.ones(2, 3)
+    shell.show(shell, caught.type, caught.value, caught.tb)
+    assert shell.shown == [caught.value]
+    assert [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)] == [
+        "test_a_notebook_shows_the_users_frames_alone"
+    ]
+
+
+def test_a_notebook_with_a_handler_of_its_own_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = Shell(KeyError)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    traces.install()
+    assert shell.custom_exceptions == (KeyError,)

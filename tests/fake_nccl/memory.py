@@ -9,6 +9,7 @@ Ranks are threads, so that a mapped block has one address for all. The kernels a
 from __future__ import annotations
 
 import ctypes
+import mmap
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -68,7 +69,8 @@ class PeerMemory:
 
     def allocate(self, nbytes: int) -> int:
         self._begin("allocate")
-        kept = (ctypes.c_char * (nbytes + 256))()
+        # of mapped pages those that nobody touches take no memory
+        kept = (ctypes.c_char * (nbytes + 256)).from_buffer(mmap.mmap(-1, nbytes + 256))
         address = -(-ctypes.addressof(kept) // 256) * 256
         with self.machine.lock:
             self.machine.blocks[address] = nbytes, kept

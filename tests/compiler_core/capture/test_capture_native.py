@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_capture_aliasing import CASES, GRADIENT_CASES, same
 from test_capture_modules import Block, Running, Tied, assert_step_as_eager
 
 from compiler_core.capture import compile
@@ -17,6 +16,7 @@ from compiler_core.tensor.making.random import manual_seed
 from compiler_core.tensor.making.random_creation import randn
 from compiler_core.tensor.tensor import Tensor
 from distcompile import nn
+from tests.compiler_core.capture.writes.test_capture_aliasing import CASES, GRADIENT_CASES, same
 
 pytestmark = pytest.mark.usefixtures("counter_draws")
 

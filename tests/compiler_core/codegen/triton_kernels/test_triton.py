@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 from native_harness import I0, assert_close, pointwise
-from test_cpp_scalars import COMPUTE, N, operand, takes
 
 import distcompile
 import distcompile.nn.functional as F
@@ -23,6 +22,7 @@ from compiler_core.loop_ir.interpret import run_kernel
 from compiler_core.loop_ir.ir import Accumulate, Accumulator, Kernel, Local, Loop, Param, Store
 from compiler_core.loop_ir.parse import parse_kernel
 from distcompile import nn
+from tests.compiler_core.codegen.cpp.test_cpp_scalars import COMPUTE, N, operand, takes
 
 pytest.importorskip("triton")
 pytestmark = [

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import sysconfig
+import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -41,10 +42,22 @@ def install() -> None:
     """Once: put the hook before the one that is there; a notebook, which asks no excepthook, has a place of its own."""
     if not isinstance(sys.excepthook, Folding):
         sys.excepthook = Folding(sys.excepthook)
+        threading.excepthook = _of_thread(threading.excepthook)
     loaded = sys.modules.get("IPython")
     shell = loaded.get_ipython() if loaded is not None else None
     if shell is not None and not shell.custom_exceptions:
         shell.set_custom_exc((Exception,), _show_in_notebook)
+
+
+def _of_thread(previous: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The hook of threads, which prints the error's own traceback."""
+
+    def shortened(told: Any) -> None:
+        if told.exc_value is not None:
+            fold(told.exc_value)
+        previous(told)
+
+    return shortened
 
 
 def _show_in_notebook(

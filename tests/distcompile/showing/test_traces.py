@@ -18,7 +18,7 @@ from distcompile.showing.traces import fold
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = """
-import json, sys
+import json, sys, threading
 import distcompile as torch
 from distcompile import nn
 from distcompile.utils.data import DataLoader
@@ -60,6 +60,7 @@ def captured(): torch.compile(Net())(torch.ones(3, 4))
 def compiled(): torch.compile(lambda x, i: x[i])(torch.ones(3), torch.tensor([7]))
 def backward(): Twice.apply(torch.ones(3, requires_grad=True)).sum().backward()
 def data(): list(DataLoader(Data(), batch_size=2))
+def thread(): threading.Thread(target=eager).start() or sys.exit(1)
 def library(): json.loads("{bad")
 def unknown(): Net().no_such_method
 def caused():
@@ -76,6 +77,7 @@ CASES = [
     ("compiled", ["in compiled"], "index 7 is out of range"),
     ("backward", ["in backward"], "KeyError: 'in my backward'"),
     ("data", ["in data", "in __getitem__"], "Odd: no such sample"),
+    ("thread", ["in eager", "in forward"], "ShapeError: linear: sizes do not fit"),
     ("library", ["in library", "in loads", "in decode"], "JSONDecodeError"),
     ("unknown", ["in unknown"], "no_such_method"),
     ("caused", ["in caused", "in eager", "in forward"], "RuntimeError: outer"),

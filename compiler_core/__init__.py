@@ -1,1 +1,31 @@
+"""The compiler: tensors, operations, and the stages from a captured function to native code.
 
+What the stages are and in which order: `pipeline.py`. This page is where they are put together: a stage knows those
+before it; what it asks of a later one is a slot (`late.py`), and here it says which module fills it, at first use.
+"""
+
+from compiler_core import late
+
+late.LOADS.update({
+    "composites: eager definitions": "compiler_core.eager.rules",
+    "composites: definitions on a device": "compiler_core.eager.device_rules",
+    "draws: native steps": "compiler_core.eager.draws",
+    "mersenne: native steps": "compiler_core.eager.mersenne",
+    "indices: test on a device": "compiler_core.eager.device_checks",
+    "on a device: convolution": "compiler_core.runtime.cuda.eager_convolution",
+    "on a device: product": "compiler_core.runtime.cuda.eager_product",
+    "on a device: attention": "compiler_core.codegen.cuda.eager_attention",
+    "on a device: 16-bit floats": "compiler_core.eager.device_narrow",
+    "overrides: turn on": "compiler_core.overrides.switch",
+    "memory: largest tensors": "compiler_core.tensor.memory.largest",
+    "boundaries: on the tape": "compiler_core.tensor.autograd.boundaries",
+    "sparse: methods": "compiler_core.sparse.methods",
+    "sparse: creation": "compiler_core.sparse.construct",
+    "sparse: refusal": "compiler_core.sparse.value",
+    "sparse: gradients": "compiler_core.sparse.gradients",
+    "backend: native": "compiler_core.codegen.native_backend",
+    "backend: cudagraphs": "compiler_core.codegen.cuda_backend",
+    "backend: tuned": "compiler_core.codegen.cuda_backend",
+    "backend: tuned-cudagraphs": "compiler_core.codegen.cuda_backend",
+    "backend: triton": "compiler_core.codegen.triton_backend",
+})  # fmt: skip

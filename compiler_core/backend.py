@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
@@ -27,6 +26,7 @@ from compiler_core.errors import BackendError, CompilationError, DistCompileErro
 from compiler_core.events import Events
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
+from compiler_core.late import Late
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array, meta_of
 
@@ -146,14 +146,15 @@ def _sides(expected: Sequence[TensorMeta], got: Sequence[TensorMeta]) -> dict[st
     return {"expected": ", ".join(map(str, expected)), "got": ", ".join(map(str, got))}
 
 
-# name -> module and class of backends that are imported when asked for
-NATIVE: dict[str, tuple[str, str]] = {
-    "codegen": ("compiler_core.codegen.native_backend", "NativeBackend"),
-    "inductor": ("compiler_core.codegen.native_backend", "NativeBackend"),  # so is torch's default called
-    "cudagraphs": ("compiler_core.codegen.cuda_backend", "CudaGraphsBackend"),
-    "tuned": ("compiler_core.codegen.cuda_backend", "TunedBackend"),
-    "tuned-cudagraphs": ("compiler_core.codegen.cuda_backend", "TunedGraphsBackend"),
-    "triton": ("compiler_core.codegen.triton_backend", "TritonBackend"),
+# backends that are loaded when they are asked for: what makes one
+_NATIVE: Late[Callable[[], Backend]] = Late("backend: native")
+NATIVE: dict[str, Late[Callable[[], Backend]]] = {
+    "codegen": _NATIVE,
+    "inductor": _NATIVE,  # so is torch's default called
+    "cudagraphs": Late("backend: cudagraphs"),
+    "tuned": Late("backend: tuned"),
+    "tuned-cudagraphs": Late("backend: tuned-cudagraphs"),
+    "triton": Late("backend: triton"),
 }
 INTERPRETERS: dict[str, Backend] = {name: InterpreterBackend(name) for name in ("eager", "aot_eager")}
 _registered: dict[str, GraphCompiler] = {}  # what a program has given names to
@@ -183,9 +184,7 @@ def find_backend(backend: object) -> Backend:
         if backend not in NATIVE:
             known = ", ".join([*INTERPRETERS, *NATIVE, *_registered])
             raise BackendError(f"there is no backend {backend!r}", expected=f"{known}, or a callable")
-        module, cls = NATIVE[backend]
-        made: Backend = getattr(import_module(module), cls)()
-        return made
+        return NATIVE[backend].get()()
     if hasattr(backend, "compile") and hasattr(backend, "name"):
         return cast(Backend, backend)
     if callable(backend):

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NoReturn
 
 import numpy as np
 
-from compiler_core import alive
 from compiler_core.config import config
 from compiler_core.errors import CudaMemoryError, DeviceError, NoCudaError
+from compiler_core.late import Late
 
 Array = Any  # NumPy's or CuPy's
 REMEDY = "pip install 'distcompile[cuda]', on a machine with an NVIDIA GPU; or stay on the CPU"
@@ -397,6 +397,9 @@ def allocating(number: int) -> Iterator[None]:
         raise_out_of_memory(error, number)
 
 
+LARGEST: Late[Callable[[int], list[str]]] = Late("memory: largest tensors")  # lines on those of a device
+
+
 def raise_out_of_memory(error: MemoryError, number: int) -> NoReturn:
     """Raise CudaMemoryError of device `number`: how much is in use, and the largest tensors that gc finds."""
     _found.memory.failures += 1
@@ -404,47 +407,15 @@ def raise_out_of_memory(error: MemoryError, number: int) -> NoReturn:
     with on(number):
         used, total = pool.used_bytes(), pool.total_bytes()
         free, there = module().cuda.runtime.memGetInfo()
-    held = "\n    ".join(largest_tensors(number))
+    held = "\n    ".join(LARGEST.get()(number))
     raise CudaMemoryError(
         f"CUDA out of memory on cuda:{number}: {error}",
-        got=f"{_mib(used)} in tensors, {_mib(total)} held by the pool, {_mib(free)} of {_mib(there)} free"
+        got=f"{mib(used)} in tensors, {mib(total)} held by the pool, {mib(free)} of {mib(there)} free"
         + (f"; the largest tensors:\n    {held}" if held else ""),
         remedy="smaller batches, gradient checkpointing, del of what is not needed, cuda.empty_cache()",
     ) from error
 
 
-def largest_tensors(number: int, count: int = 8) -> list[str]:
-    """Lines on the largest tensors on device `number`: bytes, shape, dtype, and where they are referred to."""
-    from compiler_core.tensor.tensor import Tensor
-
-    found: dict[int, Any] = {}
-    for thing in alive.objects(Tensor):
-        raw: Any = thing._cell.raw
-        if is_array(raw) and raw.data.device_id == number:
-            found.setdefault(raw.data.ptr, thing)
-    ranked = sorted(found.values(), key=lambda tensor: -tensor._cell.raw.nbytes)[:count]
-    return [f"{_mib(t._cell.raw.nbytes)}  {t.dtype!r}{list(t.shape)}  {_holder(t)}" for t in ranked]
-
-
-def _holder(tensor: Any) -> str:
-    """The name under which something refers to a tensor, as far as gc and the frames that are running tell."""
-    kind = type(tensor).__name__
-    for names in (*alive.referrers([tensor], dict), *_locals()):
-        name = next((key for key, value in names.items() if value is tensor), None)
-        if isinstance(name, str) and not name.startswith("__"):
-            return f"{kind} {name!r}"
-    return kind
-
-
-def _locals() -> Iterator[Mapping[str, Any]]:
-    """The local variables of the user's functions that are running, in all threads."""
-    for innermost in sys._current_frames().values():
-        frame: Any = innermost
-        while frame is not None:
-            if frame.f_globals.get("__name__", "").partition(".")[0] not in ("compiler_core", "distcompile"):
-                yield frame.f_locals
-            frame = frame.f_back
-
-
-def _mib(nbytes: int) -> str:
+def mib(nbytes: int) -> str:
+    """In MiB, for people."""
     return f"{nbytes / 2**20:.1f} MiB"

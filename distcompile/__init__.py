@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from compiler_core import late
 from compiler_core.torch_table import FUNCTIONS
 from distcompile.installation import check_installation
 from distcompile.showing import traces
@@ -27,6 +28,7 @@ from distcompile.surface.torch_version import __version__
 _LATE = {name for name in FUNCTIONS if "." not in name}  # `special.i0` is in special.py
 __all__ = [*sorted(SUBMODULES), *sorted({*SOURCES, *_LATE}), "__version__", "is_tensor"]
 
+late.LOADS["streams: of CUDA devices"] = "distcompile.cuda.streams"  # as in compiler_core/__init__.py
 check_installation()
 traces.install()
 

@@ -1,6 +1,7 @@
 """The walls: who may import whom, what `import distcompile` may load, and how long a file may be.
 
-Read from the sources by `ast`, so that imports inside functions count too; imports for type checkers only do not.
+Read from the sources (`import_graph.py`): imports inside functions count too, and so do names of modules in strings;
+imports for type checkers only do not.
 """
 
 from __future__ import annotations
@@ -8,14 +9,16 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from import_graph import PACKAGES, ROOT, nodes_that_run, sources, statements, strings
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("distcompile", "compiler_core", "collectives", "launch")
-SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+from compiler_core import late
+from compiler_core.errors import OpDefinitionError
+
+SOURCES = sources()
 TESTS = sorted(path for path in (ROOT / "tests").rglob("*.py"))
 OTHERS = sorted(path for folder in ("benchmarks", "docs", "examples") for path in (ROOT / folder).rglob("*.py"))
 
@@ -26,7 +29,8 @@ ALLOWED: dict[str, set[str]] = {
     "collectives": {"collectives"},
     "launch": {"launch"},
 }
-ENTRIES = {"distcompile/run.py": {"launch"}}  # what starts a command may import whom it starts
+# what starts a command may import, or name, whom it starts
+ENTRIES = {"distcompile/run.py": {"launch"}, "launch/options.py": {"distcompile"}}
 # folder -> the stages after it in the pipeline, which it must not know
 LATER: dict[str, set[str]] = {
     "compiler_core/ops": {
@@ -41,7 +45,17 @@ LATER: dict[str, set[str]] = {
         "codegen",
         "runtime",
     },
-    "compiler_core/tensor": {"eager", "capture", "lowering", "loop_ir", "schedule", "codegen", "runtime"},
+    "compiler_core/tensor": {
+        "eager",
+        "sparse",
+        "numpy_trace",
+        "capture",
+        "lowering",
+        "loop_ir",
+        "schedule",
+        "codegen",
+        "runtime",
+    },
     "compiler_core/eager": {"graph", "tensor", "capture", "aot", "loop_ir", "lowering", "schedule"},
     "compiler_core/graph": {"capture", "aot", "lowering", "loop_ir", "schedule", "codegen", "runtime"},
     "compiler_core/symbolic": {"graph", "tensor", "capture", "aot", "lowering", "schedule", "codegen", "runtime"},
@@ -49,6 +63,30 @@ LATER: dict[str, set[str]] = {
     "compiler_core/lowering": {"tensor", "capture", "aot", "codegen", "runtime"},
     "compiler_core/schedule": {"tensor", "capture", "aot", "codegen", "runtime"},
     "compiler_core/runtime": {"tensor", "capture", "aot"},
+    "compiler_core/aot": {"capture", "lowering", "loop_ir", "schedule", "codegen"},
+    "compiler_core/torch_table.py": {"eager", "sparse", "capture", "aot", "lowering", "schedule", "codegen", "runtime"},
+}
+# (file, string): the name of a module that is said, and not imported
+SAID = {
+    ("compiler_core/tensor/making/legacy_types.py", "distcompile.cuda"): "`__module__` of torch.cuda.FloatTensor",
+    ("compiler_core/sparse/types.py", "distcompile.sparse"): "`__module__` of torch.sparse.FloatTensor",
+}
+# whose `import_module` is given what is no string of the same file: where that comes from
+READERS = {
+    "compiler_core/late.py": "LOADS, which the two packages' first pages write down",
+    "compiler_core/tensor/torch_names.py": "torch_table.py, and tables of methods in tensor/",
+    "compiler_core/capture/tracing/pure_table.py": "a table of other libraries' modules",
+    "compiler_core/capture/tracing/semantics.py": "an import statement of the user's code",
+    "distcompile/__init__.py": "surface/names.py",
+    "distcompile/as_torch/finder.py": "what a program imports below torch",
+    "distcompile/as_torch/places.py": "PLACES, in the same file",
+    "distcompile/cli.py": "COMMANDS, in the same file",
+    "distcompile/nn/modules/__init__.py": "a module of its own",
+    "distcompile/parity/target.py": "what the user names",
+    "distcompile/return_types.py": "a table in the same file",
+    "distcompile/surface/laid_out.py": "a folder of its caller's",
+    "distcompile/torch_format/unpickling.py": "a name in a file that is read",
+    "distcompile/utils/_pytree.py": "a name in a file that is read",
 }
 NOT_AT_IMPORT = {"sympy", "networkx", "mpi4py", "triton", "rich", "safetensors", "torch", "scipy"}
 MAX_LINES = 500
@@ -70,45 +108,23 @@ LONG_FUNCTIONS = {
 HOST_MEMORY = {"agreement.py", "buffer_sync.py", "ledger.py", "model_state.py", "users.py"}
 
 
-def is_for_type_checkers(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+def named(path: Path, root: Path = ROOT) -> str:
+    return str(path.relative_to(root))
 
 
-def nodes_that_run(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node below `tree` but what only type checkers read."""
-    for child in ast.iter_child_nodes(tree):
-        if not is_for_type_checkers(child):
-            yield child
-            yield from nodes_that_run(child)
-
-
-def imports(path: Path) -> Iterator[tuple[str, int]]:
-    """(dotted module, line) of every import; `from a import b` counts as a.b, for b may be a module."""
-    package = ".".join(path.relative_to(ROOT).parent.parts)
-    for node in nodes_that_run(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, node.lineno) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*parents, *([node.module] if node.module else [])])
-            yield from ((f"{base}.{alias.name}", node.lineno) for alias in node.names)
-
-
-def named(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
-def breaches(path: Path) -> list[str]:
+def breaches(path: Path, root: Path = ROOT) -> list[str]:
     """Imports of `path` that go through a wall."""
-    own = path.relative_to(ROOT).parts[0]
-    stage = "/".join(path.relative_to(ROOT).parts[:2])
+    own = path.relative_to(root).parts[0]
+    stage = "/".join(path.relative_to(root).parts[:2])
     found = []
-    for module, line in imports(path):
+    file = named(path, root)
+    told = [(name, line) for name, line in strings(path, root) if (file, name) not in SAID]
+    for module, line in [*statements(path, root), *told]:
         top, _, rest = module.partition(".")
-        if top in PACKAGES and top not in ALLOWED[own] | ENTRIES.get(named(path), set()):
-            found.append(f"{named(path)}:{line} imports {module}: {own} may import {', '.join(sorted(ALLOWED[own]))}")
+        if top in PACKAGES and top not in ALLOWED[own] | ENTRIES.get(file, set()):
+            found.append(f"{file}:{line} imports {module}: {own} may import {', '.join(sorted(ALLOWED[own]))}")
         if top == own and rest.split(".")[0] in LATER.get(stage, set()):
-            found.append(f"{named(path)}:{line} imports {module}: a later stage than {stage}")
+            found.append(f"{file}:{line} imports {module}: a later stage than {stage}")
     return found
 
 
@@ -120,15 +136,59 @@ def test_imports_stay_within_the_walls() -> None:
 def test_gradients_are_arrays_of_any_device() -> None:
     paths = [path for path in (ROOT / "distcompile" / "ddp").rglob("*.py") if path.name not in HOST_MEMORY]
     assert len(paths) > 10
-    assert [named(p) for p in paths if "numpy" in {module.partition(".")[0] for module, _ in imports(p)}] == []
+    assert [named(p) for p in paths if "numpy" in {module.partition(".")[0] for module, _ in statements(p)}] == []
 
 
-def test_the_wall_test_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+def test_what_is_imported_by_name_is_seen() -> None:
+    """Each `import_module` is given a string, or f"..." that begins with a package of ours, or is of a known reader."""
+    assert sorted({named(p) for p in SOURCES if any(map(_is_hidden, _calls_of_import_module(p)))}) == sorted(READERS)
+
+
+def _calls_of_import_module(path: Path) -> list[ast.expr]:
+    """What each is given."""
+    calls = [node for node in nodes_that_run(path) if isinstance(node, ast.Call)]
+    return [c.args[0] for c in calls if ast.unparse(c.func).rpartition(".")[2] in ("import_module", "__import__")]
+
+
+def _is_hidden(argument: ast.expr) -> bool:
+    return not isinstance(argument, ast.Constant) and not ast.unparse(argument).startswith(
+        tuple(f"f'{package}." for package in PACKAGES)
+    )
+
+
+def test_slots_are_filled_by_those_who_are_said_to() -> None:
+    for slot, module in late.LOADS.items():
+        import_module(module)
+        assert late.SLOTS[slot].is_filled, f"{module} does not fill {slot}"
+    assert late.SLOTS.keys() == late.LOADS.keys()
+
+
+def test_a_slot_that_nobody_fills_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(late, "SLOTS", {})
+    slot: late.Late[int] = late.Late("a slot")
+    with pytest.raises(OpDefinitionError, match="no module"):
+        slot.get()
+    monkeypatch.setitem(late.LOADS, "a slot", "compiler_core.late")
+    with pytest.raises(OpDefinitionError, match="does not fill"):
+        slot.get()
+    with pytest.raises(OpDefinitionError, match="two slots"):
+        late.Late("a slot")
+    slot.fill(3)
+    assert slot.get() == 3
+
+
+def test_the_wall_test_can_fail(tmp_path: Path) -> None:
     path = tmp_path / "compiler_core" / "ops" / "bad.py"
-    path.parent.mkdir(parents=True)
-    path.write_text("def f():\n    from .. import lowering\n    import distcompile.nn\nfrom collectives import x\n")
-    assert len(breaches(path)) == 3
+    for name in ("eager/rules.py", "aot/joint.py", "runtime/cache.py", "ops/bad.py"):
+        (tmp_path / "compiler_core" / name).parent.mkdir(parents=True)
+        (tmp_path / "compiler_core" / name).write_text("")
+    path.write_text(
+        "def f():\n    from compiler_core import lowering\n    import distcompile.nn\nfrom collectives import x\n"
+        "import_module(A)\nA = 'compiler_core.eager.rules'\nload(('compiler_core.aot.joint', 'x'))\n"
+        "def g(file):\n    return f'compiler_core.runtime.{file}', 'cache'\n"
+    )
+    assert len(breaches(path, tmp_path)) == 6
+    assert [_is_hidden(argument) for argument in _calls_of_import_module(path)] == [True]
 
 
 def test_files_are_short_enough_to_read() -> None:

@@ -5,9 +5,9 @@ are ready, the function gets these as real Tensors and says which gradients flow
     gradient_boundary(tensors, fn)                      fn(*cotangents) -> replacements, or None to change nothing
     opaque_backward(outputs, inputs, backward, saved)   backward(saved, *cotangents) -> a gradient for each of `inputs`
 Module hooks and tensor hooks are boundaries of the first kind; a rule that cannot be traced is one of the second.
-Eager: one tape node. Captured: each tensor passes through an op whose attributes name the boundary and the tensor's
-slot in it; the trace keeps the functions. The joint stops there (`stops.py`): the compiled backward is
-cut, and the function runs between two segments. It is never traced, so it may do what it likes.
+Eager: one tape node (`tensor/autograd/boundaries.py`). Captured: each tensor passes through an op whose attributes name
+the boundary and the tensor's slot in it; the trace keeps the functions. The joint stops there (`stops.py`): the
+compiled backward is cut, and the function runs between two segments. It is never traced, so it may do what it likes.
 Invariants: the calls of one boundary stand together in the graph; a cotangent that never came is None. A hook runs
 whenever the backward passes, as in torch, also if none came; a rule if one did. The functions of a call are its own:
 who replays a captured call makes them anew, with what they hold.
@@ -16,12 +16,13 @@ who replays a captured call makes them anew, with what they hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from compiler_core.aot.custom_gradient import gradient_operands
 from compiler_core.dtype import COMPLEX, FLOATING
 from compiler_core.errors import AutogradError
 from compiler_core.graph.ir import Call, Node
+from compiler_core.late import Late
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array, Op, Sample, Value, bind, current_trace, meta_of, register
 from compiler_core.ops.rules import Indexed
@@ -112,6 +113,16 @@ def boundary_groups(calls: Sequence[Call]) -> dict[Call, list[Call]]:
 # -- making boundaries
 
 
+class OnTape(NamedTuple):
+    """What eager code makes of `gradient_boundary` and `opaque_backward`."""
+
+    hook: Callable[[tuple[Tensor, ...], Hook], tuple[Tensor, ...]]
+    backward: Callable[[tuple[Tensor, ...], tuple[Tensor, ...], Hook, tuple[Tensor, ...]], tuple[Tensor, ...]]
+
+
+ON_TAPE: Late[OnTape] = Late("boundaries: on the tape")
+
+
 def gradient_boundary(tensors: tuple[Tensor, ...], fn: Hook) -> tuple[Tensor, ...]:
     """`tensors`, such that in backward fn(*cotangents) may replace their gradients.
 
@@ -120,7 +131,7 @@ def gradient_boundary(tensors: tuple[Tensor, ...], fn: Hook) -> tuple[Tensor, ..
     """
     trace = current_trace()
     if trace is None:
-        return _hook_on_tape(tensors, fn)
+        return ON_TAPE.get().hook(tensors, fn)
     flowing = [i for i, t in enumerate(tensors) if t.requires_grad]
     if not isinstance(trace, BoundaryTrace) or not flowing:
         return tensors  # inside a backward that is being traced: there is nothing behind it to differentiate
@@ -144,7 +155,7 @@ def opaque_backward(
     if not any(t.requires_grad for t in inputs):
         return outputs
     if trace is None:
-        return _rule_on_tape(outputs, inputs, backward, saved)
+        return ON_TAPE.get().backward(outputs, inputs, backward, saved)
     if not isinstance(trace, BoundaryTrace):
         return outputs
     key = _add(trace, backward)
@@ -197,56 +208,3 @@ def checked(gradients: Gradients, metas: Sequence[TensorMeta], who: str) -> Grad
             got=", ".join("None" if g is None else str(meta_of(g)) for g in gradients),
         )
     return gradients
-
-
-def _hook_on_tape(tensors: tuple[Tensor, ...], fn: Hook) -> tuple[Tensor, ...]:
-    from compiler_core.tensor.autograd.grad_mode import is_grad_enabled
-    from compiler_core.tensor.tensor import Tensor
-
-    flowing = [i for i, t in enumerate(tensors) if t.requires_grad] if is_grad_enabled() else []
-    if not flowing:
-        return tensors
-    passed = [Tensor._wrap(tensors[i]._read()) for i in flowing]
-    metas, hook = [meta_of(t) for t in passed], Spread.over(fn, len(tensors), flowing)
-    inputs = [tensors[i] for i in flowing]
-    _record("gradient_boundary", inputs, passed, lambda given: run_hook(hook, given, metas), runs_anyway=True)
-    behind = dict(zip(flowing, passed))
-    return tuple(behind.get(i, t) for i, t in enumerate(tensors))
-
-
-def _rule_on_tape(
-    outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...], backward: Hook, saved: tuple[Tensor, ...]
-) -> tuple[Tensor, ...]:
-    from compiler_core.tensor.tensor import Tensor
-
-    passed = tuple(Tensor._wrap(t._read()) for t in outputs)
-    metas, kept = [meta_of(t) for t in inputs], tuple(t.detach() for t in saved)
-
-    def pull(cotangents: Gradients) -> Gradients:
-        return checked(backward(kept, *cotangents) or (), metas, "a backward rule")
-
-    _record("opaque_backward", inputs, passed, pull)
-    return passed
-
-
-def _record(
-    name: str,
-    inputs: Sequence[Tensor],
-    outputs: Sequence[Tensor],
-    pull: Callable[[Gradients], Gradients],
-    *,
-    runs_anyway: bool = False,
-) -> None:
-    """One tape node whose backward is `pull`, on Tensors."""
-    from compiler_core.tensor.autograd.backward import attach_node
-    from compiler_core.tensor.autograd.grad_mode import thread_mode
-    from compiler_core.tensor.autograd.tape import FunctionNode
-    from compiler_core.tensor.tensor import Tensor
-
-    def backward(grads: Sequence[Any]) -> Sequence[Any]:
-        given = [g if g is None or isinstance(g, Tensor) else Tensor._wrap(g) for g in grads]
-        found = pull(given)
-        return found if thread_mode.enabled else [None if t is None else t._read() for t in found]
-
-    edges = tuple(t._edge() for t in inputs)
-    attach_node(FunctionNode(name, edges, len(outputs), backward, raw=False, runs_anyway=runs_anyway), outputs)

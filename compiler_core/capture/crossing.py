@@ -25,12 +25,13 @@ from compiler_core.aot.boundary import (
     saved_of,
     sources_of,
 )
-from compiler_core.aot.custom_gradient import rule_groups, rule_on_tape
+from compiler_core.aot.custom_gradient import rule_groups
 from compiler_core.aot.tensor_hooks import TensorHooks
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.ops.registry import Array, Value
 from compiler_core.tensor.autograd.backward import attach_node
+from compiler_core.tensor.autograd.boundaries import rule_on_tape
 from compiler_core.tensor.autograd.grad_mode import enable_grad
 from compiler_core.tensor.autograd.tape import Edge, FunctionNode, GradNode, HookHandle
 from compiler_core.tensor.tensor import Tensor

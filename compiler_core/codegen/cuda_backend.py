@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import cuda, log
-from compiler_core.backend import INTERPRETERS, Backend, Executable
+from compiler_core.backend import INTERPRETERS, NATIVE, Backend, Executable
 from compiler_core.codegen.cuda.convolutions import by_cudnn, library_for
 from compiler_core.codegen.native_backend import NativeBackend, read_constants, with_symbols, write_constants
 from compiler_core.config import config
@@ -371,3 +371,8 @@ def _load(entry: Entry, number: int | None) -> list[CudaExecutable]:
         )
         for row in entry.manifest["entries"]
     ]
+
+
+NATIVE["cudagraphs"].fill(CudaGraphsBackend)
+NATIVE["tuned"].fill(TunedBackend)
+NATIVE["tuned-cudagraphs"].fill(TunedGraphsBackend)

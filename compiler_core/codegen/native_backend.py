@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core import log
-from compiler_core.backend import Executable
+from compiler_core.backend import NATIVE, Executable
 from compiler_core.codegen.failed import explained
 from compiler_core.config import config
 from compiler_core.dtype import by_name
@@ -220,3 +220,6 @@ def _executable(
     entry = EntryPoint.from_json(row)
     explain = partial(explained, graph)
     return NativeExecutable(entry, library, constants, costs=costs, profile_source=source, explain=explain)
+
+
+NATIVE["codegen"].fill(NativeBackend)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core import log
+from compiler_core.backend import NATIVE
 from compiler_core.codegen.triton.load import HostArray, import_triton, load
 from compiler_core.codegen.triton.module import Launch, Module, print_module
 from compiler_core.errors import failed_check
@@ -89,3 +90,6 @@ class TritonExecutable:
     ) -> list[Array]:
         results = run_program(self.program, inputs, outs, self.run_kernel, events)
         return [r.reshape(node.shape) for r, node in zip(results, self.graph.outputs, strict=True)]
+
+
+NATIVE["triton"].fill(TritonBackend)

@@ -24,6 +24,7 @@ from compiler_core.config import config
 from compiler_core.eager.device_kernels import I64, MOST, U64, dense, kernels
 from compiler_core.errors import IndexError_
 from compiler_core.location import user_location
+from compiler_core.ops.indexing.op import TEST_THERE
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cuda.checks import is_told
 
@@ -163,3 +164,6 @@ def _error(test: _Test, index: int, at_once: bool) -> IndexError_:
 
 
 cuda.after_waits.append(look)
+
+
+TEST_THERE.fill(ask)

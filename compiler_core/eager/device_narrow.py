@@ -10,6 +10,7 @@ device_narrow.cu. Each kind is used once it has given the rule's numbers on the 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -19,6 +20,7 @@ from compiler_core import cuda
 from compiler_core.dtype import of
 from compiler_core.eager.device_kernels import F32, I32, I64, MOST, DeviceKernels, kernels
 from compiler_core.eager.device_proof import is_right_once
+from compiler_core.ops.on_device import NARROW
 from compiler_core.ops.registry import OPS, Array
 
 _NARROW = (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16))
@@ -30,7 +32,7 @@ BLOCKS = 1 << 15
 PARTS, SHARE = 64, 64  # of a sum over rows: parts at most, rows of a part at least
 
 
-def run(xp: Any, op: Any, operands: tuple[Array, ...], attrs: dict[str, Any]) -> Array | None:
+def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     """op(*operands, **attrs) on the current device."""
     x = operands[0]
     narrow = attrs["dtype"].numpy if op.name == "cast" and x.dtype == _WIDE else x.dtype
@@ -43,7 +45,7 @@ def run(xp: Any, op: Any, operands: tuple[Array, ...], attrs: dict[str, Any]) ->
     return made(k)  # type: ignore[no-any-return]
 
 
-def _plan(xp: Any, name: str, operands: tuple[Array, ...], attrs: dict[str, Any]) -> Any:
+def _plan(xp: Any, name: str, operands: Sequence[Array], attrs: dict[str, Any]) -> Any:
     """What computes it with kernels; None: they do not take it."""
     if name in _JOINS:
         return _joined(xp, name, *operands) if operands[0].size else None
@@ -154,7 +156,7 @@ def _difference(name: str, k: DeviceKernels) -> str:
     """What is wrong; empty if nothing is."""
     xp, rng = cuda.module(), np.random.default_rng(5)
     x, row = rng.normal(size=(300, 24)).astype(k.dtype), rng.normal(size=24).astype(k.dtype)
-    others: dict[str, list[tuple[tuple[Array, ...], dict[str, Any]]]] = {
+    others: dict[str, list[tuple[Sequence[Array], dict[str, Any]]]] = {
         "cast": [((x,), {"dtype": of(_WIDE)}), ((x.astype(np.float32) * 1.01,), {"dtype": of(k.dtype)})],
         "sum": [((np.round(x),), {"dims": (0,)})],  # of whole numbers, which no order changes
     }
@@ -171,3 +173,6 @@ def _put(xp: Any, array: Array) -> Any:
     if array.flags.c_contiguous:
         return cuda.put(array, cuda.current())
     return xp.broadcast_to(cuda.put(array[0].copy(), cuda.current()), array.shape)
+
+
+NARROW.fill(run)

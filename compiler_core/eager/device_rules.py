@@ -26,7 +26,7 @@ from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
 from compiler_core.ops.indexing.adding import add_at
 from compiler_core.ops.registry import OPS, Array
-from compiler_core.ops.whole import Made
+from compiler_core.ops.whole import DEFINITIONS_THERE, Made
 
 _BOOL, _INT64 = np.dtype(np.bool_), np.dtype(np.int64)
 
@@ -290,3 +290,4 @@ def _define_all() -> None:
 
 
 _define_all()
+DEFINITIONS_THERE.fill(True)

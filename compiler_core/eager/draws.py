@@ -14,7 +14,7 @@ from pathlib import Path
 from compiler_core import log
 from compiler_core.errors import DistCompileError
 from compiler_core.notice import noticed
-from compiler_core.ops.random.draws import Steps
+from compiler_core.ops.random.draws import NATIVE, Steps
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
 
@@ -92,3 +92,6 @@ def _built() -> str:
         return {}
 
     return str(load_or_build(key, build).file(_NAME))
+
+
+NATIVE.fill(native_steps)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from compiler_core.eager.native import LARGE, Library, loaded, text_of
-from compiler_core.ops.random.mersenne import Steps
+from compiler_core.ops.random.mersenne import NATIVE, Steps
 from compiler_core.ops.registry import Array
 
 _ARRAY, _DOUBLE, _INT, _WORD = ctypes.py_object, ctypes.c_double, ctypes.c_int64, ctypes.c_uint64
@@ -65,3 +65,6 @@ def _by_size(quick: Callable[..., int], free: Callable[..., int]) -> Callable[..
         (free if out.size > LARGE else quick)(state, out, *parameters)
 
     return fill
+
+
+NATIVE.fill(native_steps)

@@ -23,7 +23,7 @@ from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
 from compiler_core.ops.registry import Array
 from compiler_core.ops.special import elementary as composite_special  # noqa: F401  declares the composites
-from compiler_core.ops.whole import Made
+from compiler_core.ops.whole import DEFINITIONS, Made
 
 _I64 = np.dtype(np.int64)
 
@@ -335,3 +335,4 @@ def _define_all() -> None:
 
 
 _define_all()
+DEFINITIONS.fill(True)

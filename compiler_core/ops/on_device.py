@@ -10,26 +10,30 @@ for (`Op.host`) are computed on the CPU, with one warning an op.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from compiler_core import cuda, log
 from compiler_core.errors import DeviceError
+from compiler_core.late import Late
 from compiler_core.location import user_location
 from compiler_core.ops.rules import Pointwise
 
 Array = Any
 
-# ops that a library or kernels compute -> the module, of a later stage, whose `run` does, or gives None
-_CONVOLUTION = "compiler_core.runtime.cuda.eager_convolution"
-DEFINITIONS = {
-    **dict.fromkeys(("convolution", "convolution_input", "convolution_weight"), _CONVOLUTION),
-    "matmul": "compiler_core.runtime.cuda.eager_product",
-    **dict.fromkeys(("attention", "attention_backward"), "compiler_core.codegen.cuda.eager_attention"),
-    **dict.fromkeys(("add", "sub", "mul", "div", "cast", "sum"), "compiler_core.eager.device_narrow"),
+# (array module, op, operands, attributes) -> the result, or None: the op's eager rule it is
+Run = Callable[[Any, Any, Sequence[Array], dict[str, Any]], "Array | None"]
+CONVOLUTION: Late[Run] = Late("on a device: convolution")
+PRODUCT: Late[Run] = Late("on a device: product")
+ATTENTION: Late[Run] = Late("on a device: attention")
+NARROW: Late[Run] = Late("on a device: 16-bit floats")
+DEFINITIONS = {  # ops that a library or kernels compute
+    **dict.fromkeys(("convolution", "convolution_input", "convolution_weight"), CONVOLUTION),
+    "matmul": PRODUCT,
+    **dict.fromkeys(("attention", "attention_backward"), ATTENTION),
+    **dict.fromkeys(("add", "sub", "mul", "div", "cast", "sum"), NARROW),
 }
 
 
@@ -57,7 +61,7 @@ def _run(op: Any, arrays: Sequence[Array], attrs: dict[str, Any], number: int) -
         return cupy.asarray(op.eager(cupy, *arrays, **attrs))
     brought = _brought(op, arrays, number)
     if op.name in DEFINITIONS:
-        found = import_module(DEFINITIONS[op.name]).run(cupy, op, brought, attrs)
+        found = DEFINITIONS[op.name].get()(cupy, op, brought, attrs)
         if found is not None:
             return found
     result = op.eager(cupy, *brought, **attrs)

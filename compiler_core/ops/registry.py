@@ -23,6 +23,7 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.dtype import DType, of
 from compiler_core.errors import DTypeError, GraphError, OpDefinitionError
+from compiler_core.late import Late
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.meta_value import MetaValue, infer_value
@@ -224,11 +225,12 @@ def of_two(name: str) -> Callable[[Value, Value], Value]:
     return apply
 
 
+TURN_ON: Late[Callable[[], None]] = Late("overrides: turn on")
+
+
 def not_a_tensor(cls: type) -> DTypeError:
     """The error of an operand whose class has a `__torch_function__` that nobody has asked: it came unexpected."""
-    from compiler_core.overrides.switch import turn_on
-
-    turn_on()
+    TURN_ON.get()()
     _priorities.pop(cls, None)
     return DTypeError(
         f"an operand must be a Tensor, not a {cls.__name__}",

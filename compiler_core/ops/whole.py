@@ -10,7 +10,7 @@ forward declines, gives the gradient that is to be differentiated again (`vjp`),
         needs: for each operand whether its cotangent is wanted. out: None unless reads_out. reads: the operands whose
         elements it reads, by number, None for all: others may have been written to in the meantime.
 
-The definitions are in compiler_core/eager, a later stage, which is imported by name at the first call that can use one.
+The definitions are those of a later stage, which two slots (`late.py`) load at the first call that can use one.
 For arrays of a CUDA device there is a second definition (`there`), a Composite of its own with the same composition.
 """
 
@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any, TypeAlias
 
 from compiler_core.errors import OpDefinitionError
+from compiler_core.late import Late
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.primitives.tied import tied
@@ -31,8 +31,8 @@ Made: TypeAlias = tuple[Array, tuple[Array, ...]] | None
 Forward: TypeAlias = Callable[..., Made]
 Backward: TypeAlias = Callable[..., Sequence[Array | None] | None]
 
-_DEFINITIONS = "compiler_core.eager.rules"
-_DEFINITIONS_THERE = "compiler_core.eager.device_rules"
+DEFINITIONS: Late[bool] = Late("composites: eager definitions")  # to load it defines them
+DEFINITIONS_THERE: Late[bool] = Late("composites: definitions on a device")
 COMPOSITES: dict[str, Composite] = {}
 
 
@@ -56,13 +56,13 @@ class Composite:
 
     def on_device(self) -> Composite | None:
         """Its definition for arrays of a CUDA device; None where there is none."""
-        if self.there is None and not _there:
-            _there.append(import_module(_DEFINITIONS_THERE))
+        if self.there is None:
+            DEFINITIONS_THERE.get()
         return self.there
 
     def _define(self, *arrays: Array | None, **attrs: Any) -> Made:
         """The first call of any: load the definitions."""
-        import_module(_DEFINITIONS)
+        DEFINITIONS.get()
         for composite in COMPOSITES.values():
             if composite.forward == composite._define:
                 composite.forward = _decline
@@ -82,9 +82,6 @@ class Composite:
         for k, grad in zip(present, vjp_of(composed, g, *[operands[k] for k in present])):
             found[k] = tied(grad, operands[k]) if self.is_piecewise else grad
         return tuple(found)
-
-
-_there: list[object] = []  # the module of the definitions on CUDA devices, once it is loaded
 
 
 def _decline(*arrays: Array | None, **attrs: Any) -> Made:

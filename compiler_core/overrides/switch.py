@@ -15,6 +15,7 @@ from functools import cache
 from types import CodeType, FunctionType
 from typing import Any
 
+from compiler_core.ops.registry import TURN_ON
 from compiler_core.overrides import calls, state
 
 ENTRIES: dict[int, calls.Entry] = {}  # by id of the function that was noted
@@ -98,3 +99,6 @@ def _asking_code(free: int) -> CodeType:
     exec(compile(text, __file__, "exec"), namespace)
     asks: FunctionType = namespace["outer"]()
     return asks.__code__
+
+
+TURN_ON.fill(turn_on)

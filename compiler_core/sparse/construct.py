@@ -24,6 +24,7 @@ from compiler_core.sparse.rules import rule
 from compiler_core.sparse.tensor import SparseTensor, wrap
 from compiler_core.sparse.value import Pattern
 from compiler_core.tensor.making.creation import as_tensor, sizes
+from compiler_core.tensor.making.placement import MADE_OF_LAYOUT
 from compiler_core.tensor.tensor import Tensor
 
 _NO_GRAPH = breaks_graph("a sparse tensor is made", "make it outside of the compiled function")
@@ -330,3 +331,6 @@ def spdiags(diagonals: Tensor, offsets: Tensor, shape: Any, layout: Any = None) 
     picked = F.index_select(flat, 0, Tensor._wrap(joined((line, column), tuple(diagonals.shape), xp, len(line))))
     made = with_values(coo_pattern(xp.stack((row, column)), (rows, columns), coalesced=False), picked)
     return made if layout is None else to_sparse(coalesced(made), layout=layout)
+
+
+MADE_OF_LAYOUT.fill(made_of_layout)

@@ -13,6 +13,7 @@ from compiler_core.errors import LayoutError
 from compiler_core.ops.registry import Attrs, Op, Value
 from compiler_core.sparse.rules import rules
 from compiler_core.sparse.tensor import SparseTensor
+from compiler_core.tensor.methods.of_layouts import ACCUMULATE
 from compiler_core.tensor.tensor import Tensor
 
 
@@ -75,3 +76,6 @@ def accumulate(leaf: Tensor, grad: Any) -> None:
         rules()["add_"](before, came)
     else:
         before._cell.write(rules()["add"](before.detach(), came)._read())
+
+
+ACCUMULATE.fill(accumulate)

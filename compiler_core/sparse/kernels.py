@@ -8,7 +8,6 @@ No array of all elements is made, nor one of every element's row unless the arra
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -21,13 +20,16 @@ from compiler_core.ops.registry import Array
 from compiler_core.sparse.places import is_host, rows_of
 
 _KERNEL_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
-_EAGER = "compiler_core.eager.native"  # a later stage, imported by name where its kernels are first asked for
 _BLOCK = 1 << 22  # elements of what the array module makes at once
 
 
 def _kernels_for(array: Array) -> Any:
     """The eager library, if it computes with arrays like this one."""
-    return import_module(_EAGER).kernels() if is_host(array) and array.dtype in _KERNEL_DTYPES else None
+    if not is_host(array) or array.dtype not in _KERNEL_DTYPES:
+        return None
+    from compiler_core.eager.native import kernels  # here, as it looks for a compiler
+
+    return kernels()
 
 
 def product(rows: Array, columns: Array, weights: Array | None, dense: Array, count: int) -> Array:

@@ -20,6 +20,7 @@ from compiler_core.memory_format import layout, sparse_coo, sparse_csr
 from compiler_core.meta import Shape
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.memory.cell import Cell
+from compiler_core.tensor.methods.of_layouts import REFUSE_TRACE
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -133,3 +134,6 @@ def refuse_trace(what: str) -> NoReturn:
         where=user_location(),
         remedy="leave it out of what is compiled, or hand over its indices and values, which are dense",
     )
+
+
+REFUSE_TRACE.fill(refuse_trace)

@@ -19,9 +19,9 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.breaking import breaks_graph
 from compiler_core.forward.level import tangent_of
-from compiler_core.nodes.names import name_of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.autograd.tape import GradNode
+from compiler_core.tensor.nodes.names import name_of
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor

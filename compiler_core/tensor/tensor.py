@@ -46,11 +46,10 @@ from compiler_core.tensor.methods.inplace import InPlaceMethods
 from compiler_core.tensor.methods.interop import Interop
 from compiler_core.tensor.methods.late import LateMethods
 from compiler_core.tensor.methods.of_functions import FunctionMethods
-from compiler_core.tensor.methods.of_layouts import LayoutMethods
+from compiler_core.tensor.methods.of_layouts import ACCUMULATE, LayoutMethods
 from compiler_core.tensor.methods.operators import Operators
 from compiler_core.tensor.methods.rare import RareMethods
 from compiler_core.tensor.size import Size
-from compiler_core.tensor.torch_names import load
 
 __all__ = ["Size", "Tensor", "ViewLink"]
 
@@ -231,8 +230,9 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
     @property
     def grad_fn(self) -> Any:
         """The `nodes.node.Node` that made this tensor, None for a leaf."""
-        edge = self._edge()
-        return load(("compiler_core.nodes.node", "node_and_number"))(edge)[0] if isinstance(edge, GradNode) else None
+        from compiler_core.tensor.nodes.node import grad_fn_of
+
+        return grad_fn_of(self._edge())
 
     @property
     def output_nr(self) -> int:
@@ -325,7 +325,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
             before._cell.value = add_gradients(before._cell.value, grad)
             before._cell.touch()
         elif type(grad) in other_layouts or type(before) in other_layouts:
-            load(("compiler_core.sparse.gradients", "accumulate"))(self, grad)
+            ACCUMULATE.get()(self, grad)
         else:
             now = before._read() if current_trace() is not None else before._cell.current()
             before._cell.write(add_gradients(now, grad._read() if isinstance(grad, Tensor) else grad))
@@ -426,7 +426,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
                 node = WholeNode(definition, attrs, edges, saved, cell)  # type: ignore[arg-type]
                 node.kept = kept
                 if watch.active:
-                    load(("compiler_core.nodes.saving", "pack_kept"))(node)
+                    node.pack_kept()
                 result._node = node
         elif Inference.entered:
             inference.made(cell)

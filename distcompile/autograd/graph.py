@@ -1,6 +1,6 @@
 """torch.autograd.graph: nodes of the graph, hooks on them and on what they save.
 
-In: Tensors with a history. Out: torch's names. Nodes are compiler_core/nodes/node.py, what is saved saving.py.
+In: Tensors with a history. Out: torch's names. Nodes are compiler_core/tensor/nodes/node.py, what is saved saving.py.
 A compiled call is one node, and what it keeps for its backward is packed too.
 """
 
@@ -13,11 +13,11 @@ from typing import Any
 
 from compiler_core.device import copy_of
 from compiler_core.errors import AutogradError
-from compiler_core.nodes.edges import GradientEdge
-from compiler_core.nodes.node import Node, gradient_edge_of
-from compiler_core.nodes.saving import disable_saved_tensors_hooks, saved_tensors_hooks
 from compiler_core.tensor.autograd.engine import running_backwards
 from compiler_core.tensor.autograd.tape import Edge
+from compiler_core.tensor.nodes.edges import GradientEdge
+from compiler_core.tensor.nodes.node import Node, gradient_edge_of
+from compiler_core.tensor.nodes.saving import disable_saved_tensors_hooks, saved_tensors_hooks
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, MutationContextError
 

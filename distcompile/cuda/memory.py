@@ -9,6 +9,7 @@ from typing import Any
 
 from compiler_core import cuda as core
 from compiler_core.errors import CudaMemoryError
+from compiler_core.tensor.memory.largest import largest_tensors
 from distcompile.cuda.devices import number
 from distcompile.errors import ArgumentError
 
@@ -111,7 +112,7 @@ def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
     rows = [("in tensors", used), ("in tensors, at most", most), ("held by the pool", held),
             ("held, at most", most_held), ("free on the device", free), ("of", total)]  # fmt: skip
     lines = [f"memory of cuda:{place}", *(f"  {name:<20}{nbytes / 2**20:>12.1f} MiB" for name, nbytes in rows)]
-    largest = [] if abbreviated else core.largest_tensors(place)
+    largest = [] if abbreviated else largest_tensors(place)
     return "\n".join([*lines, *(["  the largest tensors:"] if largest else []), *(f"    {row}" for row in largest)])
 
 

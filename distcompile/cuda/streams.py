@@ -240,3 +240,6 @@ class StreamContext:
 def stream(stream: Stream | None) -> StreamContext:
     """A block whose work goes to `stream`. Raises NoGPUError for one of a GPU, where there is none."""
     return StreamContext(stream)
+
+
+streams.ON_CUDA.fill((Stream, Event))

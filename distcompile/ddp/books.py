@@ -18,7 +18,6 @@ from weakref import ref
 
 from collectives import Communicator
 from compiler_core import dtype as dtypes
-from compiler_core.log import warn_once
 from compiler_core.tensor.autograd.engine import Backward, running_backwards
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject
@@ -214,28 +213,6 @@ class Books:
         if self.current is not None and self.current.run is run:
             return True
         return self.forward_positions.are_in(run)
-
-    def pass_now(self, synchronise: bool) -> Pass:
-        """This instance's part in the backward that runs; made at its first gradient.
-
-        As in torch, gradients of the module called by itself, without a forward of this instance, stay local.
-        """
-        from distcompile.ddp.passes import Pass
-
-        run = running_backwards()[-1]
-        if self.current is None or self.current.run is not run:
-            self.drop_broken_pass()
-            self.settle(run)
-            if synchronise and not self.awaits_backward and not any(map(self.takes_part, running_backwards())):
-                synchronise = False
-                warn_once(
-                    "ddp.module_by_itself",
-                    "gradients of a backward without a forward of DistributedDataParallel stay on this rank, as in "
-                    "torch: call the wrapper, not its module, where they are to be averaged (this is said once)",
-                )
-            self.awaits_backward = self.awaits_backward and not synchronise
-            self.current = Pass(self, run, outer=self.current, synchronise=synchronise)
-        return self.current
 
 
 def ready_parameters(parameters: Mapping[str, Tensor]) -> Sequence[ReadyParameter]:

@@ -20,6 +20,7 @@ from compiler_core.tensor.autograd.engine import running_backwards
 from compiler_core.tensor.autograd.tape import GradNode
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.books import Books
+from distcompile.ddp.passes import pass_now
 from distcompile.utils._pytree import tree_iter
 
 
@@ -51,7 +52,7 @@ class Owners:
         taking_part = self._taking_part()
         for books, name in taking_part:
             if books.parameters.get(name) is leaf:
-                here = books.pass_now(books.forward_synchronises)
+                here = pass_now(books, books.forward_synchronises)
                 here.deliver(name, leaf, show=len(taking_part) == 1)
 
     def _taking_part(self) -> list[tuple[Books, str]]:

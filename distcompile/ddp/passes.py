@@ -27,7 +27,7 @@ from compiler_core.device import device_of
 from compiler_core.log import warn_once
 from compiler_core.ops.registry import Array
 from compiler_core.overrides.state import other_layouts
-from compiler_core.tensor.autograd.engine import Backward, queue_callback
+from compiler_core.tensor.autograd.engine import Backward, queue_callback, running_backwards
 from compiler_core.tensor.memory.lent import Lending, is_lent
 from compiler_core.tensor.tensor import Tensor
 from distcompile import watchdog
@@ -268,6 +268,27 @@ class Pass:
         left_out = set(unused) - self.books.ledger.local.keys()  # as in torch, use under no_sync() counts
         stamp = Stamp(self.layout.word, self.step, COUNT_BUCKET)
         return Users(self.books.communicator, self.layout.places, left_out, stamp=stamp, gate=gate)
+
+
+def pass_now(books: Books, synchronise: bool) -> Pass:
+    """The part in the backward that runs of the instance whose `books` these are; made at its first gradient.
+
+    As in torch, gradients of the module called by itself, without a forward of this instance, stay local.
+    """
+    run = running_backwards()[-1]
+    if books.current is None or books.current.run is not run:
+        books.drop_broken_pass()
+        books.settle(run)
+        if synchronise and not books.awaits_backward and not any(map(books.takes_part, running_backwards())):
+            synchronise = False
+            warn_once(
+                "ddp.module_by_itself",
+                "gradients of a backward without a forward of DistributedDataParallel stay on this rank, as in "
+                "torch: call the wrapper, not its module, where they are to be averaged (this is said once)",
+            )
+        books.awaits_backward = books.awaits_backward and not synchronise
+        books.current = Pass(books, run, outer=books.current, synchronise=synchronise)
+    return books.current
 
 
 def unreached(books: Books, run: Backward) -> list[str]:

@@ -41,7 +41,7 @@ from distcompile.ddp.agreement import sizes_of, skeleton
 from distcompile.ddp.books import Books, Fingerprint, Settings
 from distcompile.ddp.eager import owners_of
 from distcompile.ddp.overlap.recorder import Time
-from distcompile.ddp.passes import Pass, show_gradient
+from distcompile.ddp.passes import Pass, pass_now, show_gradient
 from distcompile.ddp.plan.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.ddp.plan.layout import Layout, word_of
 from distcompile.ddp.plan.order import first_use, launch_order, ready_shares
@@ -305,7 +305,7 @@ class BucketGradientPlan:
         assert isinstance(ticket, Ticket)
         if self.fingerprint is not None:
             books.used.append(self.fingerprint)
-        here = books.pass_now(ticket.synchronise)
+        here = pass_now(books, ticket.synchronise)
         if here.flight is None:
             books.used.clear()
         if self.route.layout is not here.layout:

@@ -1,8 +1,8 @@
 """torch.Stream and torch.Event: queues of a device's work and points in them, of any kind of device.
 
-In: a device. Out: on a CUDA device what distcompile/cuda/streams.py makes; on the CPU, whose calls return when their
-work is done, a stream that is always empty and events that are complete at once. The classes are bases of those of
-CUDA, so that `isinstance(x, torch.Stream)` holds of every stream.
+In: a device. Out: on a CUDA device what fills `ON_CUDA` (distcompile/cuda/streams.py); on the CPU, whose calls
+return when their work is done, a stream that is always empty and events that are complete at once. The classes are
+bases of those of CUDA, so that `isinstance(x, torch.Stream)` holds of every stream.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from compiler_core import cuda
 from compiler_core.device import Device, check_device, cpu
+from compiler_core.late import Late
 from distcompile.errors import ArgumentError, NoGPUError
+
+ON_CUDA: Late[tuple[type[Stream], type[Event]]] = Late("streams: of CUDA devices")
 
 
 def _place(device: Any, name: str) -> Device:
     """The device meant, the accelerator if None. Raises NoGPUError where there is none."""
-    from distcompile import cuda
-
-    if device is None and not cuda.is_available():
+    if device is None and not cuda.device_count():
         raise NoGPUError(
             "Cannot access accelerator device when none is available.", remedy=f"torch.{name}(device='cpu')"
         )
@@ -35,11 +37,8 @@ class _OfKind(type):
         place = _place(device, cls.__name__)
         if place.type != "cuda":
             return super().__call__(place, *args[1:], **kwargs)
-        from distcompile.cuda import streams
-
-        if cls is Stream:
-            return streams.Stream(place, *args[1:], **kwargs)
-        return streams.Event(*args[1:], **kwargs)
+        stream, event = ON_CUDA.get()
+        return stream(place, *args[1:], **kwargs) if cls is Stream else event(*args[1:], **kwargs)
 
 
 class Stream(metaclass=_OfKind):

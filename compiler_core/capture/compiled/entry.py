@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from compiler_core.aot.boundary import Hook
 from compiler_core.aot.needs import memory_of
+from compiler_core.aot.packed import pack_call
 from compiler_core.aot.strategy import GradientStrategy
 from compiler_core.aot.wrapper import BackwardCall
 from compiler_core.backend import SharesMemory
@@ -29,7 +30,6 @@ from compiler_core.capture.recipes.outputs import Fresh
 from compiler_core.device import Device, array_module, check_device, cpu
 from compiler_core.errors import DATA_ERRORS
 from compiler_core.graph.ir import Call, Graph, Placeholder
-from compiler_core.nodes.saving import pack_call
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value
 from compiler_core.pipeline import Compiled

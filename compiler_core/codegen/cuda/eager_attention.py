@@ -25,6 +25,7 @@ from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.attention.op import ATTENTION
 from compiler_core.ops.attention.sizes import AttentionSizes
 from compiler_core.ops.broadcasting import broadcast_to
+from compiler_core.ops.on_device import ATTENTION as SLOT
 from compiler_core.ops.registry import bind, use_trace
 from compiler_core.runtime.cuda import context, driver
 
@@ -34,7 +35,7 @@ MOST = 32  # programs of a process
 _programs: dict[tuple[Any, ...], Callable[[Any], Any] | None] = {}
 
 
-def run(xp: Any, op: Any, operands: tuple[Array, ...], attrs: dict[str, Any]) -> Array | None:
+def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     """op(*operands, **attrs) on the current device."""
     metas = [TensorMeta(array.shape, of(array.dtype)) for array in operands]
     sizes = AttentionSizes.of(metas if op is ATTENTION else metas[3:], attrs["causal"])
@@ -96,3 +97,6 @@ def _can_run() -> bool:
     except DeviceError:
         return False
     return find_spec("triton") is not None
+
+
+SLOT.fill(run)

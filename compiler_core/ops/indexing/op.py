@@ -9,7 +9,7 @@ The adjoint of reading rows is adding rows, and the other way round.
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.dtype import DType, of
 from compiler_core.errors import IndexError_, ShapeError
+from compiler_core.late import Late
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import EVERY, INDEX, NUMERIC, check_dim, check_dtype, check_shape
@@ -25,15 +26,16 @@ from compiler_core.ops.primitives.pointwise import as_array
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
 from compiler_core.ops.rules import Indexed, Scatter
 
-_CHECKS = "compiler_core.eager.device_checks"  # of a later stage
 Index = tuple[Any, ...]
 Metas = tuple[TensorMeta, ...]
+# (op, index, size) -> whether the test was asked for on the index's device, whose answer comes later
+TEST_THERE: Late[Callable[[str, Array, int], bool]] = Late("indices: test on a device")
 
 
 def check_in_range(op: str, idx: Array, size: int) -> None:
-    """Raise IndexError_ naming the first index outside [0, size). Of a CUDA device it may come later: `_CHECKS`."""
+    """Raise IndexError_ naming the first index outside [0, size). Of a CUDA device it may come later: `TEST_THERE`."""
     asks = type(idx) is not np.ndarray and idx.size and size and cuda.is_array(idx)
-    if asks and import_module(_CHECKS).ask(op, idx, size):
+    if asks and TEST_THERE.get()(op, idx, size):
         return
     if idx.size and (idx.min() < 0 or idx.max() >= size):
         bad = int(idx[(idx < 0) | (idx >= size)][0])

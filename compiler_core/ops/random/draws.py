@@ -2,8 +2,8 @@
 
 In: key u64[3], the draw's number and shape, as of the functions of random/composite.py, which come here from `LARGE`
 elements on. Out: f32 or f64 arrays, with the very bits of the composition: the same steps in the same order, on blocks
-that stay in a core's cache. They are native code (compiler_core/eager/draws.py, a later stage, so imported by name at
-the first such draw), or NumPy's where there is no compiler. Which thread computes a block changes nothing in it. NumPy
+that stay in a core's cache. They are native code (of a later stage: the slot `NATIVE` loads it at the first
+such draw), or NumPy's where there is no compiler. Which thread computes a block changes nothing in it. NumPy
 and native code let go of the GIL meanwhile.
 """
 
@@ -14,13 +14,13 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
 
 from compiler_core.config import config
 from compiler_core.dtype import DType, float32, float64
+from compiler_core.late import Late
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.random import box_muller
 from compiler_core.ops.random.op import BLOCK, first_words
@@ -30,7 +30,6 @@ LARGE = 1 << 12  # elements from which on native code pays
 _BLOCK = 1 << 16  # elements: two blocks of f32 stay in a core's second cache
 _THREADS = 16  # at most: each takes the GIL some times a block
 _NOTHING = -0.0  # added to any number, it is that number
-_DEFINITION = "compiler_core.eager.draws"
 
 
 class Steps(Protocol):
@@ -63,6 +62,7 @@ class NumpySteps:
 
 
 NUMPY = NumpySteps()
+NATIVE: Late[Callable[[], Steps | None]] = Late("draws: native steps")  # None where they cannot be had
 
 
 def is_large(key: Value, shape: tuple[int, ...], dtype: DType) -> bool:
@@ -73,7 +73,7 @@ def is_large(key: Value, shape: tuple[int, ...], dtype: DType) -> bool:
 
 @cache
 def _steps() -> Steps:
-    return import_module(_DEFINITION).native_steps() or NUMPY
+    return NATIVE.get()() or NUMPY
 
 
 def _in_blocks(n: int, compute: Callable[[int, int], None]) -> None:

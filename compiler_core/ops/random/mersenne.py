@@ -2,8 +2,8 @@
 
 In: a seed, or a state as `torch.get_rng_state` gives it: u8[5056], torch's layout, which is how it lies here too. Out:
 arrays. Whole numbers, masks and uniform numbers are torch's, bit for bit; so are the others where native code makes
-them (compiler_core/eager/mersenne.py, a later stage, so imported by name at the first draw) on the C library and kind
-of processor (x86-64 with fused products and sums) that torch runs on; elsewhere they are equal but for rounding.
+them (of a later stage, which the slot `NATIVE` loads at the first draw) on the C library and kind of processor (x86-64
+with fused products and sums) that torch runs on; elsewhere they are equal but for rounding.
 Without a compiler NumPy makes them: `NumpySteps`, the definition. What is drawn by rejection (Gamma, Poisson, binomial)
 is native alone.
 Sources: Matsumoto and Nishimura 1998; Box and Muller 1958. Torch draws one number after the other, so all is serial.
@@ -12,13 +12,14 @@ Sources: Matsumoto and Nishimura 1998; Box and Muller 1958. Torch draws one numb
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from typing import Any, Protocol, Self
 
 import numpy as np
 
 from compiler_core.dtype import DType, bool_, float32, float64
+from compiler_core.late import Late
 from compiler_core.ops.registry import Array
 
 STATE = np.dtype({
@@ -28,7 +29,6 @@ STATE = np.dtype({
     "itemsize": 5056,
 })  # fmt: skip
 WIDE = 1 << 28  # a range of whole numbers from which on each takes two words
-_DEFINITION = "compiler_core.eager.mersenne"
 
 
 class Steps(Protocol):
@@ -188,10 +188,13 @@ def as_dtype(doubles: Array, dtype: DType) -> Array:
     return doubles.astype(dtype.numpy, copy=False)
 
 
+NATIVE: Late[Callable[[], Steps | None]] = Late("mersenne: native steps")  # None where they cannot be had
+
+
 @cache
 def steps() -> Steps:
     """Native ones, or NumPy's where there is no compiler."""
-    return import_module(_DEFINITION).native_steps() or NUMPY
+    return NATIVE.get()() or NUMPY
 
 
 # ---- with NumPy

@@ -9,6 +9,7 @@ Asked for by name (ops/on_device.py: DEFINITIONS).
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 from compiler_core import log
@@ -16,6 +17,7 @@ from compiler_core.dtype import of
 from compiler_core.graph.print import print_attrs
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.convolution.last import to_last
+from compiler_core.ops.on_device import CONVOLUTION
 from compiler_core.ops.routine import Strided
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.cuda import cudnn
@@ -23,7 +25,7 @@ from compiler_core.runtime.cuda import cudnn
 Array = Any
 
 
-def run(xp: Any, op: Any, operands: tuple[Array, ...], attrs: dict[str, Any]) -> Array | None:
+def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     """op(*operands, **attrs) on the current device."""
     dtype = of(operands[0].dtype)
     if dtype not in cudnn.TYPES or operands[0].ndim != 4 or not cudnn.is_enabled() or cudnn.why_not():
@@ -55,3 +57,6 @@ def _channels_last(array: Array) -> Strided:
     order = to_last(array.ndim)
     strides = tuple(array.strides[d] // array.itemsize for d in order)
     return Strided(of(array.dtype), tuple(array.shape[d] for d in order), strides)
+
+
+CONVOLUTION.fill(run)

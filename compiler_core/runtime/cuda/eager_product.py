@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +21,7 @@ from compiler_core.dtype import bfloat16, float16, of
 from compiler_core.errors import DeviceError
 from compiler_core.ops.linear_algebra.blas_layout import order
 from compiler_core.ops.linear_algebra.gemm_cuda import INT32_MAX, TYPES
+from compiler_core.ops.on_device import PRODUCT
 from compiler_core.ops.routine import Strided
 from compiler_core.runtime.cuda import context, driver
 
@@ -29,7 +31,7 @@ _BY_DEFAULT = -1  # CUBLAS_GEMM_DEFAULT
 _ONE, _ZERO = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0))
 
 
-def run(xp: Any, op: Any, operands: tuple[Array, ...], attrs: dict[str, Any]) -> Array | None:
+def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     """matmul(*operands) on the current device."""
     a, b = operands
     if of(a.dtype) not in _NARROW or not (a.size and b.size) or not _has_cublas():
@@ -106,3 +108,6 @@ def _multiply(addresses: list[int], layouts: list[Strided]) -> None:
             *(at_a, code, ld_a, ctypes.c_longlong(a.strides[own]), _ZERO),
             *(at_c, code, ld_c, ctypes.c_longlong(c.strides[own]), count, compute, _BY_DEFAULT),
         )
+
+
+PRODUCT.fill(run)

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from compiler_core import observe
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
-from compiler_core.nodes.edges import GradientEdge, meta_at, tape_edge
 from compiler_core.ops import prims
 from compiler_core.ops.composites.movement import stack
 from compiler_core.ops.registry import Array, Value, current_trace, meta_of
 from compiler_core.tensor.autograd.engine import Backward, queue_callback, turned_back
 from compiler_core.tensor.autograd.tape import HANDLED, Edge, FunctionNode, Gradient, GradNode, OutputNode
 from compiler_core.tensor.making.placement import grad_beside
+from compiler_core.tensor.nodes.edges import GradientEdge, meta_at, tape_edge
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor

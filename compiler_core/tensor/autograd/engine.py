@@ -17,7 +17,6 @@ import numpy as np
 from compiler_core.aot.strategy import DELIVERED, HANDLED
 from compiler_core.errors import AutogradError
 from compiler_core.memory_format import strided
-from compiler_core.nodes.hooks import run_after, run_before
 from compiler_core.ops.casting import casting
 from compiler_core.ops.primitives.arithmetic import add_gradients
 from compiler_core.ops.registry import Value, meta_of
@@ -27,6 +26,7 @@ from compiler_core.tensor.autograd.anomaly import state as anomaly
 from compiler_core.tensor.autograd.grad_mode import enable_grad, thread_mode
 from compiler_core.tensor.autograd.tape import Edge, FunctionNode, GradNode, OpNode, OutputNode
 from compiler_core.tensor.making.placement import grad_beside, grads_beside
+from compiler_core.tensor.nodes.hooks import run_after, run_before
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor

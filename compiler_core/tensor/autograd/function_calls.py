@@ -20,7 +20,6 @@ from compiler_core.errors import AutogradError
 from compiler_core.forward import level
 from compiler_core.location import user_location
 from compiler_core.meta import Shape, TensorMeta
-from compiler_core.nodes.saving import Packed, pack_context
 from compiler_core.ops import prims
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor.autograd.backward import attach_node
@@ -29,6 +28,7 @@ from compiler_core.tensor.autograd.inference import has_no_version, saved_error
 from compiler_core.tensor.autograd.tape import FunctionNode, watch
 from compiler_core.tensor.making.placement import moved
 from compiler_core.tensor.memory.rebinding import rebound
+from compiler_core.tensor.nodes.saving import Packed, pack_context
 from compiler_core.tensor.tensor import Tensor
 
 

@@ -15,9 +15,9 @@ from compiler_core.aot.strategy import LeafOwner
 from compiler_core.aot.tensor_hooks import TensorHooks
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
-from compiler_core.nodes.hooks import NodeHooks
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.autograd.tape import Edge, GradNode, HookHandle, OutputNode
+from compiler_core.tensor.nodes.hooks import NodeHooks
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor

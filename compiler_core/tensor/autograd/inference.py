@@ -85,7 +85,7 @@ def check_saved(node: GradNode) -> None:
     """Raises AutogradError if the backward of a node that was just recorded reads an inference tensor."""
     if not isinstance(node, OpNode) or (total := sum(node.versions)) == total:
         return
-    from compiler_core.nodes.reads import read_by_rule
+    from compiler_core.tensor.nodes.reads import read_by_rule
 
     read = read_by_rule(node)
     if any(k in read and isinstance(saved, Cell) and has_no_version(saved) for k, saved in enumerate(node.saved)):

@@ -19,12 +19,12 @@ from compiler_core.aot.strategy import HANDLED, Gradient
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
-from compiler_core.nodes.hooks import NodeHooks
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, bind, current_trace, meta_of
 from compiler_core.tensor.autograd.handles import RemovableHandle
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.memory.journal import note_entry
+from compiler_core.tensor.nodes.hooks import NodeHooks
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -300,6 +300,12 @@ class WholeNode(OpNode):
     __slots__ = ("kept",)
     op: Any  # a Composite, which has an op's name and vjp
     kept: Any  # a tuple of arrays; None: freed
+
+    def pack_kept(self) -> None:
+        """Pack `kept`, if hooks on what is saved are on."""
+        from compiler_core.tensor.nodes.saving import pack_kept
+
+        pack_kept(self)
 
     def apply(self, grad: Value, create_graph: bool) -> Sequence[Value | None]:
         composite = self.op

@@ -20,6 +20,7 @@ from compiler_core import cuda
 from compiler_core.device import Device, check_device, copy_of, cpu, default_device, device_of, is_array, meta
 from compiler_core.dtype import of, uint64
 from compiler_core.errors import DeviceError, GraphBreak
+from compiler_core.late import Late
 from compiler_core.location import user_location
 from compiler_core.memory_format import strided
 from compiler_core.ops.composites.creation import elsewhere
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
+# (name of the maker, its arguments) -> a tensor of another layout than the strided one
+MADE_OF_LAYOUT: Late[Callable[..., Tensor]] = Late("sparse: creation")
 
 
 def check_generator(generator: Any, place: Device) -> None:
@@ -213,9 +216,7 @@ def creation_names(function: F) -> F:
     @functools.wraps(function)
     def created(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("layout") not in (None, strided):
-            from compiler_core.sparse.construct import made_of_layout
-
-            return made_of_layout(function.__name__, *args, **kwargs)
+            return MADE_OF_LAYOUT.get()(function.__name__, *args, **kwargs)
         for name in unused:
             kwargs.pop(name, None)
         wanted = kwargs.get("memory_format") if draws else kwargs.pop("memory_format", None)

@@ -384,7 +384,9 @@ class Methods:
     @property
     def imag(self: Any) -> Tensor:
         """The imaginary part, a view. Raises DTypeError for a real tensor. Assigning writes through it."""
-        return load(("compiler_core.ops.composites.complex", "imag"))(self)  # type: ignore[no-any-return]
+        from compiler_core.ops.composites.complex import imag
+
+        return imag(self)  # type: ignore[no-any-return]
 
     @imag.setter
     def imag(self: Any, value: Any) -> None:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from compiler_core.errors import AutogradError
-from compiler_core.nodes.edges import GradientEdge
-from compiler_core.nodes.names import name_of
-from compiler_core.nodes.reads import read_by
 from compiler_core.tensor.autograd.grad_mode import thread_mode
 from compiler_core.tensor.autograd.tape import Edge, FunctionNode, GradNode, HookHandle, OpNode, OutputNode
+from compiler_core.tensor.nodes.edges import GradientEdge
+from compiler_core.tensor.nodes.names import name_of
+from compiler_core.tensor.nodes.reads import read_by
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -128,6 +128,11 @@ class AccumulateGrad(Node):
 
     def __repr__(self) -> str:
         return f"<AccumulateGrad object at {id(self):#x}>"
+
+
+def grad_fn_of(edge: Edge) -> Node | None:
+    """What made a tensor, of which a gradient goes to `edge`; None for a leaf."""
+    return node_and_number(edge)[0] if isinstance(edge, GradNode) else None
 
 
 def node_and_number(edge: Edge) -> tuple[Node | None, int]:

@@ -13,14 +13,13 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from compiler_core.aot.wrapper import BackwardCall
 from compiler_core.errors import AutogradError
 from compiler_core.meta import TensorMeta
-from compiler_core.nodes.reads import read_by
 from compiler_core.ops.registry import OPS, Value, meta_of
 from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.autograd.tape import Edge, GradNode, OpNode, Poison, WholeNode, freed_error, watch
 from compiler_core.tensor.memory.cell import Cell
+from compiler_core.tensor.nodes.reads import read_by
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -160,40 +159,6 @@ def pack_context(saved: Sequence[tuple[Any, int]], handles: dict[int, Tensor]) -
         )
         for tensor, version in saved
     ]
-
-
-def pack_call(call: Any) -> None:
-    """Pack what a compiled call saves. Its gradients cannot be differentiated then: that would take its inputs."""
-    from compiler_core.tensor.tensor import Tensor
-
-    hooks = innermost()
-    if hooks is None:
-        return
-    call.values = [Packed(Tensor._wrap(value), None, hooks) for value in call.values]
-    call.cells, call.read_at, call.versions = (), (), []
-    call.replay = call.inputs = None
-    call.__class__ = PackedCall
-
-
-class PackedCall(BackwardCall):
-    """A compiled call whose saved values are packed. It writes over none of them: they may be the program's."""
-
-    __slots__ = ()
-
-    def __call__(self, grads: Sequence[Any], tape: Any = None) -> list[Any]:
-        values: Any = self.values
-        self.values = [value.tensor()._read() for value in values]
-        try:
-            return super().__call__(grads, tape)
-        finally:
-            self.values = values
-
-    @property
-    def is_needed_again(self) -> bool:
-        return True
-
-    def release(self) -> bool:
-        return False
 
 
 def _packed(value: Any, edge: Edge, hooks: tuple[Pack, Unpack]) -> Any:

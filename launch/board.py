@@ -11,7 +11,8 @@ are places of texts (byte offset, 0: none), which are appended from TEXTS on: le
 one half of that room is full the other is written anew, and what records still show is written there first.
 Invariants: a record has one writer, which makes `sequence` odd while it writes (a seqlock): a reader tries again, and
 takes what is there of a writer that stopped half way. A text that a record shows is never overwritten.
-`launch/board.py` and `distcompile/watchdog/board.py` are one text, since launch stands alone; a test holds them equal.
+It lies here because a launcher makes a rank's board before the program begins and reads it after the program died; of
+launch it is what distcompile imports, and all that it imports.
 """
 
 from __future__ import annotations

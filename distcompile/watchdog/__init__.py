@@ -3,8 +3,9 @@
 In: `DISTCOMPILE_BOARD` (the launcher's file for this rank; without it an anonymous one), the process group. Out: the
 board, kept up to date; errors and warnings that say what the missing ranks are doing. On by default where there are
 several ranks; `DISTCOMPILE_WATCHDOG_S=0` turns it off, another number is the time limit of waits that were given none.
-    board.py    the file        status.py   what this rank does, written as it goes
-    peers.py    the others'     watch.py    decisions in a wait: gone, compiling, hanging
+    status.py   what this rank does, written as it goes     peers.py   the others'
+    watch.py    decisions in a wait: gone, compiling, hanging
+The file itself is launch/board.py, which the launcher reads.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from typing import TYPE_CHECKING
 from collectives import observer
 from compiler_core import observe
 from compiler_core.config import config
-from distcompile.watchdog import board as boards
 from distcompile.watchdog.peers import Answerer, Card, Peers, host_key, life_of, local_addresses
 from distcompile.watchdog.status import Status
 from distcompile.watchdog.watch import Watch
+from launch import board as boards
 
 if TYPE_CHECKING:
     from collectives import Communicator

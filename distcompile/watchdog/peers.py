@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from distcompile.watchdog.board import BoardError, Phase, Reader, Snapshot, left, now_ns
+from launch.board import BoardError, Phase, Reader, Snapshot, left, now_ns
 
 ANSWER_S = 0.7
 STACK_LINES = 20

@@ -20,7 +20,7 @@ from threading import get_ident
 from types import TracebackType
 
 from compiler_core.observe import PhaseName
-from distcompile.watchdog.board import Board, Phase, Where, now_ns
+from launch.board import Board, Phase, Where, now_ns
 
 BEAT_S = 0.5
 _MAIN = int(Where.MAIN)

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from threading import get_ident
 
 from collectives.observer import Observer
-from distcompile.watchdog.board import Phase, Where, now_ns
 from distcompile.watchdog.peers import Peers, Report, write_stack
 from distcompile.watchdog.status import Status
+from launch.board import Phase, Where, now_ns
 
 FAR_EVERY_S = 5.0  # between questions to other hosts whether a rank is gone
 

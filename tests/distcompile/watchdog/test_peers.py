@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from distcompile.watchdog.board import Board, Phase, Reader, Where, create, now_ns
 from distcompile.watchdog.peers import Answerer, Card, Peers, host_key, life_of, local_addresses
+from launch.board import Board, Phase, Reader, Where, create, now_ns
 
 ROOT = Path(__file__).resolve().parents[3]
 SECRET = bytes(range(16))
 PEER = """
 import sys, time
-from distcompile.watchdog.board import *
+from launch.board import *
 board = create(sys.argv[1], 1)
 board.write(Where.MAIN, Phase.COMPILING, now_ns(), 57, -1, 2, board.place("Net_backward"))
 print("ready", flush=True)

@@ -20,8 +20,8 @@ from compiler_core.config import config
 from compiler_core.errors import ConfigError
 from compiler_core.steps import timed
 from distcompile.watchdog import PATH_VARIABLE, limit_s
-from distcompile.watchdog.board import Phase, Reader, Where, create
 from distcompile.watchdog.status import Status
+from launch.board import Phase, Reader, Where, create
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -21,6 +21,7 @@ from compiler_core.ops.composites.movement import reshape
 from compiler_core.ops.composites.padding import pad
 from compiler_core.ops.lying import as_told, lies
 from compiler_core.ops.pooling.windows import window_counts
+from compiler_core.ops.ranks import at_rank
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
@@ -102,16 +103,17 @@ def _margins(
     return tuple(n // 2 for n in total), tuple(n - n // 2 for n in total)
 
 
-def _conv(
+def conv_nd(
     rank: int,
     input: Value,
     weight: Value,
-    bias: Value | None,
-    stride: Ints,
-    padding: str | Ints,
-    dilation: Ints,
-    groups: int,
+    bias: Value | None = None,
+    stride: Ints = 1,
+    padding: str | Ints = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
 ) -> Value:
+    """The cross-correlation of input T[N, C, {n}] with weight T[O, C/groups, {k}], plus bias T[O]: T[N, O, {o}]."""
     name = f"conv{rank}d"
     x, had_batch = batched(name, input, rank)
     w = as_value(weight)
@@ -130,6 +132,9 @@ def _conv(
     return unbatched(as_told(_LIES[rank], out, (x, w)), had_batch)
 
 
+conv1d, conv2d, conv3d = (in_lower(at_rank(rank, conv_nd)) for rank in (1, 2, 3))
+
+
 _LIES = {1: "convolved signals", 2: "convolved", 3: "convolved"}
 
 
@@ -139,64 +144,23 @@ def _convolution(x: Value, weight: Value, bias: Value | None, **places: Any) -> 
     return _with_bias(f"conv{len(x.shape) - 2}d", prims.convolution(x, weight, **places), bias)
 
 
-@in_lower
-def conv1d(
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Ints = 1,
-    padding: str | Ints = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-) -> Value:
-    """The cross-correlation of input T[N, C, L] with weight T[O, C/groups, K], plus bias: T[N, O, o]."""
-    return _conv(1, input, weight, bias, stride, padding, dilation, groups)
-
-
-@in_lower
-def conv2d(
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Ints = 1,
-    padding: str | Ints = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-) -> Value:
-    """The cross-correlation of input T[N, C, H, W] with weight T[O, C/groups, kH, kW], plus bias: T[N, O, oH, oW]."""
-    return _conv(2, input, weight, bias, stride, padding, dilation, groups)
-
-
-@in_lower
-def conv3d(
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Ints = 1,
-    padding: str | Ints = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
-) -> Value:
-    """The cross-correlation of input T[N, C, D, H, W] with weight T[O, C/groups, kD, kH, kW], plus bias."""
-    return _conv(3, input, weight, bias, stride, padding, dilation, groups)
-
-
 # ---- transposed
 
 
-def _conv_transpose(
+def conv_transpose_nd(
     rank: int,
     input: Value,
     weight: Value,
-    bias: Value | None,
-    stride: Ints,
-    padding: Ints,
-    output_padding: Ints,
-    groups: int,
-    dilation: Ints,
+    bias: Value | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
 ) -> Value:
-    """The adjoint of a convolution: each input element adds weight, times itself, around its place in the output.
+    """The transposed convolution of input T[N, C, {n}] with weight T[C, O/groups, {k}], plus bias: T[N, O, {o}].
 
+    The adjoint of a convolution: each input element adds weight, times itself, around its place in the output.
     Output size: (n - 1)*stride - 2*padding + dilation*(k - 1) + output_padding + 1.
     """
     name = f"conv_transpose{rank}d"
@@ -224,49 +188,7 @@ def _conv_transpose(
     return unbatched(as_told(_LIES[rank] if rank < 3 else "rows", out, (x, w)), had_batch)
 
 
-@in_lower
-def conv_transpose1d(
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Ints = 1,
-    padding: Ints = 0,
-    output_padding: Ints = 0,
-    groups: int = 1,
-    dilation: Ints = 1,
-) -> Value:
-    """The transposed convolution of input T[N, C, L] with weight T[C, O/groups, K], plus bias."""
-    return _conv_transpose(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@in_lower
-def conv_transpose2d(
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Ints = 1,
-    padding: Ints = 0,
-    output_padding: Ints = 0,
-    groups: int = 1,
-    dilation: Ints = 1,
-) -> Value:
-    """The transposed convolution of input T[N, C, H, W] with weight T[C, O/groups, kH, kW], plus bias."""
-    return _conv_transpose(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
-
-
-@in_lower
-def conv_transpose3d(
-    input: Value,
-    weight: Value,
-    bias: Value | None = None,
-    stride: Ints = 1,
-    padding: Ints = 0,
-    output_padding: Ints = 0,
-    groups: int = 1,
-    dilation: Ints = 1,
-) -> Value:
-    """The transposed convolution of input T[N, C, D, H, W] with weight T[C, O/groups, kD, kH, kW], plus bias."""
-    return _conv_transpose(3, input, weight, bias, stride, padding, output_padding, groups, dilation)
+conv_transpose1d, conv_transpose2d, conv_transpose3d = (in_lower(at_rank(k, conv_transpose_nd)) for k in (1, 2, 3))
 
 
 # ---- unfold and fold

@@ -33,6 +33,7 @@ from compiler_core.ops.pooling.composite import (
     take_flat,
 )
 from compiler_core.ops.pooling.windows import lowest
+from compiler_core.ops.ranks import at_rank
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array, Value
 
@@ -81,7 +82,8 @@ def _kernel(sizes: Shape, target: Shape) -> tuple[int, ...]:
     return tuple(n // o for n, o in zip(sizes, target))
 
 
-def _adaptive_avg(rank: int, input: Value, output_size: Sizes) -> Value:
+def adaptive_avg_pool_nd(rank: int, input: Value, output_size: Sizes) -> Value:
+    """T[N, C, {n}] averaged into T[N, C, {o}]."""
     x, had_batch = batched(f"adaptive_avg_pool{rank}d", input, rank)
     need_kind(f"adaptive_avg_pool{rank}d", "f", x)
     sizes = shape_of(x)[2:]
@@ -95,6 +97,11 @@ def _adaptive_avg(rank: int, input: Value, output_size: Sizes) -> Value:
     return unbatched(cast(div(total, counts), dtype_of(x)), had_batch)
 
 
+adaptive_avg_pool1d = lies("signals")(at_rank(1, adaptive_avg_pool_nd))
+adaptive_avg_pool2d = lies("images")(at_rank(2, adaptive_avg_pool_nd))
+adaptive_avg_pool3d = lies("rows")(in_float32_on_cpu(at_rank(3, adaptive_avg_pool_nd)))
+
+
 def _average_evenly(x: Value, sizes: Shape, target: Shape) -> Value:
     if math.prod(target) != 1:
         return _AVERAGE[len(sizes)](x, _kernel(sizes, target))
@@ -104,7 +111,8 @@ def _average_evenly(x: Value, sizes: Shape, target: Shape) -> Value:
     return prims.reshape(mean, (*x.shape[:2], *target))
 
 
-def _adaptive_max(rank: int, input: Value, output_size: Sizes, return_indices: bool) -> Value:
+def adaptive_max_pool_nd(rank: int, input: Value, output_size: Sizes, return_indices: bool = False) -> Value:
+    """The maxima of windows of T[N, C, {n}]: T[N, C, {o}]; with return_indices, also their places."""
     x, had_batch = batched(f"adaptive_max_pool{rank}d", input, rank)
     need_kind(f"adaptive_max_pool{rank}d", "f", x)
     sizes = shape_of(x)[2:]
@@ -125,39 +133,6 @@ def _adaptive_max(rank: int, input: Value, output_size: Sizes, return_indices: b
     return ValuesAndIndices(values, places) if return_indices else values
 
 
-@lies("signals")
-def adaptive_avg_pool1d(input: Value, output_size: Sizes) -> Value:
-    """T[N, C, L] averaged into T[N, C, o]."""
-    return _adaptive_avg(1, input, output_size)
-
-
-@lies("images")
-def adaptive_avg_pool2d(input: Value, output_size: Sizes) -> Value:
-    """T[N, C, H, W] averaged into T[N, C, oH, oW]."""
-    return _adaptive_avg(2, input, output_size)
-
-
-@lies("rows")
-@in_float32_on_cpu
-def adaptive_avg_pool3d(input: Value, output_size: Sizes) -> Value:
-    """T[N, C, D, H, W] averaged into T[N, C, oD, oH, oW]."""
-    return _adaptive_avg(3, input, output_size)
-
-
-@lies("signals")
-def adaptive_max_pool1d(input: Value, output_size: Sizes, return_indices: bool = False) -> Value:
-    """The maxima of T[N, C, L] in o windows: T[N, C, o]; with return_indices, also their places."""
-    return _adaptive_max(1, input, output_size, return_indices)
-
-
-@lies("images")
-def adaptive_max_pool2d(input: Value, output_size: Sizes, return_indices: bool = False) -> Value:
-    """The maxima of T[N, C, H, W] in oH*oW windows; with return_indices, also their places in H*W."""
-    return _adaptive_max(2, input, output_size, return_indices)
-
-
-@lies("rows")
-@in_float32_on_cpu
-def adaptive_max_pool3d(input: Value, output_size: Sizes, return_indices: bool = False) -> Value:
-    """The maxima of T[N, C, D, H, W] in oD*oH*oW windows; with return_indices, also their places in D*H*W."""
-    return _adaptive_max(3, input, output_size, return_indices)
+adaptive_max_pool1d = lies("signals")(at_rank(1, adaptive_max_pool_nd))
+adaptive_max_pool2d = lies("images")(at_rank(2, adaptive_max_pool_nd))
+adaptive_max_pool3d = lies("rows")(in_float32_on_cpu(at_rank(3, adaptive_max_pool_nd)))

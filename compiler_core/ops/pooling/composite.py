@@ -27,6 +27,7 @@ from compiler_core.ops.composites.unary import abs, sign
 from compiler_core.ops.convolution.composite import Ints, batched, spread, unbatched
 from compiler_core.ops.lying import lies
 from compiler_core.ops.pooling.windows import lowest
+from compiler_core.ops.ranks import at_rank
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array, Value
 
@@ -116,16 +117,17 @@ def _flat_places(local: Value, sizes: Shape, windows: Windows) -> Value:
     return flat
 
 
-def _max_pool(
+def max_pool_nd(
     rank: int,
     input: Value,
     kernel_size: Ints,
-    stride: Ints | None,
-    padding: Ints,
-    dilation: Ints,
-    ceil_mode: bool,
-    return_indices: bool,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
 ) -> Value:
+    """The maximum of each window of T[N, C, {n}]; with return_indices, also its place in the flattened {n}."""
     x, had_batch = batched(f"max_pool{rank}d", input, rank)
     need_kind(f"max_pool{rank}d", "f" if rank == 1 else "iuf", x)
     sizes = shape_of(x)[2:]
@@ -143,32 +145,8 @@ def _max_pool(
     return ValuesAndIndices(values, unbatched(places, had_batch))
 
 
-@lies("signals")
-def max_pool1d(
-    input: Value,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Value:
-    """The maximum of each window of T[N, C, L]; with return_indices, also its place."""
-    return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-
-
-@lies("images")
-def max_pool2d(
-    input: Value,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> Value:
-    """The maximum of each window of T[N, C, H, W]; with return_indices, also its place in H*W."""
-    return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+max_pool1d = lies("signals")(at_rank(1, max_pool_nd))
+max_pool2d = lies("images")(at_rank(2, max_pool_nd))
 
 
 @lies("images")
@@ -182,7 +160,7 @@ def max_pool3d(
     return_indices: bool = False,
 ) -> Value:
     """The maximum of each window of T[N, C, D, H, W]; with return_indices, also its place in D*H*W."""
-    pool = _max_pool if return_indices else in_float32_on_cpu(_max_pool)
+    pool = max_pool_nd if return_indices else in_float32_on_cpu(max_pool_nd)
     return pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
 
@@ -216,16 +194,17 @@ def _divisors(sizes: Shape, windows: Windows, padding: Ints, count_include_pad: 
     return int(total.flat[0]) if (total == total.flat[0]).all() else total
 
 
-def _avg_pool(
+def avg_pool_nd(
     rank: int,
     input: Value,
     kernel_size: Ints,
-    stride: Ints | None,
-    padding: Ints,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> Value:
+    """The mean of each window of T[N, C, {n}]; the sum over divisor_override, if given."""
     x, had_batch = batched(f"avg_pool{rank}d", input, rank)
     if dtype_of(x) is not dt.int64:
         need_kind(f"avg_pool{rank}d", "f", x)
@@ -242,6 +221,10 @@ def _avg_pool(
     return unbatched(cast(out, dtype_of(x)), had_batch)
 
 
+avg_pool2d = lies("images")(at_rank(2, avg_pool_nd))
+avg_pool3d = lies("rows")(in_float32_on_cpu(at_rank(3, avg_pool_nd)))
+
+
 @lies("signals")
 def avg_pool1d(
     input: Value,
@@ -252,67 +235,20 @@ def avg_pool1d(
     count_include_pad: bool = True,
 ) -> Value:
     """The mean of each window of T[N, C, L]."""
-    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
-
-
-@lies("images")
-def avg_pool2d(
-    input: Value,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Value:
-    """The mean of each window of T[N, C, H, W]; the sum over divisor_override, if given."""
-    return _avg_pool(2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-
-
-@lies("rows")
-@in_float32_on_cpu
-def avg_pool3d(
-    input: Value,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Value:
-    """The mean of each window of T[N, C, D, H, W]; the sum over divisor_override, if given."""
-    return _avg_pool(3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+    return avg_pool_nd(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
 # ---- power average
 
 
-def _lp_pool(
-    rank: int, input: Value, norm_type: float, kernel_size: Ints, stride: Ints | None, ceil_mode: bool
+def lp_pool_nd(
+    rank: int, input: Value, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False
 ) -> Value:
-    """(sum of x^p over each window)^(1/p), as torch computes it: through the mean."""
+    """The p-norm of each window of T[N, C, {n}]: (sum of x^p)^(1/p), as torch computes it, through the mean."""
     x = floating(input)
     kernel = spread("kernel_size", kernel_size, rank)
-    average = _avg_pool(rank, pow(x, norm_type), kernel, stride, 0, ceil_mode, True, None)
+    average = avg_pool_nd(rank, pow(x, norm_type), kernel, stride, 0, ceil_mode, True, None)
     return pow(mul(mul(sign(average), relu(abs(average))), math.prod(kernel)), 1.0 / norm_type)
 
 
-def lp_pool1d(
-    input: Value, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False
-) -> Value:
-    """The p-norm of each window of T[N, C, L]."""
-    return _lp_pool(1, input, norm_type, kernel_size, stride, ceil_mode)
-
-
-def lp_pool2d(
-    input: Value, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False
-) -> Value:
-    """The p-norm of each window of T[N, C, H, W]."""
-    return _lp_pool(2, input, norm_type, kernel_size, stride, ceil_mode)
-
-
-def lp_pool3d(
-    input: Value, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False
-) -> Value:
-    """The p-norm of each window of T[N, C, D, H, W]."""
-    return _lp_pool(3, input, norm_type, kernel_size, stride, ceil_mode)
+lp_pool1d, lp_pool2d, lp_pool3d = (at_rank(rank, lp_pool_nd) for rank in (1, 2, 3))

@@ -16,13 +16,15 @@ from compiler_core.ops.convolution.composite import spread
 from compiler_core.ops.lying import lies
 from compiler_core.ops.pooling import adaptive
 from compiler_core.ops.pooling import composite as pooling
+from compiler_core.ops.ranks import at_rank
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 
 Ints = int | Sequence[int]
 
 
-def max_pool1d_with_indices(
+def max_pool_nd_with_indices(
+    rank: int,
     input: Tensor,
     kernel_size: Ints,
     stride: Ints | None = None,
@@ -31,67 +33,39 @@ def max_pool1d_with_indices(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """(maxima, places) of each window of f[N, C, L]."""
-    return pooling.max_pool1d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
+    """(maxima, places) of each window of f[N, C, {n}]."""
+    pool = getattr(pooling, f"max_pool{rank}d")
+    return pool(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
 
-def max_pool2d_with_indices(
-    input: Tensor,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
+def adaptive_max_pool_nd_with_indices(
+    rank: int, input: Tensor, output_size: Any, return_indices: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """(maxima, places) of each window of f[N, C, H, W]."""
-    return pooling.max_pool2d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
+    """(maxima, places) of f[N, C, {n}] in `output_size` windows."""
+    return getattr(adaptive, f"adaptive_max_pool{rank}d")(input, output_size, True)
 
 
-def max_pool3d_with_indices(
-    input: Tensor,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """(maxima, places) of each window of f[N, C, D, H, W]."""
-    return pooling.max_pool3d(input, kernel_size, stride, padding, dilation, ceil_mode, True)
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = (
+    at_rank(rank, max_pool_nd_with_indices) for rank in (1, 2, 3)
+)
+adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices = (
+    at_rank(rank, adaptive_max_pool_nd_with_indices) for rank in (1, 2, 3)
+)
 
 
-def adaptive_max_pool1d_with_indices(
-    input: Tensor, output_size: Any, return_indices: bool = False
-) -> tuple[Tensor, Tensor]:
-    """(maxima, places) of f[N, C, L] in `output_size` windows."""
-    return adaptive.adaptive_max_pool1d(input, output_size, True)
-
-
-def adaptive_max_pool2d_with_indices(
-    input: Tensor, output_size: Any, return_indices: bool = False
-) -> tuple[Tensor, Tensor]:
-    """(maxima, places) of f[N, C, H, W] in `output_size` windows."""
-    return adaptive.adaptive_max_pool2d(input, output_size, True)
-
-
-def adaptive_max_pool3d_with_indices(
-    input: Tensor, output_size: Any, return_indices: bool = False
-) -> tuple[Tensor, Tensor]:
-    """(maxima, places) of f[N, C, D, H, W] in `output_size` windows."""
-    return adaptive.adaptive_max_pool3d(input, output_size, True)
-
-
-def _unpool(
+def max_unpool_nd(
     rank: int,
     input: Tensor,
     indices: Tensor,
     kernel_size: Ints,
-    stride: Ints | None,
-    padding: Ints,
-    output_size: Sequence[int] | None,
+    stride: Ints | None = None,
+    padding: Ints = 0,
+    output_size: Sequence[int] | None = None,
 ) -> Tensor:
-    """Output size: (n - 1)*stride - 2*padding + kernel_size, unless given; a given one is within one stride of it."""
+    """Zeros f[N, C, {n}] with input f[N, C, {o}] put at the places that max pooling returned.
+
+    Output size: (n - 1)*stride - 2*padding + kernel_size, unless given; a given one is within one stride of it.
+    """
     kernel = spread("kernel_size", kernel_size, rank)
     steps = kernel if stride is None else spread("stride", stride, rank)
     margin = spread("padding", padding, rank)
@@ -107,42 +81,6 @@ def _unpool(
     return pooling.max_unpool(rank, input, indices, wanted)
 
 
-@in_float32
-def max_unpool1d(
-    input: Tensor,
-    indices: Tensor,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    output_size: Sequence[int] | None = None,
-) -> Tensor:
-    """Zeros f[N, C, L] with input f[N, C, o] put at the places that max_pool1d returned."""
-    return _unpool(1, input, indices, kernel_size, stride, padding, output_size)
-
-
-@lies("images")
-@in_float32
-def max_unpool2d(
-    input: Tensor,
-    indices: Tensor,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    output_size: Sequence[int] | None = None,
-) -> Tensor:
-    """Zeros f[N, C, H, W] with input f[N, C, oH, oW] put at the places that max_pool2d returned."""
-    return _unpool(2, input, indices, kernel_size, stride, padding, output_size)
-
-
-@lies("rows")
-@in_float32
-def max_unpool3d(
-    input: Tensor,
-    indices: Tensor,
-    kernel_size: Ints,
-    stride: Ints | None = None,
-    padding: Ints = 0,
-    output_size: Sequence[int] | None = None,
-) -> Tensor:
-    """Zeros f[N, C, D, H, W] with input f[N, C, oD, oH, oW] put at the places that max_pool3d returned."""
-    return _unpool(3, input, indices, kernel_size, stride, padding, output_size)
+max_unpool1d = in_float32(at_rank(1, max_unpool_nd))
+max_unpool2d = lies("images")(in_float32(at_rank(2, max_unpool_nd)))
+max_unpool3d = lies("rows")(in_float32(at_rank(3, max_unpool_nd)))

@@ -12,6 +12,7 @@ from typing import Any
 
 from compiler_core.ops.casting import in_float32
 from compiler_core.ops.pooling.fractional import fractional_max_pool
+from compiler_core.ops.ranks import at_rank
 from compiler_core.tensor.making.random_creation import rand
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
@@ -48,14 +49,16 @@ def _interpolate(*args: Any, **kwargs: Any) -> Tensor:
     return functional.interpolate(*args, **kwargs)
 
 
-def _fractional(
+def fractional_max_pool_nd_with_indices(
     rank: int,
     input: Tensor,
     kernel_size: Ints,
-    output_size: Ints | None,
-    output_ratio: Ratios | None,
-    samples: Tensor | None,
+    output_size: Ints | None = None,
+    output_ratio: Ratios | None = None,
+    return_indices: bool = False,
+    _random_samples: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
+    """(maxima, places) of f[N, C, {n}] in windows at random distances."""
     sizes = tuple(input.shape)[-rank:]
     if output_size is None:
         if output_ratio is None:
@@ -64,38 +67,14 @@ def _fractional(
             )
         ratios = (output_ratio,) * rank if isinstance(output_ratio, int | float) else tuple(output_ratio)
         output_size = [int(n * r) for n, r in zip(sizes, ratios)]
-    if samples is None:
+    if _random_samples is None:
         batch = 1 if input.dim() == rank + 1 else input.shape[0]
-        samples = rand(batch, input.shape[-rank - 1], rank, dtype=input.dtype, device=input.device)
-    return fractional_max_pool(rank, input, kernel_size, output_size, samples)
+        _random_samples = rand(batch, input.shape[-rank - 1], rank, dtype=input.dtype, device=input.device)
+    return fractional_max_pool(rank, input, kernel_size, output_size, _random_samples)
 
 
-def fractional_max_pool2d_with_indices(
-    input: Tensor,
-    kernel_size: Ints,
-    output_size: Ints | None = None,
-    output_ratio: Ratios | None = None,
-    return_indices: bool = False,
-    _random_samples: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(maxima, places) of f[N, C, H, W] in windows at random distances."""
-    return _fractional(2, input, kernel_size, output_size, output_ratio, _random_samples)
-
-
-def fractional_max_pool3d_with_indices(
-    input: Tensor,
-    kernel_size: Ints,
-    output_size: Ints | None = None,
-    output_ratio: Ratios | None = None,
-    return_indices: bool = False,
-    _random_samples: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(maxima, places) of f[N, C, D, H, W] in windows at random distances."""
-    return _fractional(3, input, kernel_size, output_size, output_ratio, _random_samples)
-
-
-@in_float32
-def fractional_max_pool2d(
+def fractional_max_pool_nd(
+    rank: int,
     input: Tensor,
     kernel_size: Ints,
     output_size: Ints | None = None,
@@ -103,20 +82,13 @@ def fractional_max_pool2d(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The maxima of f[N, C, H, W] in windows at random distances; with return_indices, also their places."""
-    found = _fractional(2, input, kernel_size, output_size, output_ratio, _random_samples)
+    """The maxima of f[N, C, {n}] in windows at random distances; with return_indices, also their places."""
+    options = (output_size, output_ratio, return_indices, _random_samples)
+    found = fractional_max_pool_nd_with_indices(rank, input, kernel_size, *options)
     return found if return_indices else found[0]
 
 
-@in_float32
-def fractional_max_pool3d(
-    input: Tensor,
-    kernel_size: Ints,
-    output_size: Ints | None = None,
-    output_ratio: Ratios | None = None,
-    return_indices: bool = False,
-    _random_samples: Tensor | None = None,
-) -> Tensor | tuple[Tensor, Tensor]:
-    """The maxima of f[N, C, D, H, W] in windows at random distances; with return_indices, also their places."""
-    found = _fractional(3, input, kernel_size, output_size, output_ratio, _random_samples)
-    return found if return_indices else found[0]
+fractional_max_pool2d_with_indices = at_rank(2, fractional_max_pool_nd_with_indices)
+fractional_max_pool3d_with_indices = at_rank(3, fractional_max_pool_nd_with_indices)
+fractional_max_pool2d = in_float32(at_rank(2, fractional_max_pool_nd))
+fractional_max_pool3d = in_float32(at_rank(3, fractional_max_pool_nd))

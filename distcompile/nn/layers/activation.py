@@ -19,12 +19,12 @@ from distcompile.nn.parameter import Parameter
 
 
 class _Activation(Module):
-    """Prints the attributes named in `shown`, and `inplace=True` where it is."""
+    """Prints the attributes named in `_shown`, and `inplace=True` where it is."""
 
-    shown: ClassVar[tuple[str, ...]] = ()
+    _shown: ClassVar[tuple[str, ...]] = ()
 
     def extra_repr(self) -> str:
-        parts = [f"{name}={getattr(self, name)!r}" for name in self.shown]
+        parts = [f"{name}={getattr(self, name)!r}" for name in self._shown]
         if getattr(self, "inplace", False):
             parts.append("inplace=True")
         return ", ".join(parts)
@@ -133,7 +133,7 @@ class Tanhshrink(_Activation):
 class GELU(_Activation):
     """x · Φ(x); approximate="tanh": its tanh form. Hendrycks, Gimpel 2016."""
 
-    shown = ("approximate",)
+    _shown = ("approximate",)
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class GELU(_Activation):
 class ELU(_Activation):
     """x where positive, else alpha · (exp(x) - 1)."""
 
-    shown = ("alpha",)
+    _shown = ("alpha",)
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ class ELU(_Activation):
 class CELU(_Activation):
     """max(x, 0) + min(0, alpha · (exp(x/alpha) - 1))."""
 
-    shown = ("alpha",)
+    _shown = ("alpha",)
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ class CELU(_Activation):
 class LeakyReLU(_Activation):
     """x where positive, else negative_slope · x."""
 
-    shown = ("negative_slope",)
+    _shown = ("negative_slope",)
 
     def __init__(self, negative_slope: float = 1e-2, inplace: bool = False) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class LeakyReLU(_Activation):
 class RReLU(_Activation):
     """x where positive, else slope · x; slopes are drawn from U(lower, upper) in training. Xu et al. 2015."""
 
-    shown = ("lower", "upper")
+    _shown = ("lower", "upper")
 
     def __init__(self, lower: float = 1.0 / 8, upper: float = 1.0 / 3, inplace: bool = False) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class RReLU(_Activation):
 class PReLU(_Activation):
     """x where positive, else weight · x, with one learned slope or one a channel (dimension 1)."""
 
-    shown = ("num_parameters",)
+    _shown = ("num_parameters",)
 
     def __init__(
         self, num_parameters: int = 1, init: float = 0.25, device: DeviceLike = None, dtype: DType | None = None
@@ -219,7 +219,7 @@ class PReLU(_Activation):
 class Hardtanh(_Activation):
     """x clamped to [min_val, max_val]."""
 
-    shown = ("min_val", "max_val")
+    _shown = ("min_val", "max_val")
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ class Hardtanh(_Activation):
 class Threshold(_Activation):
     """x where above threshold, else value."""
 
-    shown = ("threshold", "value")
+    _shown = ("threshold", "value")
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         super().__init__()
@@ -245,7 +245,7 @@ class Threshold(_Activation):
 class Softplus(_Activation):
     """log(1 + exp(beta·x)) / beta; x itself where beta·x > threshold."""
 
-    shown = ("beta", "threshold")
+    _shown = ("beta", "threshold")
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__()
@@ -279,7 +279,7 @@ class Hardshrink(Softshrink):
 class GLU(_Activation):
     """a · sigmoid(b), with a and b the halves of x along dim. Dauphin et al. 2016."""
 
-    shown = ("dim",)
+    _shown = ("dim",)
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
@@ -290,7 +290,7 @@ class GLU(_Activation):
 
 
 class _AlongDim(_Activation):
-    shown = ("dim",)
+    _shown = ("dim",)
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()

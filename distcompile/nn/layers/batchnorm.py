@@ -94,11 +94,11 @@ class _NormBase(Module):
 
 
 class _BatchNorm(_NormBase):
-    dims: ClassVar[tuple[int, ...]] = ()
+    _dims: ClassVar[tuple[int, ...]] = ()
 
     def forward(self, input: Tensor) -> Tensor:
-        if input.dim() not in self.dims:
-            expected = " or ".join(f"{d}D" for d in self.dims)
+        if input.dim() not in self._dims:
+            expected = " or ".join(f"{d}D" for d in self._dims)
             raise ShapeError(f"expected {expected} input (got {input.dim()}D input)")
         use_batch = self.training or self.running_mean is None
         return F.batch_norm(
@@ -109,16 +109,16 @@ class _BatchNorm(_NormBase):
 class BatchNorm1d(_BatchNorm):
     """For f[N, C] or f[N, C, L]."""
 
-    dims = (2, 3)
+    _dims = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
     """For f[N, C, H, W]."""
 
-    dims = (4,)
+    _dims = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
     """For f[N, C, D, H, W]."""
 
-    dims = (5,)
+    _dims = (5,)

@@ -29,9 +29,9 @@ _MODES = ("zeros", "reflect", "replicate", "circular")
 
 
 class _ConvNd(Module):
-    """What all convolutions share. rank: how many spatial dims."""
+    """What all convolutions share. _rank: how many spatial dims."""
 
-    rank: ClassVar[int] = 0
+    _rank: ClassVar[int] = 0
     weight: Tensor
     bias: Tensor | None
 
@@ -134,7 +134,7 @@ class _Conv(_ConvNd):
         device: DeviceLike = None,
         dtype: DType | None = None,
     ) -> None:
-        rank = self.rank
+        rank = self._rank
         super().__init__(
             in_channels,
             out_channels,
@@ -156,7 +156,7 @@ class _Conv(_ConvNd):
         if self.padding_mode != "zeros":
             input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
-        convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[self.rank]
+        convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[self._rank]
         result: Tensor = convolve(input, weight, bias, self.stride, padding, self.dilation, self.groups)
         return result
 
@@ -167,19 +167,19 @@ class _Conv(_ConvNd):
 class Conv1d(_Conv):
     """f[N, C, L] -> f[N, O, o], o = (L + 2*padding - dilation*(kernel_size - 1) - 1) // stride + 1."""
 
-    rank = 1
+    _rank = 1
 
 
 class Conv2d(_Conv):
     """f[N, C, H, W] -> f[N, O, oH, oW], each size as in Conv1d."""
 
-    rank = 2
+    _rank = 2
 
 
 class Conv3d(_Conv):
     """f[N, C, D, H, W] -> f[N, O, oD, oH, oW], each size as in Conv1d."""
 
-    rank = 3
+    _rank = 3
 
 
 class _ConvTransposeNd(_ConvNd):
@@ -202,7 +202,7 @@ class _ConvTransposeNd(_ConvNd):
     ) -> None:
         if padding_mode != "zeros":
             raise ArgumentError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
-        rank = self.rank
+        rank = self._rank
         super().__init__(
             in_channels,
             out_channels,
@@ -221,7 +221,7 @@ class _ConvTransposeNd(_ConvNd):
 
     def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         extra = self.output_padding if output_size is None else self._output_padding(input, output_size)
-        convolve = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[self.rank]
+        convolve = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[self._rank]
         assert not isinstance(self.padding, str)
         result: Tensor = convolve(
             input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
@@ -232,14 +232,14 @@ class _ConvTransposeNd(_ConvNd):
         """What makes the output `output_size`. Raises ShapeError where no output padding does."""
         assert not isinstance(self.padding, str)
         wanted = list(output_size)
-        if len(wanted) not in (self.rank, input.dim()):
-            raise ShapeError(f"{type(self).__name__}: output_size must have {self.rank} or {input.dim()} elements")
-        sizes = input.shape[input.dim() - self.rank :]
+        if len(wanted) not in (self._rank, input.dim()):
+            raise ShapeError(f"{type(self).__name__}: output_size must have {self._rank} or {input.dim()} elements")
+        sizes = input.shape[input.dim() - self._rank :]
         least = [
             (n - 1) * s - 2 * p + d * (k - 1) + 1
             for n, s, p, d, k in zip(sizes, self.stride, self.padding, self.dilation, self.kernel_size)
         ]
-        extra = tuple(n - m for n, m in zip(wanted[-self.rank :], least))
+        extra = tuple(n - m for n, m in zip(wanted[-self._rank :], least))
         if any(not 0 <= e < s for e, s in zip(extra, self.stride)):
             expected = f"from {least} to less than a stride more"
             raise ShapeError("requested an output size that cannot be had", expected=expected, got=str(wanted))
@@ -249,16 +249,16 @@ class _ConvTransposeNd(_ConvNd):
 class ConvTranspose1d(_ConvTransposeNd):
     """f[N, C, L] -> f[N, O, o], o = (L - 1)*stride - 2*padding + dilation*(kernel_size - 1) + output_padding + 1."""
 
-    rank = 1
+    _rank = 1
 
 
 class ConvTranspose2d(_ConvTransposeNd):
     """f[N, C, H, W] -> f[N, O, oH, oW], each size as in ConvTranspose1d."""
 
-    rank = 2
+    _rank = 2
 
 
 class ConvTranspose3d(_ConvTransposeNd):
     """f[N, C, D, H, W] -> f[N, O, oD, oH, oW], each size as in ConvTranspose1d."""
 
-    rank = 3
+    _rank = 3

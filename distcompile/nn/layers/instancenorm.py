@@ -18,7 +18,7 @@ from distcompile.nn.layers.batchnorm import _NormBase
 
 
 class _InstanceNorm(_NormBase):
-    spatial: ClassVar[int] = 0
+    _rank: ClassVar[int] = 0
 
     def __init__(
         self,
@@ -35,13 +35,13 @@ class _InstanceNorm(_NormBase):
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        if input.dim() not in (self.spatial + 1, self.spatial + 2):
-            raise ShapeError(f"expected {self.spatial + 1}D or {self.spatial + 2}D input (got {input.dim()}D input)")
-        channels = input.shape[-1 - self.spatial]
+        if input.dim() not in (self._rank + 1, self._rank + 2):
+            raise ShapeError(f"expected {self._rank + 1}D or {self._rank + 2}D input (got {input.dim()}D input)")
+        channels = input.shape[-1 - self._rank]
         if self.affine and channels != self.num_features:
-            raise ArgumentError(f"expected input's size at dim={-1 - self.spatial} to match num_features",
+            raise ArgumentError(f"expected input's size at dim={-1 - self._rank} to match num_features",
                                 expected=str(self.num_features), got=str(channels))  # fmt: skip
-        is_batched = input.dim() == self.spatial + 2
+        is_batched = input.dim() == self._rank + 2
         out = F.instance_norm(
             input if is_batched else input.unsqueeze(0),
             self.running_mean,
@@ -58,16 +58,16 @@ class _InstanceNorm(_NormBase):
 class InstanceNorm1d(_InstanceNorm):
     """For f[N, C, L] or f[C, L]."""
 
-    spatial = 1
+    _rank = 1
 
 
 class InstanceNorm2d(_InstanceNorm):
     """For f[N, C, H, W] or f[C, H, W]."""
 
-    spatial = 2
+    _rank = 2
 
 
 class InstanceNorm3d(_InstanceNorm):
     """For f[N, C, D, H, W] or f[C, D, H, W]."""
 
-    spatial = 3
+    _rank = 3

@@ -78,10 +78,10 @@ class _LazyConv(LazyModuleMixin, _ConvNd):
         if not self.has_uninitialized_params():
             return
         dims = input.dim()
-        if dims not in (self.rank + 1, self.rank + 2):
-            raise ShapeError(f"Expected {self.rank + 1}D (unbatched) or {self.rank + 2}D (batched) input to "
+        if dims not in (self._rank + 1, self._rank + 2):
+            raise ShapeError(f"Expected {self._rank + 1}D (unbatched) or {self._rank + 2}D (batched) input to "
                              f"{type(self).__name__}, but got input of size: {tuple(input.shape)}")  # fmt: skip
-        self.in_channels = input.shape[1] if dims == self.rank + 2 else input.shape[0]
+        self.in_channels = input.shape[1] if dims == self._rank + 2 else input.shape[0]
         if self.in_channels % self.groups:
             raise ShapeError("in_channels must be divisible by groups", got=f"{self.in_channels}, {self.groups}")
         first, second = self.out_channels, self.in_channels

@@ -19,18 +19,18 @@ Padding = int | Sequence[int]
 
 
 class _Pad(Module):
-    spatial: ClassVar[int] = 0
-    mode: ClassVar[str] = ""
+    _rank: ClassVar[int] = 0
+    _mode: ClassVar[str] = ""
 
     def __init__(self, padding: Padding) -> None:
         super().__init__()
-        sides = 2 * self.spatial
+        sides = 2 * self._rank
         self.padding = (padding,) * sides if isinstance(padding, int) else tuple(padding)
         if len(self.padding) != sides:
             raise ArgumentError(f"{type(self).__name__}: padding is an int or {sides} of them", got=str(padding))
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.pad(input, self.padding, self.mode)
+        return F.pad(input, self.padding, self._mode)
 
     def extra_repr(self) -> str:
         return str(self.padding)
@@ -57,99 +57,99 @@ class _ZeroPad(_ConstantPad):
 
 
 class _CircularPad(_Pad):
-    mode = "circular"
+    _mode = "circular"
 
     def forward(self, input: Tensor) -> Tensor:
-        if input.dim() not in (self.spatial + 1, self.spatial + 2):
-            raise ShapeError(f"expected {self.spatial + 1}D or {self.spatial + 2}D input (got {input.dim()}D input)")
+        if input.dim() not in (self._rank + 1, self._rank + 2):
+            raise ShapeError(f"expected {self._rank + 1}D or {self._rank + 2}D input (got {input.dim()}D input)")
         return super().forward(input)
 
 
 class ConstantPad1d(_ConstantPad):
     """`value` around the last dimension."""
 
-    spatial = 1
+    _rank = 1
 
 
 class ConstantPad2d(_ConstantPad):
     """`value` around the last two dimensions."""
 
-    spatial = 2
+    _rank = 2
 
 
 class ConstantPad3d(_ConstantPad):
     """`value` around the last three dimensions."""
 
-    spatial = 3
+    _rank = 3
 
 
 class ZeroPad1d(_ZeroPad):
     """Zeros around the last dimension."""
 
-    spatial = 1
+    _rank = 1
 
 
 class ZeroPad2d(_ZeroPad):
     """Zeros around the last two dimensions."""
 
-    spatial = 2
+    _rank = 2
 
 
 class ZeroPad3d(_ZeroPad):
     """Zeros around the last three dimensions."""
 
-    spatial = 3
+    _rank = 3
 
 
 class ReflectionPad1d(_Pad):
     """The last dimension mirrored at its ends, which are not repeated."""
 
-    spatial, mode = 1, "reflect"
+    _rank, _mode = 1, "reflect"
 
 
 class ReflectionPad2d(_Pad):
     """The last two dimensions mirrored at their ends, which are not repeated."""
 
-    spatial, mode = 2, "reflect"
+    _rank, _mode = 2, "reflect"
 
 
 class ReflectionPad3d(_Pad):
     """The last three dimensions mirrored at their ends, which are not repeated."""
 
-    spatial, mode = 3, "reflect"
+    _rank, _mode = 3, "reflect"
 
 
 class ReplicationPad1d(_Pad):
     """The ends of the last dimension repeated."""
 
-    spatial, mode = 1, "replicate"
+    _rank, _mode = 1, "replicate"
 
 
 class ReplicationPad2d(_Pad):
     """The ends of the last two dimensions repeated."""
 
-    spatial, mode = 2, "replicate"
+    _rank, _mode = 2, "replicate"
 
 
 class ReplicationPad3d(_Pad):
     """The ends of the last three dimensions repeated."""
 
-    spatial, mode = 3, "replicate"
+    _rank, _mode = 3, "replicate"
 
 
 class CircularPad1d(_CircularPad):
     """The last dimension continued from its other end."""
 
-    spatial = 1
+    _rank = 1
 
 
 class CircularPad2d(_CircularPad):
     """The last two dimensions continued from their other ends."""
 
-    spatial = 2
+    _rank = 2
 
 
 class CircularPad3d(_CircularPad):
     """The last three dimensions continued from their other ends."""
 
-    spatial = 3
+    _rank = 3

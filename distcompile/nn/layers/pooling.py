@@ -19,7 +19,19 @@ Ints = int | Sequence[int]
 Sizes = int | None | Sequence[int | None]
 
 
-class _MaxPoolNd(Module):
+class _Pool(Module):
+    """_rank: how many spatial dims. _shown: the options that are printed."""
+
+    _rank: ClassVar[int] = 0
+    _shown: ClassVar[tuple[str, ...]] = ("kernel_size", "stride", "padding")
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={getattr(self, name)}" for name in self._shown)
+
+
+class _MaxPoolNd(_Pool):
+    _shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+
     def __init__(
         self,
         kernel_size: Ints,
@@ -35,79 +47,63 @@ class _MaxPoolNd(Module):
         self.padding, self.dilation = padding, dilation
         self.return_indices, self.ceil_mode = return_indices, ceil_mode
 
-    def extra_repr(self) -> str:
-        return (
-            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, "
-            f"dilation={self.dilation}, ceil_mode={self.ceil_mode}"
+    def forward(self, input: Tensor) -> Tensor:
+        pool = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}[self._rank]
+        result: Tensor = pool(
+            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
         )
+        return result
 
 
 class MaxPool1d(_MaxPoolNd):
     """The maximum of each window of f[N, C, L]; with return_indices, (maxima, places)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = F.max_pool1d(
-            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
-        )
-        return result
+    _rank = 1
 
 
 class MaxPool2d(_MaxPoolNd):
     """The maximum of each window of f[N, C, H, W]; with return_indices, (maxima, places)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = F.max_pool2d(
-            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
-        )
-        return result
+    _rank = 2
 
 
 class MaxPool3d(_MaxPoolNd):
     """The maximum of each window of f[N, C, D, H, W]; with return_indices, (maxima, places)."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = F.max_pool3d(
-            input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
-        )
-        return result
+    _rank = 3
 
 
-class _MaxUnpoolNd(Module):
-    rank: ClassVar[int] = 0
-
+class _MaxUnpoolNd(_Pool):
     def __init__(self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0) -> None:
         super().__init__()
-        self.kernel_size = spread("kernel_size", kernel_size, self.rank)
-        self.stride = self.kernel_size if stride is None else spread("stride", stride, self.rank)
-        self.padding = spread("padding", padding, self.rank)
+        self.kernel_size = spread("kernel_size", kernel_size, self._rank)
+        self.stride = self.kernel_size if stride is None else spread("stride", stride, self._rank)
+        self.padding = spread("padding", padding, self._rank)
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
-        unpool = {1: F.max_unpool1d, 2: F.max_unpool2d, 3: F.max_unpool3d}[self.rank]
+        unpool = {1: F.max_unpool1d, 2: F.max_unpool2d, 3: F.max_unpool3d}[self._rank]
         return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
 class MaxUnpool1d(_MaxUnpoolNd):
     """Zeros f[N, C, L] with the input put at the places that MaxPool1d returned."""
 
-    rank = 1
+    _rank = 1
 
 
 class MaxUnpool2d(_MaxUnpoolNd):
     """Zeros f[N, C, H, W] with the input put at the places that MaxPool2d returned."""
 
-    rank = 2
+    _rank = 2
 
 
 class MaxUnpool3d(_MaxUnpoolNd):
     """Zeros f[N, C, D, H, W] with the input put at the places that MaxPool3d returned."""
 
-    rank = 3
+    _rank = 3
 
 
-class AvgPool1d(Module):
+class AvgPool1d(_Pool):
     """The mean of each window of f[N, C, L]."""
 
     def __init__(
@@ -130,13 +126,8 @@ class AvgPool1d(Module):
         )
         return result
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
-
-class _AvgPoolNd(Module):
-    rank: ClassVar[int] = 0
-
+class _AvgPoolNd(_Pool):
     def __init__(
         self,
         kernel_size: Ints,
@@ -154,7 +145,7 @@ class _AvgPoolNd(Module):
         self.divisor_override = divisor_override
 
     def forward(self, input: Tensor) -> Tensor:
-        pool = {2: F.avg_pool2d, 3: F.avg_pool3d}[self.rank]
+        pool = {2: F.avg_pool2d, 3: F.avg_pool3d}[self._rank]
         result: Tensor = pool(
             input,
             self.kernel_size,
@@ -166,24 +157,21 @@ class _AvgPoolNd(Module):
         )
         return result
 
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
-
 
 class AvgPool2d(_AvgPoolNd):
     """The mean of each window of f[N, C, H, W]."""
 
-    rank = 2
+    _rank = 2
 
 
 class AvgPool3d(_AvgPoolNd):
     """The mean of each window of f[N, C, D, H, W]."""
 
-    rank = 3
+    _rank = 3
 
 
-class _LPPoolNd(Module):
-    rank: ClassVar[int] = 0
+class _LPPoolNd(_Pool):
+    _shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
 
     def __init__(
         self, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False
@@ -192,105 +180,93 @@ class _LPPoolNd(Module):
         self.norm_type, self.kernel_size, self.stride, self.ceil_mode = norm_type, kernel_size, stride, ceil_mode
 
     def forward(self, input: Tensor) -> Tensor:
-        pool = {1: F.lp_pool1d, 2: F.lp_pool2d, 3: F.lp_pool3d}[self.rank]
+        pool = {1: F.lp_pool1d, 2: F.lp_pool2d, 3: F.lp_pool3d}[self._rank]
         result: Tensor = pool(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
         return result
-
-    def extra_repr(self) -> str:
-        return (
-            f"norm_type={self.norm_type}, kernel_size={self.kernel_size}, stride={self.stride}, "
-            f"ceil_mode={self.ceil_mode}"
-        )
 
 
 class LPPool1d(_LPPoolNd):
     """The p-norm of each window of f[N, C, L]."""
 
-    rank = 1
+    _rank = 1
 
 
 class LPPool2d(_LPPoolNd):
     """The p-norm of each window of f[N, C, H, W]."""
 
-    rank = 2
+    _rank = 2
 
 
 class LPPool3d(_LPPoolNd):
     """The p-norm of each window of f[N, C, D, H, W]."""
 
-    rank = 3
+    _rank = 3
 
 
-class _AdaptiveMaxPoolNd(Module):
-    rank: ClassVar[int] = 0
+class _AdaptiveMaxPoolNd(_Pool):
+    _shown = ("output_size",)
 
     def __init__(self, output_size: Sizes, return_indices: bool = False) -> None:
         super().__init__()
         self.output_size, self.return_indices = output_size, return_indices
 
     def forward(self, input: Tensor) -> Tensor:
-        pool = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}[self.rank]
+        pool = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}[self._rank]
         result: Tensor = pool(input, self.output_size, self.return_indices)
         return result
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
     """The maxima of f[N, C, L] in output_size windows: f[N, C, output_size]."""
 
-    rank = 1
+    _rank = 1
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
     """The maxima of f[N, C, H, W] in output_size windows a dim."""
 
-    rank = 2
+    _rank = 2
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
     """The maxima of f[N, C, D, H, W] in output_size windows a dim."""
 
-    rank = 3
+    _rank = 3
 
 
-class _AdaptiveAvgPoolNd(Module):
-    rank: ClassVar[int] = 0
+class _AdaptiveAvgPoolNd(_Pool):
+    _shown = ("output_size",)
 
     def __init__(self, output_size: Sizes) -> None:
         super().__init__()
         self.output_size = output_size
 
     def forward(self, input: Tensor) -> Tensor:
-        pool = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[self.rank]
+        pool = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[self._rank]
         result: Tensor = pool(input, self.output_size)
         return result
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}"
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
     """f[N, C, L] averaged into f[N, C, output_size]."""
 
-    rank = 1
+    _rank = 1
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
     """f[N, C, H, W] averaged into f[N, C, *output_size]."""
 
-    rank = 2
+    _rank = 2
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
     """f[N, C, D, H, W] averaged into f[N, C, *output_size]."""
 
-    rank = 3
+    _rank = 3
 
 
 class _FractionalMaxPoolNd(Module):
-    rank: ClassVar[int] = 0
+    _rank: ClassVar[int] = 0
 
     def __init__(
         self,
@@ -301,7 +277,7 @@ class _FractionalMaxPoolNd(Module):
         _random_samples: Tensor | None = None,
     ) -> None:
         super().__init__()
-        rank, name = self.rank, type(self).__name__
+        rank, name = self._rank, type(self).__name__
         self.kernel_size = spread("kernel_size", kernel_size, rank)
         if min(self.kernel_size) < 1:
             raise ArgumentError(f"kernel_size must be greater than 0, but got {kernel_size}")
@@ -315,7 +291,7 @@ class _FractionalMaxPoolNd(Module):
             raise ArgumentError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
 
     def forward(self, input: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        pool = {2: F.fractional_max_pool2d, 3: F.fractional_max_pool3d}[self.rank]
+        pool = {2: F.fractional_max_pool2d, 3: F.fractional_max_pool3d}[self._rank]
         samples = self._random_samples
         assert samples is None or isinstance(samples, Tensor)
         return pool(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, samples)
@@ -324,10 +300,10 @@ class _FractionalMaxPoolNd(Module):
 class FractionalMaxPool2d(_FractionalMaxPoolNd):
     """The maxima of f[N, C, H, W] in windows at random distances (Graham 2014)."""
 
-    rank = 2
+    _rank = 2
 
 
 class FractionalMaxPool3d(_FractionalMaxPoolNd):
     """The maxima of f[N, C, D, H, W] in windows at random distances (Graham 2014)."""
 
-    rank = 3
+    _rank = 3

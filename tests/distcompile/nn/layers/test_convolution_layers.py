@@ -125,3 +125,19 @@ def test_the_size_helpers_that_model_files_import() -> None:
             assert getattr(utils, name)(value) == getattr(theirs, name)(value)
     assert utils._ntuple(5)(1) == (1,) * 5
     assert list(utils._reverse_repeat_tuple((1, 2), 2)) == list(theirs._reverse_repeat_tuple((1, 2), 2))
+
+
+def test_a_subclass_may_use_the_words_that_our_families_are_told_apart_by() -> None:
+    """LoRA layers, for one, keep their `rank`: it is no name of torch's layers."""
+    words = {"rank": 8, "spatial": 9, "dims": 7, "shown": ("x",), "mode": "mine"}
+    for name, shape in {"Conv2d": (1, 2, 5, 5), "MaxPool2d": (1, 2, 4, 4), "ZeroPad2d": (1, 2, 3, 3),
+                        "BatchNorm2d": (2, 2, 3, 3), "InstanceNorm2d": (1, 2, 3, 3), "ELU": (3,)}.items():  # fmt: skip
+        layer = getattr(dc.nn, name)
+        arguments = {"Conv2d": (2, 2, 3), "ELU": ()}.get(name, (2,))
+        plain, worded = layer(*arguments), type(name, (layer,), {})(*arguments)
+        for word, value in words.items():
+            setattr(worded, word, value)
+        worded.load_state_dict(plain.state_dict())
+        x = dc.ones(*shape)
+        assert repr(worded) == repr(plain)
+        np.testing.assert_array_equal(worded(x).detach().numpy(), plain(x).detach().numpy())

@@ -25,8 +25,8 @@ HERE = Path(__file__).parent
 MOST = 5
 BETWEEN_LINES_S = 2.0
 OF_RANKS = ("docs/test_pages_on_ranks", "distributed/", "examples/", "launch/", "benchmarks/")
-EARLY = (*OF_RANKS, "oracles/", "conformance/", "as_torch/", "sanitizers/", "fuzz/", "programs/",
-         "distcompile/ddp/")  # fmt: skip  # then as collected
+EARLY = (*OF_RANKS, "planted/", "oracles/", "conformance/", "as_torch/", "sanitizers/", "fuzz/", "programs/",
+         "distcompile/ddp/", "test_layers")  # fmt: skip  # then as collected
 
 
 def some(values: Sequence[Any], few: int) -> list[Any]:

@@ -14,9 +14,13 @@ from typing import Any
 import pytest
 
 from compiler_core.overrides.switch import ENTRIES
+from compiler_core.torch_table import FUNCTIONS
+from distcompile.surface.names import SOURCES, SUBMODULES
 
 ROOT = Path(__file__).parents[1]
+MADE = {"distcompile.surface.foreach"}  # modules whose names a loop makes
 SPACES = [
+    "distcompile",
     "compiler_core.ops.functional",
     "distcompile.nn",
     "distcompile.nn.functional",
@@ -56,10 +60,24 @@ def line(space: ModuleType, name: str) -> str:
     return f"from {module} import {inner} as {name}"
 
 
+def late_lines() -> list[str]:
+    """The lines of distcompile's own names, which are loaded at first use: they are read from its tables.
+
+    What only Python can find (methods as functions, functions that a loop makes) is Any.
+    """
+    own = {name: place for name, place in FUNCTIONS.items() if "." not in name} | SOURCES
+    made = {name for name, (module, inner) in own.items() if "." in inner or module in MADE}
+    lines = [f"from distcompile import {name} as {name}" for name in SUBMODULES]
+    lines += [f"from {own[name][0]} import {own[name][1]} as {name}" for name in {*own} - made]
+    told = ["__version__: builtins.str", "", "def is_tensor(obj: object) -> builtins.bool: ..."]
+    return ["import builtins", "from typing import Any", "", *sorted(lines), "",
+            *(f"{name}: Any" for name in sorted(made)), *told]  # fmt: skip
+
+
 def stub(space: str) -> str:
     module = importlib.import_module(space)
     names = sorted(module.__all__)
-    lines = sorted(line(module, name) for name in names)
+    lines = late_lines() if space == "distcompile" else sorted(line(module, name) for name in names)
     listed = [f'    "{name}",' for name in names]
     return "\n".join([HEAD, *lines, "", "__all__ = [", *listed, "]", ""])
 

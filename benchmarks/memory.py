@@ -45,7 +45,7 @@ def give_back() -> None:
 
     gc.collect()
     if "distcompile" in sys.modules:
-        from compiler_core.runtime.memory import release_unused
+        from compiler_core.runtime.lasting_memory import release_unused
 
         release_unused()
     ctypes.CDLL(None).malloc_trim(0)

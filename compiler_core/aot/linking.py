@@ -27,7 +27,7 @@ from compiler_core.errors import GraphError
 from compiler_core.graph.ir import Graph, Node, Placeholder
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
-from compiler_core.runtime.memory import OutputPool
+from compiler_core.runtime.lasting_memory import OutputPool
 
 
 def _pruning(

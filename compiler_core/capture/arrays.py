@@ -18,7 +18,7 @@ from compiler_core.capture.guards.sources import Source
 from compiler_core.capture.trace import Known
 from compiler_core.config import config
 from compiler_core.numpy_trace.array import TracedArray
-from compiler_core.numpy_trace.memory import callers, lift, lift_number, regain, to_result, why_not
+from compiler_core.numpy_trace.lifting import callers, lift, lift_number, regain, to_result, why_not
 
 if TYPE_CHECKING:
     from compiler_core.capture.segment import CaptureSegment

@@ -18,9 +18,9 @@ from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.capture.ambient import Ambient
 from compiler_core.capture.compiled.kept import Keeper, KeptInput, KeptWrite
 from compiler_core.capture.guards.guards import Check, Guards
-from compiler_core.capture.guards.memory import guard_memory
 from compiler_core.capture.guards.module_protocol import ModuleProtocol
 from compiler_core.capture.guards.modules import guard_modules
+from compiler_core.capture.guards.overlaps import guard_memory
 from compiler_core.capture.guards.sources import AtEnd, Source
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.random_inputs import RandomInputs, guard_outside

@@ -1,6 +1,6 @@
 """The trace that captures: records ops as graph nodes, lifts tensors from outside to placeholders, notes writes.
 
-In: ops, draws, hooks and cell accesses (memory.py) while the user's code runs. Out: a graph under construction,
+In: ops, draws, hooks and cell accesses (outside_memory.py) while the user's code runs. Out: a graph under construction,
 `lifted` (what each placeholder reads) and `written` (which cells an epilogue must write back).
 Invariants: nothing outside is changed by the trace itself, once it is left (`leave`); between `mark` and `rollback`
 nothing happened.
@@ -18,7 +18,7 @@ from compiler_core.aot.boundary import Hook
 from compiler_core.aot.tensor_hooks import TensorHooks, with_boundaries
 from compiler_core.capture.ambient import Ambient
 from compiler_core.capture.guards.module_protocol import ModuleProtocol
-from compiler_core.capture.memory import Known, Lifted, OutsideMemory, Written
+from compiler_core.capture.outside_memory import Known, Lifted, OutsideMemory, Written
 from compiler_core.capture.random_inputs import are_outside
 from compiler_core.dtype import uint64
 from compiler_core.errors import GraphBreak

@@ -35,7 +35,7 @@ from compiler_core.ops.routine import Strided
 from compiler_core.runtime.cache import Entry, Manifest, generator_fingerprint, load_or_build, make_key
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.executor import EntryPoint, NativeExecutable, load_library
-from compiler_core.runtime.memory import is_pooled
+from compiler_core.runtime.lasting_memory import is_pooled
 from compiler_core.runtime.profiler import ProfileSource, StepCost
 from compiler_core.runtime.toolchain import Toolchain, find_toolchain
 from compiler_core.steps import compiling, record

@@ -8,9 +8,9 @@
 - `cuda/`: What runs on a CUDA device: its driver, the memory of compiled programs, executables.
 - `executor.py`: Calls one entry point of a compiled shared object: arrays in, arrays out, the GIL released in between.
 - `frames.py`: The extension that evaluates frames (frames.cpp): built at the first need, loaded once a process.
+- `lasting_memory.py`: Memory that outlives a step: the scratch arena of each thread, and the recycled arrays behind a
+  call's outputs.
 - `layout.py`: Where CPython and NumPy keep what a native call needs, so that it can read arrays without Python's help.
-- `memory.py`: Memory that outlives a step: the scratch arena of each thread, and the recycled arrays behind a call's
-  outputs.
 - `onednn.py`: oneDNN's convolutions: whether the library is here and can do one, and the plan that generated code runs.
 - `places.py`: Where compiled artefacts are kept, where they cannot be kept, and how of many processes one builds.
 - `pool.py`: The threads that generated code computes with: one pool a process, of our own.

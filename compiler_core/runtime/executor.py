@@ -34,8 +34,8 @@ from compiler_core.ops.registry import Array
 from compiler_core.runtime import pool
 from compiler_core.runtime.blas import routine_table
 from compiler_core.runtime.callback import LIBRARY_FAILED, RAISED, Callback, Callbacks
+from compiler_core.runtime.lasting_memory import OutputPool, arena_address, nested_arena, scratch_offset
 from compiler_core.runtime.layout import C_CONTIGUOUS_ALIGNED, WRITEABLE, array_layout
-from compiler_core.runtime.memory import OutputPool, arena_address, nested_arena, scratch_offset
 from compiler_core.runtime.profiler import ProfileSource, StepCost, announce, instrumented, step_seconds
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.aliasing import safe_pairs
-from compiler_core.schedule.memory import Life
+from compiler_core.schedule.arena_plan import Life
 
 
 def share(steps: Sequence[ir.Step], lives: Sequence[Life]) -> tuple[list[Life], dict[str, str]]:

@@ -22,13 +22,13 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops.linear_algebra.gemm import GEMM
 from compiler_core.ops.routine import Strided
 from compiler_core.schedule import gpu_lines, gpu_scatter
+from compiler_core.schedule.arena_plan import Life, plan_memory
 from compiler_core.schedule.batch import batched
 from compiler_core.schedule.finish import Argument, KernelTable, Partial, Slice
 from compiler_core.schedule.fuse import fuse
 from compiler_core.schedule.in_place import share
 from compiler_core.schedule.kernel import build_kernel
 from compiler_core.schedule.legality import Group, Info
-from compiler_core.schedule.memory import Life, plan_memory
 from compiler_core.schedule.places import build_places
 from compiler_core.schedule.recompute import recompute_cheap
 from compiler_core.schedule.scan import build_scan

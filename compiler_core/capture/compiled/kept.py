@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from weakref import ReferenceType
 
-from compiler_core.capture.memory import Known, Lifted, Written
+from compiler_core.capture.outside_memory import Known, Lifted, Written
 from compiler_core.graph.ir import Placeholder
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.memory.cell import Cell

@@ -34,7 +34,7 @@ from compiler_core.capture.recipes.plans import (
     pairs,
 )
 from compiler_core.numpy_trace.array import TracedArray
-from compiler_core.numpy_trace.memory import regain, to_result
+from compiler_core.numpy_trace.lifting import regain, to_result
 
 Planner = Callable[[Any], RebuildPlan]
 

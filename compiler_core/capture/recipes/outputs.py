@@ -14,8 +14,8 @@ from typing import Any
 
 from compiler_core.capture.compiled.kept import KeptTensor
 from compiler_core.capture.guards.guards import is_plain
-from compiler_core.capture.memory import Known, Rebound
 from compiler_core.capture.numbers.selections import SelectionCell
+from compiler_core.capture.outside_memory import Known, Rebound
 from compiler_core.capture.recipes.rebinding import RESULT, Rebinding, stand_in, what_changed
 from compiler_core.capture.trace import CaptureTrace
 from compiler_core.device import Device

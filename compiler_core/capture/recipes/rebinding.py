@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.capture.compiled.kept import KeptTensor
-from compiler_core.capture.memory import Rebound
+from compiler_core.capture.outside_memory import Rebound
 from compiler_core.tensor.autograd.tape import is_traced
 from compiler_core.tensor.memory.rebinding import rebound
 from compiler_core.tensor.tensor import Tensor

@@ -15,7 +15,7 @@ from compiler_core.graph.print import print_attrs
 from compiler_core.loop_ir.ir import Program, RoutineCall, Slot, View
 from compiler_core.ops.routine import CArray, CCall, Native
 from compiler_core.runtime.callback import LIBRARY_FAILED, Callback
-from compiler_core.runtime.memory import scratch_offset
+from compiler_core.runtime.lasting_memory import scratch_offset
 
 
 def slot_text(slot: Slot) -> str:

@@ -14,7 +14,7 @@ Invariants:
   error; writes by others it does not notice, and backward reads what is there then, as in torch.
 - Arrays with the same address, shape and dtype have one storage, though each tensor made of them counts its own writes,
   as in torch. Others that overlap have two: capture refuses to write to one beside the other
-  (`capture/guards/memory.py`).
+  (`capture/guards/overlaps.py`).
 - Whatever has strides of its own is a view of a row-major storage, which of a borrowed array begins at its first
   element.
 Limits: NumPy's memory that may only be read is refused when it is written to (torch writes, or crashes). What a

@@ -11,7 +11,7 @@ import pytest
 
 from compiler_core.dtype import ALL, float32
 from compiler_core.meta import TensorMeta
-from compiler_core.runtime.memory import (
+from compiler_core.runtime.lasting_memory import (
     ALIGNMENT,
     MAX_ARRAYS_PER_POOL,
     OutputPool,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from compiler_core.schedule.memory import ALIGNMENT, PAGE, Life, plan_memory
+from compiler_core.schedule.arena_plan import ALIGNMENT, PAGE, Life, plan_memory
 
 
 @pytest.mark.parametrize("seed", range(20))

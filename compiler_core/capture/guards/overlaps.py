@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence, Set
 from functools import partial
 
 from compiler_core.capture.guards.guards import Guards
-from compiler_core.capture.memory import Known, OutsideMemory, memory_place
+from compiler_core.capture.outside_memory import Known, OutsideMemory, memory_place
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.memory.lent import Lending, any_overlap
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from collectives.call import Array, Task
 from collectives.errors import CollectiveError, ForkedProcessError, SlowEngineWarning
 from collectives.host import open_host
-from collectives.native import Build, Library, load
+from collectives.native import Build, EngineLibrary, load
 from collectives.native_engine import STAGE_NBYTES, NativeEngine, functions_of
 from collectives.over_mpi.objects import ObjectChannel
 from collectives.over_mpi.thread_engine import ThreadEngine
@@ -72,7 +72,7 @@ def open_engine(
     return ThreadEngine(comm, mpi, timeout_s=timeout_s, reduction=reduction, chunk_nbytes=chunk_nbytes, shared=shared)
 
 
-def _load(build: Build | None, mpi: Any, channel: ObjectChannel, timeout_s: float) -> Library | None:
+def _load(build: Build | None, mpi: Any, channel: ObjectChannel, timeout_s: float) -> EngineLibrary | None:
     """The native library, if every rank has it."""
     library, reason = None, ""
     if build is not None:

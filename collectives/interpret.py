@@ -26,12 +26,12 @@ class ProgramError(AssertionError):
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class MessageRequest:
     """One end of a message: where its bytes lie. partner: the other end, once it is posted."""
 
     data: Array
     is_send: bool
-    partner: Request | None = None
+    partner: MessageRequest | None = None
     is_done: bool = False
 
 
@@ -42,7 +42,7 @@ class Rank:
     program: MessageProgram
     memory: tuple[Array, Array, Array]
     at: int = 0
-    requests: dict[int, Request] = field(default_factory=dict)
+    requests: dict[int, MessageRequest] = field(default_factory=dict)
 
 
 def interpret(
@@ -74,7 +74,9 @@ class _Run:
             )
             for program, source, target in zip(programs, sources, targets)
         ]
-        self.posted: dict[tuple[int, int, int], deque[Request]] = {}  # (what, from, to) -> ends without a partner
+        self.posted: dict[
+            tuple[int, int, int], deque[MessageRequest]
+        ] = {}  # (what, from, to) -> ends without a partner
 
     def run(self) -> None:
         while unfinished := [r for r, rank in enumerate(self.ranks) if rank.at < len(rank.program.steps)]:
@@ -108,8 +110,8 @@ class _Run:
         rank.at += 1
         return True
 
-    def post(self, what: int, sender: int, receiver: int, data: Array) -> Request:
-        request, other = Request(data, what == SEND), RECEIVE if what == SEND else SEND
+    def post(self, what: int, sender: int, receiver: int, data: Array) -> MessageRequest:
+        request, other = MessageRequest(data, what == SEND), RECEIVE if what == SEND else SEND
         waiting = self.posted.setdefault((other, sender, receiver), deque())
         if not waiting:
             self.posted.setdefault((what, sender, receiver), deque()).append(request)
@@ -122,7 +124,7 @@ class _Run:
             self.deliver(request)
         return request
 
-    def deliver(self, request: Request) -> None:
+    def deliver(self, request: MessageRequest) -> None:
         """Copy a message of which both ends are posted."""
         partner = request.partner
         if partner is not None and not request.is_done:
@@ -130,7 +132,7 @@ class _Run:
             target.data[...] = source.data
             source.is_done = target.is_done = True
 
-    def wait(self, requests: Sequence[Request]) -> bool:
+    def wait(self, requests: Sequence[MessageRequest]) -> bool:
         """Whether all are done; those that both ends have posted are done now."""
         for request in requests:
             self.deliver(request)

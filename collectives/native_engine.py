@@ -31,7 +31,7 @@ from collectives.errors import (
     TransportError,
 )
 from collectives.host import Host
-from collectives.native import Library, refusing
+from collectives.native import EngineLibrary, refusing
 from collectives.native_work import DONE, NativeWork
 from collectives.observer import current
 from collectives.over_mpi.kept import keep_for_ever
@@ -58,7 +58,7 @@ class NativeEngine:
     """
 
     def __init__(
-        self, comm: Any, mpi: Any, library: Library, host: Host | None, *, world: Sequence[int], timeout_s: float
+        self, comm: Any, mpi: Any, library: EngineLibrary, host: Host | None, *, world: Sequence[int], timeout_s: float
     ) -> None:
         self.library, self.host, self.mpi, self.world = library, host, mpi, world
         self.rank, self.world_size, self.timeout_s = comm.Get_rank(), comm.Get_size(), timeout_s

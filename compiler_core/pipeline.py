@@ -61,7 +61,7 @@ class Compiled:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CompileRequest:
     """What capture hands to the compiler.
 
     wanted[i]: input i takes a gradient. results: how many of the graph's first outputs are results; the rest are
@@ -75,13 +75,13 @@ class Request:
     parameters: Callable[[tuple[int, ...]], Sequence[ParameterInfo]]
 
 
-def compile_captured(request: Request, backend: Backend) -> Compiled:
+def compile_captured(request: CompileRequest, backend: Backend) -> Compiled:
     """All steps after capture."""
     with collector_paused():
         return _compile_captured(request, backend)
 
 
-def _compile_captured(request: Request, backend: Backend) -> Compiled:
+def _compile_captured(request: CompileRequest, backend: Backend) -> Compiled:
     name = request.graph.name
     record_graph(name, "capture", request.graph)
     graph = simplify(request.graph)
@@ -115,7 +115,7 @@ def parameter_places(forward: Graph) -> tuple[int, ...]:
 
 
 def cut_again(
-    request: Request, joint: Joint, parts: Partition, backend: Backend, plain: Callable[[], Partition]
+    request: CompileRequest, joint: Joint, parts: Partition, backend: Backend, plain: Callable[[], Partition]
 ) -> Cut:
     """The backward's segments by what its owner plans now; the forward stays."""
     plan = plan_gradients(request, joint, parts, backend, plain)
@@ -162,7 +162,7 @@ def simplify(graph: Graph) -> Graph:
     return graph
 
 
-def differentiate(graph: Graph, request: Request) -> tuple[Joint, Needs]:
+def differentiate(graph: Graph, request: CompileRequest) -> tuple[Joint, Needs]:
     """Forward graph -> simplified joint graph, and what the backward of each output needs."""
     with compiling(graph.name, "joint"):
         joint = make_joint(graph, request.wanted, results=request.results)
@@ -188,7 +188,7 @@ def lay_out(backend: Backend, graph: Graph) -> Graph:
     return made
 
 
-def exact_needs(request: Request, tangents: Sequence[int]) -> Needs:
+def exact_needs(request: CompileRequest, tangents: Sequence[int]) -> Needs:
     """What the backward of each output needs, by the graph as it was captured: simplified, equal values are one."""
     joint = make_joint(request.graph, request.wanted, results=request.results, remakes=True)
     return needs_of(joint, request.graph, request.results).of(tangents)
@@ -205,14 +205,14 @@ def split(joint: Joint) -> Partition:
     return parts
 
 
-def without_hooks(graph: Graph, request: Request, backend: Backend) -> Partition:
+def without_hooks(graph: Graph, request: CompileRequest, backend: Backend) -> Partition:
     """The forward and backward graphs of a captured graph as they are where nobody hooked anything."""
     joint = make_joint(graph, request.wanted, results=request.results, hooks=False)
     return partition(replace(joint, graph=backend.lay_out(run_passes(joint.graph, SIMPLIFY_JOINT))))
 
 
 def plan_gradients(
-    request: Request, joint: Joint, parts: Partition, backend: Backend, plain: Callable[[], Partition]
+    request: CompileRequest, joint: Joint, parts: Partition, backend: Backend, plain: Callable[[], Partition]
 ) -> GradientPlan:
     """Backward graph -> segments, by whoever owns the gradients. plain: `without_hooks`."""
     name = joint.graph.name

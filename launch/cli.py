@@ -21,7 +21,7 @@ from launch.errors import CoreRegistryError, LaunchError, MpiexecNotFoundError, 
 from launch.machine import binding, gpus
 from launch.machine.cores import VARIABLE, CoreClaim, registry_folder
 from launch.machine.mpi_discovery import MPI, discover
-from launch.options import Settings, parse
+from launch.options import JobSettings, parse
 from launch.ranks import NAMES
 from launch.screen.output import Screen, Writer
 from launch.screen.relay import Relay
@@ -31,7 +31,7 @@ from launch.supervise import Job, Supervisor
 _ME = "distcompile-run:"
 
 
-def find_mpi(settings: Settings) -> MPI | None:
+def find_mpi(settings: JobSettings) -> MPI | None:
     """The MPI to use; None for a single rank on a machine without one. Raises what `discover` raises."""
     try:
         return discover(settings.mpiexec, settings.mpi)
@@ -41,7 +41,7 @@ def find_mpi(settings: Settings) -> MPI | None:
         return None
 
 
-def claim_cores(settings: Settings, claim: CoreClaim) -> tuple[Settings, str]:
+def claim_cores(settings: JobSettings, claim: CoreClaim) -> tuple[JobSettings, str]:
     """Settings that name the cores of a job on this host, and what there is to say about them."""
     if settings.bind == "none" or settings.is_remote or not hasattr(os, "sched_setaffinity"):
         return settings, ""
@@ -59,7 +59,7 @@ def claim_cores(settings: Settings, claim: CoreClaim) -> tuple[Settings, str]:
     return replace(settings, bind="none"), words
 
 
-def describe(mpi: MPI | None, settings: Settings) -> str:
+def describe(mpi: MPI | None, settings: JobSettings) -> str:
     """What --dry-run prints: comments, then one line that a shell runs."""
     lines = [f"# MPI: {mpi}" if mpi else "# MPI: none; one rank runs without mpiexec"]
     lines += [f"# in the allocation of {settings.allocation}: MPI finds the hosts"] if settings.allocation else []
@@ -78,7 +78,7 @@ def describe(mpi: MPI | None, settings: Settings) -> str:
     return "\n".join([*lines, prefix + line, ""])
 
 
-def run_once(mpi: MPI | None, settings: Settings, count: int) -> restarts.Attempt:
+def run_once(mpi: MPI | None, settings: JobSettings, count: int) -> restarts.Attempt:
     """Start the job, stay until it has ended, and say how. count: starts before this one."""
     terminal = settings.prefix and os.isatty(1)
     writer = Writer()
@@ -108,7 +108,7 @@ def run_once(mpi: MPI | None, settings: Settings, count: int) -> restarts.Attemp
     return restarts.Attempt(code, words, first_line(outcome, words), not (outcome.signum or outcome.timed_out))
 
 
-def run(mpi: MPI | None, settings: Settings) -> int:
+def run(mpi: MPI | None, settings: JobSettings) -> int:
     """The job, with its restarts, on cores of its own."""
     try:
         claim = CoreClaim()

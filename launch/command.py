@@ -1,7 +1,7 @@
 """The mpiexec line of a job, in the words of its MPI, and the environment it is started in.
 
-In: `Settings`, the MPI found, the job's folder. Out: an argument list and variables. Binding is ours, so mpiexec's is
-off; in a scheduler's allocation MPI is left to find hosts and slots itself. Variables for the ranks travel as
+In: `JobSettings`, the MPI found, the job's folder. Out: an argument list and variables. Binding is ours, so mpiexec's
+is off; in a scheduler's allocation MPI is left to find hosts and slots itself. Variables for the ranks travel as
 arguments of `child.py`, because not every mpiexec passes its environment to other hosts.
 """
 
@@ -16,14 +16,14 @@ from pathlib import Path
 
 from launch import ranks
 from launch.machine.mpi_discovery import MPI
-from launch.options import Settings
+from launch.options import JobSettings
 from launch.ranks import NO_MPI
 
 _CHILD = Path(__file__).resolve().with_name("child.py")
 
 
 def build_command(
-    mpi: MPI | None, settings: Settings, folder: str, variables: Mapping[str, str], far: str = ""
+    mpi: MPI | None, settings: JobSettings, folder: str, variables: Mapping[str, str], far: str = ""
 ) -> list[str]:
     """The whole command line of a job. folder: empty for a line that runs without a launcher. far: see `FarAddress`."""
     launch = [mpi.mpiexec, *mpiexec_arguments(mpi, settings)] if mpi else []
@@ -37,13 +37,13 @@ def build_command(
     return [*launch, *child, "--", *settings.program]
 
 
-def mpiexec_arguments(mpi: MPI, settings: Settings) -> list[str]:
+def mpiexec_arguments(mpi: MPI, settings: JobSettings) -> list[str]:
     """Arguments between mpiexec and the program, in the words of that MPI."""
     arguments = _open_mpi(mpi, settings) if mpi.family.name == "Open MPI" else _hydra(settings)
     return ["-n", str(settings.ranks), *arguments, *shlex.split(settings.mpi_args)]
 
 
-def _open_mpi(mpi: MPI, settings: Settings) -> list[str]:
+def _open_mpi(mpi: MPI, settings: JobSettings) -> list[str]:
     where = f"ppr:{settings.per_node}:node" if settings.per_node and settings.is_remote else ""
     words = ["--bind-to", "none"]
     if not settings.allocation:
@@ -58,14 +58,14 @@ def _open_mpi(mpi: MPI, settings: Settings) -> list[str]:
     return words + (["--hostfile", settings.hostfile] if settings.hostfile else [])
 
 
-def _hydra(settings: Settings) -> list[str]:
+def _hydra(settings: JobSettings) -> list[str]:
     words = ["-ppn", str(settings.per_node)] if settings.per_node and settings.is_remote else []
     words += ["-hosts", settings.hosts] if settings.hosts else []
     words += ["-f", settings.hostfile] if settings.hostfile else []
     return words + (["-prepend-rank"] if settings.is_remote else [])
 
 
-def rank_variables(settings: Settings, attempt: int, port: int) -> dict[str, str]:
+def rank_variables(settings: JobSettings, attempt: int, port: int) -> dict[str, str]:
     """torchrun's variables that are alike on all ranks, and ours. attempt: 0 for the first start. port: a free one."""
     wide = settings.is_remote
     ours = {} if settings.watchdog_s is None else {"DISTCOMPILE_WATCHDOG_S": f"{settings.watchdog_s:g}"}
@@ -88,7 +88,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def environment(mpi: MPI | None, settings: Settings, folder: str, columns: int) -> dict[str, str]:
+def environment(mpi: MPI | None, settings: JobSettings, folder: str, columns: int) -> dict[str, str]:
     """mpiexec's environment. columns: the width left to a progress bar if a terminal shows it behind a prefix, or 0."""
     added = {"DISTCOMPILE_RUN_COLUMNS": str(columns)} if columns else {}
     added |= dict(mpi.environment) if mpi else {}

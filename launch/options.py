@@ -1,8 +1,8 @@
 """The command line: our options, and torchrun's under torchrun's names.
 
-In: the words after `distcompile-run`. Out: `Settings`, complete and checked, or a UsageError that says what
+In: the words after `distcompile-run`. Out: `JobSettings`, complete and checked, or a UsageError that says what
 contradicts what. What follows `-m MODULE` or SCRIPT belongs to the program. torchrun's options that have no meaning
-here (MPI finds the ranks, so there is no rendezvous) are accepted, and said to have none, in `Settings.ignored`.
+here (MPI finds the ranks, so there is no rendezvous) are accepted, and said to have none, in `JobSettings.ignored`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NO_MEANING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class JobSettings:
     """What to run and how. Times in seconds, 0: no limit. bind: "core", "none" or hardware threads, "0,2-3"."""
 
     ranks: int
@@ -178,7 +178,7 @@ def split_command_line(parser: argparse.ArgumentParser, argv: Sequence[str]) -> 
     return own, program[1:] if program[:1] == ["--"] else program
 
 
-def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Settings:
+def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> JobSettings:
     """The whole command line. Raises UsageError."""
     parser = build_parser()
     own, program = split_command_line(parser, argv)
@@ -201,7 +201,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Setti
     if options.as_torch:
         program = [*_AS_TORCH, *program]
     redirects, tee = _streams(options, ranks)
-    return Settings(
+    return JobSettings(
         ranks=ranks, program=tuple(program), python=not options.no_python, mpi=options.mpi, mpiexec=options.mpiexec,
         mpi_args=options.mpi_args, hosts=options.hosts, hostfile=options.hostfile, allocation=scheduler,
         per_node=per_node, bind=_bind(options), threads=options.threads_per_rank,

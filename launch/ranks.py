@@ -1,6 +1,6 @@
 """Who am I? The environment variables through which each MPI's mpiexec tells a process its rank.
 
-In: the name of the MPI and an environment. Out: `Identity`, and `variables`: the same under torchrun's names, which
+In: the name of the MPI and an environment. Out: `RankIdentity`, and `variables`: the same under torchrun's names, which
 training scripts read (`if "RANK" in os.environ: ...`; without them every rank would train alone). Invariant: a rank
 that its mpiexec told nothing, or another world size than was asked for, is an error here, not N worlds of one later.
 """
@@ -24,7 +24,7 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class RankIdentity:
     """One rank's place in the job and on its host."""
 
     rank: int
@@ -45,10 +45,10 @@ NO_MPI = "none"  # one rank, started without an mpiexec
 KEPT_TMPDIR = "DISTCOMPILE_RUN_TMPDIR"
 
 
-def identify(mpi: str, size: int, environ: Mapping[str, str]) -> Identity:
+def identify(mpi: str, size: int, environ: Mapping[str, str]) -> RankIdentity:
     """This process's identity under `mpi`'s mpiexec. Raises WorldSizeError unless the world has `size` ranks."""
     if mpi == NO_MPI:
-        return Identity(0, 1, 0, 1)
+        return RankIdentity(0, 1, 0, 1)
     names = NAMES[mpi]
     told = environ.get(names.size)
     if told != str(size) or names.rank not in environ:
@@ -59,10 +59,10 @@ def identify(mpi: str, size: int, environ: Mapping[str, str]) -> Identity:
             remedy="check with --dry-run that the mpiexec is the one of the MPI that mpi4py loads",
         )
     local_rank, local_size = environ.get(names.local_rank, "0"), environ.get(names.local_size, "1")
-    return Identity(int(environ[names.rank]), size, int(local_rank), int(local_size))
+    return RankIdentity(int(environ[names.rank]), size, int(local_rank), int(local_size))
 
 
-def variables(identity: Identity) -> dict[str, str]:
+def variables(identity: RankIdentity) -> dict[str, str]:
     """torchrun's environment variables for this rank. Hosts have equally many ranks, in the order of ranks."""
     node = identity.rank // identity.local_size
     nodes = -(-identity.size // identity.local_size)

@@ -23,7 +23,7 @@ from kernel_rows import ADAMW_SHAPES, ROWS, Row, adamw_program, programs
 
 from compiler_core import dtype as dt
 from compiler_core.codegen.triton.load import load
-from compiler_core.codegen.triton.module import Launch, Module, print_module
+from compiler_core.codegen.triton.module import Launch, TritonModule, print_module
 from compiler_core.codegen.triton.tiles import Tile, candidates
 from compiler_core.loop_ir.ir import Kernel, KernelCall, Program
 
@@ -76,7 +76,7 @@ class Runner:
 
     def __init__(self, made: Sequence[Program], tiles: dict[str, Tile] | None = None) -> None:
         kernels = list(dict.fromkeys(kernel for program in made for kernel in program.kernels))
-        self.module: Module = print_module(kernels, tiles)
+        self.module: TritonModule = print_module(kernels, tiles)
         self.functions = load(self.module, interpret=False)
         self.scratch: Memory = {}
         self.status = torch.zeros(1, dtype=torch.int32, device="cuda")

@@ -1,8 +1,9 @@
 """The native engine's source, and the library made of it.
 
-In: a builder (C++ texts by name -> path of a shared object), handed in by who opens a communicator. Out: `Library`,
-with typed functions. The pieces are one translation unit, in the order of FILES; only system headers are included.
-Two handles on one library: `calls` lets other Python threads run meanwhile, `quick` does not and costs less.
+In: a builder (C++ texts by name -> path of a shared object), handed in by who opens a communicator. Out:
+`EngineLibrary`, with typed functions. The pieces are one translation unit, in the order of FILES; only system headers
+are included. Two handles on one library: `calls` lets other Python threads run meanwhile, `quick` does not and costs
+less.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _SIGNATURES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class EngineLibrary:
     """The same functions twice: `calls` release the GIL, `quick` hold it."""
 
     calls: ctypes.CDLL
@@ -57,9 +58,9 @@ class Refusal:
         raise self.error
 
 
-def refusing(error: CollectiveError) -> Library:
+def refusing(error: CollectiveError) -> EngineLibrary:
     """A library that nobody can call."""
-    return Library(cast(ctypes.CDLL, Refusal(error)), cast(ctypes.PyDLL, Refusal(error)))
+    return EngineLibrary(cast(ctypes.CDLL, Refusal(error)), cast(ctypes.PyDLL, Refusal(error)))
 
 
 def source() -> str:
@@ -68,16 +69,16 @@ def source() -> str:
     return "\n".join(f'#line 1 "{name}"\n{(folder / name).read_text()}' for name in FILES)
 
 
-def load(build: Build) -> Library:
+def load(build: Build) -> EngineLibrary:
     """The engine's library, built by `build` if need be. Raises what `build` raises, or OSError."""
     return _open(str(build({"collectives_engine": source()})))
 
 
 @cache
-def _open(path: str) -> Library:
+def _open(path: str) -> EngineLibrary:
     calls, quick = ctypes.CDLL(path), ctypes.PyDLL(path)
     for handle in (calls, quick):
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(handle, name)
             function.restype, function.argtypes = result, arguments
-    return Library(calls, quick)
+    return EngineLibrary(calls, quick)

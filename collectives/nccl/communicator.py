@@ -44,7 +44,7 @@ class NcclCommunicator(Communicator):
         self,
         host: Communicator,
         *,
-        library: Callable[[], nccl.Library] = nccl.load,
+        library: Callable[[], nccl.NcclLibrary] = nccl.load,
         runtime: Callable[[int], Runtime] = Cuda,
     ) -> None:
         self.host, self._library, self._runtime = host, library, runtime

@@ -26,7 +26,7 @@ from collectives.errors import CollectiveError, CollectiveTimeoutError, ForkedPr
 from collectives.nccl import moves
 from collectives.nccl.clock import Clock
 from collectives.nccl.cuda import Event, Runtime
-from collectives.nccl.library import Library
+from collectives.nccl.library import NcclLibrary
 from collectives.nccl.opening import Opening
 from collectives.nccl.permit import Permit, Splits, Tally, roll_call
 from collectives.nccl.work import NcclWork
@@ -43,7 +43,7 @@ SLICE_S = 0.05  # of a wait that our thread, or a waiting one, comes back from t
 class NcclEngine:
     """Runs the tasks of `host`'s ranks on device arrays. All ranks make theirs at the same place in the order."""
 
-    def __init__(self, host: Communicator, library: Library, cuda: Runtime, tally: Tally) -> None:
+    def __init__(self, host: Communicator, library: NcclLibrary, cuda: Runtime, tally: Tally) -> None:
         self.host, self.library, self.cuda, self.tally = host, library, cuda, tally
         self.rank, self.world_size = host.rank, host.world_size
         self.where = f"rank {self.rank} of {self.world_size}"

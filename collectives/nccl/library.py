@@ -51,7 +51,7 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
 }
 
 
-class Library(Protocol):
+class NcclLibrary(Protocol):
     """What is used of NCCL. Addresses, communicators and streams are integers; dtypes and ops as in the tables above.
 
     Each call but `async_error` and `version` raises NcclError if NCCL refuses.

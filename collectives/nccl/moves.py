@@ -27,7 +27,7 @@ from collectives.errors import CollectiveArgumentError, CopyEnginesWarning
 from collectives.nccl.copies import FEWEST, MOST, CopyEngines, is_for_copies
 from collectives.nccl.copies_opening import Refused, open_copies
 from collectives.nccl.cuda import DeviceArray, Runtime, Stream
-from collectives.nccl.library import DTYPES, OPS, Library
+from collectives.nccl.library import DTYPES, OPS, NcclLibrary
 
 REDUCTIONS = ("all_reduce", "reduce", "reduce_scatter")
 BYTE = DTYPES["uint8"]
@@ -57,7 +57,7 @@ class Moves:
     """Calls of one NCCL communicator on one stream. To be used by one thread at a time."""
 
     def __init__(
-        self, library: Library, cuda: Runtime, comm: int, stream: Stream, *, rank: int, world_size: int
+        self, library: NcclLibrary, cuda: Runtime, comm: int, stream: Stream, *, rank: int, world_size: int
     ) -> None:
         self.library, self.cuda, self.comm, self.stream = library, cuda, comm, stream
         self.rank, self.world_size = rank, world_size

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from collectives.errors import NcclError, SharedDeviceError
 from collectives.nccl.cuda import Runtime
-from collectives.nccl.library import ID_NBYTES, Library
+from collectives.nccl.library import ID_NBYTES, NcclLibrary
 from collectives.work import Rows
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ DEVICE, VERSION = HALF, HALF + 1
 class Opening:
     """One rank's part in the start of a group."""
 
-    def __init__(self, host: Communicator, library: Library, cuda: Runtime) -> None:
+    def __init__(self, host: Communicator, library: NcclLibrary, cuda: Runtime) -> None:
         name = library.unique_id() if host.rank == 0 else bytes(ID_NBYTES)
         words = WORDS.unpack(name)
         self.where, self.index = f"rank {host.rank} of {host.world_size}", cuda.index

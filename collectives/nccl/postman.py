@@ -35,7 +35,7 @@ from collectives.errors import ClosedError, CollectiveError, ForkedProcessError,
 from collectives.mailbox import message_misfit
 from collectives.nccl.cuda import Runtime, Stream
 from collectives.nccl.library import DTYPES as NCCL_DTYPES
-from collectives.nccl.library import ID_NBYTES, Library
+from collectives.nccl.library import ID_NBYTES, NcclLibrary
 from collectives.nccl.message_work import MessageWork
 from collectives.nccl.opening import WORDS
 from collectives.work import LocalWork, Work
@@ -82,7 +82,7 @@ class Postman:
     def __init__(
         self,
         host: Communicator,
-        library: Library,
+        library: NcclLibrary,
         cuda: Runtime,
         *,
         give_up: Callable[[CollectiveError], None],

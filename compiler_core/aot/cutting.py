@@ -38,7 +38,7 @@ def closure(roots: Iterable[Node], done: set[Node]) -> set[Node]:
 
 
 @dataclass(slots=True)
-class Part:
+class GraphPart:
     """The nodes that a part computes itself, and the outputs of the whole that it owns, by place."""
 
     own: set[Node]
@@ -52,18 +52,18 @@ class Cutter:
         self.graph = graph
         self.position = {node: place for place, node in enumerate(graph.nodes)}
 
-    def cut(self, parts: Sequence[Part]) -> list[Segment]:
+    def cut(self, parts: Sequence[GraphPart]) -> list[Segment]:
         """Each part as a graph, whose outputs are those that it owns, then those that later parts read."""
         crossing = self._crossing(parts)
         return [self.segment(k, part, crossing[k]) for k, part in enumerate(parts)]
 
-    def add_rest(self, parts: Sequence[Part], places: Iterable[int]) -> None:
+    def add_rest(self, parts: Sequence[GraphPart], places: Iterable[int]) -> None:
         """Give each of these outputs to the part that computes it; to the last, if none does."""
         for i in places:
             node = self.graph.outputs[i]
             next((part for part in parts if node in part.own), parts[-1]).owned.append(i)
 
-    def segment(self, k: int, part: Part, crossing: Sequence[Node]) -> Segment:
+    def segment(self, k: int, part: GraphPart, crossing: Sequence[Node]) -> Segment:
         """Part `k`. crossing: what it passes on."""
         placeholders: dict[Node, Node] = {}
         for node in sorted(self._reads(part), key=self.position.__getitem__):
@@ -83,12 +83,12 @@ class Cutter:
         return Segment(graph, (*part.owned, *(None for _ in passed_on)))
 
     def finish(
-        self, part: Part, new: Mapping[Node, Node]
+        self, part: GraphPart, new: Mapping[Node, Node]
     ) -> tuple[Sequence[Node], Mapping[Node, Sequence[Node]], Sequence[Node]]:
         """More placeholders, node -> what is computed right after it, and what is returned for the outputs owned."""
         return (), {}, [new[self.graph.outputs[i]] for i in part.owned]
 
-    def _needs(self, part: Part) -> set[Node]:
+    def _needs(self, part: GraphPart) -> set[Node]:
         """Everything the part computes or derives again: its own nodes, and free ones of earlier parts."""
         needs: set[Node] = set()
         todo = [*part.own, *(self.graph.outputs[i] for i in part.owned)]
@@ -99,13 +99,13 @@ class Cutter:
                 todo.extend(node.operands)
         return needs
 
-    def _reads(self, part: Part) -> set[Node]:
+    def _reads(self, part: GraphPart) -> set[Node]:
         """Values from outside that the part reads: placeholders of the whole, or nodes of earlier parts."""
         needs = self._needs(part)
         inside = [*needs, *(self.graph.outputs[i] for i in part.owned)]
         return {n for node in inside for n in (*node.operands, node) if n not in needs}
 
-    def _crossing(self, parts: Sequence[Part]) -> list[list[Node]]:
+    def _crossing(self, parts: Sequence[GraphPart]) -> list[list[Node]]:
         """For each part, its nodes that later parts read, in graph order."""
         reads = [self._reads(part) for part in parts]
         crossing = []
@@ -114,7 +114,7 @@ class Cutter:
             crossing.append(sorted(part.own & later, key=self.position.__getitem__))
         return crossing
 
-    def _copy(self, part: Part, placeholders: Mapping[Node, Node]) -> tuple[list[Node], dict[Node, Node]]:
+    def _copy(self, part: GraphPart, placeholders: Mapping[Node, Node]) -> tuple[list[Node], dict[Node, Node]]:
         """The part's nodes in graph order, reading its own placeholders; and old node -> new node."""
         new = dict(placeholders)
         body: list[Node] = []
@@ -193,9 +193,9 @@ def _stages_of(
 
     at = [stage_of(*output) for output in zip(graph.outputs, segment.outputs)]
     cutter, done = Cutter(graph), set[Node]()
-    parts: dict[int, Part] = {}
+    parts: dict[int, GraphPart] = {}
     for stage in sorted(set(at)):
-        parts[stage] = Part(closure((node for node, when in zip(graph.outputs, at) if when == stage), done))
+        parts[stage] = GraphPart(closure((node for node, when in zip(graph.outputs, at) if when == stage), done))
         done |= parts[stage].own
     for place, (node, index) in enumerate(zip(graph.outputs, segment.outputs)):
         home = next((stage for stage, part in parts.items() if node in part.own), at[place])

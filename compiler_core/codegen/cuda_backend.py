@@ -41,7 +41,7 @@ from compiler_core.graph.passes import (
 from compiler_core.graph.print import print_graph
 from compiler_core.ops.routine import ROUTINES, Strided
 from compiler_core.runtime.cache import Entry, Manifest, generator_fingerprint, load_or_build, make_key
-from compiler_core.runtime.cuda.entry import CudaEntry, Function
+from compiler_core.runtime.cuda.entry import CudaEntry, CudaFunction
 from compiler_core.runtime.cuda.executable import CudaExecutable
 from compiler_core.runtime.cuda.graphs import Replaying
 from compiler_core.runtime.executor import load_library
@@ -52,7 +52,7 @@ from compiler_core.steps import compiling, record
 if TYPE_CHECKING:
     from compiler_core.codegen.cuda.cubins import Cubin, Workers
     from compiler_core.codegen.cuda.plan import LaunchPlan
-    from compiler_core.codegen.triton.module import Module
+    from compiler_core.codegen.triton.module import TritonModule
     from compiler_core.codegen.triton.tiles import Tile
     from compiler_core.loop_ir.ir import Kernel, Program
     from compiler_core.runtime.cuda.products import Choices
@@ -255,7 +255,7 @@ def _programs(graphs: Sequence[Graph], name: str, capability: int) -> list[Progr
     return programs
 
 
-def _emitted(name: str, programs: Sequence[Program], kernels: list[Kernel], tiles: dict[str, Tile]) -> Module:
+def _emitted(name: str, programs: Sequence[Program], kernels: list[Kernel], tiles: dict[str, Tile]) -> TritonModule:
     """The kernels as Triton's, with those written by hand that the programs call."""
     from compiler_core.codegen.triton.handwritten import with_routines
     from compiler_core.codegen.triton.module import print_module
@@ -306,7 +306,7 @@ def _row(
     graph: Graph,
     plan: LaunchPlan,
     constants: Any,
-    module: Module,
+    module: TritonModule,
     cubins: dict[str, Cubin],
     chosen: Choices,
 ) -> dict[str, Any]:
@@ -321,7 +321,9 @@ def _row(
     return entry.to_json() | {"constants": constants, "costs": [cost.to_json() for cost in step_costs(program)]}
 
 
-def _describe(program: Program, graph: Graph, plan: LaunchPlan, module: Module, cubins: dict[str, Cubin]) -> CudaEntry:
+def _describe(
+    program: Program, graph: Graph, plan: LaunchPlan, module: TritonModule, cubins: dict[str, Cubin]
+) -> CudaEntry:
     return CudaEntry(
         program.name,
         tuple(node.meta for node in graph.inputs),
@@ -336,7 +338,8 @@ def _describe(program: Program, graph: Graph, plan: LaunchPlan, module: Module, 
         plan.symbols,
         plan.callbacks,
         tuple(
-            Function(c.file, c.name, c.shared, c.threads, c.overlaps) for c in map(cubins.__getitem__, plan.functions)
+            CudaFunction(c.file, c.name, c.shared, c.threads, c.overlaps)
+            for c in map(cubins.__getitem__, plan.functions)
         ),
         tuple(place for event in graph.signals for place in event),
         tuple(place for event in graph.waits for place in event),

@@ -18,7 +18,7 @@ import numpy as np
 from compiler_core import log
 from compiler_core.backend import NATIVE
 from compiler_core.codegen.triton.load import HostArray, import_triton, load
-from compiler_core.codegen.triton.module import Launch, Module, print_module
+from compiler_core.codegen.triton.module import Launch, TritonModule, print_module
 from compiler_core.errors import failed_check
 from compiler_core.events import Events
 from compiler_core.graph.ir import Graph
@@ -60,7 +60,7 @@ class TritonBackend:
 class KernelRunner:
     """Runs kernels of one module on host memory."""
 
-    module: Module
+    module: TritonModule
     functions: Mapping[str, Any]
 
     def __call__(self, kernel: Kernel, arrays: Sequence[Array]) -> None:

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from compiler_core.eager.native import LARGE, Library, loaded, text_of
+from compiler_core.eager.native import LARGE, EagerLibrary, loaded, text_of
 from compiler_core.ops.random.mersenne import NATIVE, Steps
 from compiler_core.ops.registry import Array
 
@@ -45,14 +45,14 @@ def source() -> str:
 
 def native_steps() -> Steps | None:
     """The functions, built if need be; None where they cannot be had, which is said in the log."""
-    library = loaded(Library, "mersenne", source, "torch's draws")
+    library = loaded(EagerLibrary, "mersenne", source, "torch's draws")
     return None if library is None else _NativeSteps(library)  # type: ignore[return-value]
 
 
 class _NativeSteps:
     """See `Steps` of ops/random/mersenne.py; and those that draw by rejection, of arrays of parameters."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: EagerLibrary) -> None:
         self.seed = library.forms("seed", _ARRAY, _WORD)[0]
         word64 = library.forms("word64", _ARRAY)[0]
         self.word64 = lambda state: word64(state) % 2**64

@@ -45,11 +45,11 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "sparse_sampled": (),
     **{f"{name}{end}": () for name in ("gelu", "gelu_tanh", "silu", "relu", "erfinv") for end in ("", "_backward")},
 }
-L = TypeVar("L", bound="Library")
+L = TypeVar("L", bound="EagerLibrary")
 Kernel: TypeAlias = Callable[..., int]  # (arrays, *numbers) -> 0, or 1 for an index out of range
 
 
-class Library:
+class EagerLibrary:
     """A shared object of kernels that read NumPy's arrays (arrays.h)."""
 
     def __init__(self, path: Path) -> None:
@@ -76,7 +76,7 @@ class Library:
         return forms[0], forms[1]
 
 
-class RowKernels(Library):
+class RowKernels(EagerLibrary):
     """The kernels by name, as functions of a tuple of arrays (None where there is none) and numbers."""
 
     def named(self, name: str) -> Kernel:

@@ -262,7 +262,7 @@ def _define_pieces(definer: Definer, node: Call) -> None:
         if arg.meta.numel:
             axes = d.make_axes(arg.shape)
             index = sum((of_axis(axis) * stride for axis, stride in zip(axes, strides)), ZERO)
-            part = d.Part(node.name, start * strides[dim], index)
+            part = d.AssemblyPart(node.name, start * strides[dim], index)
             name = f"{node.name}__part{number}"
             value = definer.read(arg, indices_of(axes))
             definer.add(d.Element(name, node.dtype, axes, value, note_of(node), part), arg.meta)
@@ -392,7 +392,7 @@ def _define_routine(definer: Definer, node: Call, rule: Routine) -> None:
         return
     operands = tuple(routine_operand(definer, arg, rule) for arg in node.args)
     attrs = tuple(sorted(node.attrs.items()))
-    definer.add(d.Library(node.name, node.dtype, rule, operands, node.shape, attrs, note_of(node)), node.meta)
+    definer.add(d.LibraryCall(node.name, node.dtype, rule, operands, node.shape, attrs, note_of(node)), node.meta)
 
 
 def routine_operand(definer: Definer, node: Node, routine: Routine) -> View:

@@ -1,12 +1,12 @@
 """What each value of a graph is, as data: the form between Graph and loop IR, in which fusion is decided.
 
-    Definition := Element   name[axes] = value                       pointwise, gathers, padding, copies
-                | Reduce    name[kept(axes)] = reduce(kind, value)   over the axes that `kept` does not name
-                | Scatter   name = base; name[target(axes)] (=|+=) value
-                | Scan      name[axes] = a step from name's element before, along one axis
-                | Gemm      name = alpha * a @ b, by strides
-                | Library   name = routine(operands), by strides
-                | Assembly  name consists of what `parts` wrote into it
+    Definition := Element      name[axes] = value                       pointwise, gathers, padding, copies
+                | Reduce       name[kept(axes)] = reduce(kind, value)   over the axes that `kept` does not name
+                | Scatter      name = base; name[target(axes)] (=|+=) value
+                | Scan         name[axes] = a step from name's element before, along one axis
+                | Gemm         name = alpha * a @ b, by strides
+                | LibraryCall  name = routine(operands), by strides
+                | Assembly     name consists of what `parts` wrote into it
 
 A `value` is a loop-IR expression (`loop_ir/expr.py`) with two differences until a kernel is built: a Load's `buffer`
 names a value (of the graph, or made by the lowering), and indices are `Affine`, always flat: row-major offsets into
@@ -33,7 +33,7 @@ Axes: TypeAlias = tuple[Axis, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class AssemblyPart:
     """Where in another value's memory an Element lies:
 
     element `axes` at offset + index, both in elements of `target`.
@@ -53,7 +53,7 @@ class Element:
     axes: Axes
     value: x.Expr
     note: str = ""
-    part: Part | None = None
+    part: AssemblyPart | None = None
 
     @property
     def numel(self) -> int:
@@ -163,7 +163,7 @@ class Gemm:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Library:
+class LibraryCall:
     """name = routine(*operands, **attrs), contiguous. operands: strided parts of values, named by their slots."""
 
     name: str
@@ -193,7 +193,7 @@ class Assembly:
     note: str = ""
 
 
-Definition: TypeAlias = Element | Reduce | Scatter | Scan | Gemm | Library | Assembly
+Definition: TypeAlias = Element | Reduce | Scatter | Scan | Gemm | LibraryCall | Assembly
 
 
 def seeks_across(reduction: Reduce) -> bool:
@@ -355,7 +355,7 @@ def definition_reads(definition: Definition) -> list[str]:
     if isinstance(definition, Gemm):
         names = [definition.a.source, definition.b.source, definition.scale, definition.onto, definition.bias]
         return list(dict.fromkeys(name for name in names if name))
-    if isinstance(definition, Library):
+    if isinstance(definition, LibraryCall):
         return list(dict.fromkeys(view.slot.buffer for view in definition.operands))
     if isinstance(definition, Assembly):
         return list(definition.parts)

@@ -53,7 +53,7 @@ class Fingerprint:
                 return f"{self._axis(field)}:{field.extent}"
             case Affine():
                 return self._index(field)
-            case d.Part(_, _, index):
+            case d.AssemblyPart(_, _, index):
                 return f"part {self._index(index)}"
             case DType():
                 return field.short

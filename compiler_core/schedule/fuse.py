@@ -29,7 +29,7 @@ _MIN_SHARED = 1024  # elements: sharing less than this is not worth a wider kern
 _MOST_SMALL = 32  # values of a kernel that are together for the launch's sake
 
 
-class Partition:
+class Grouping:
     """Groups and the reads between them, while they are merged. patience: see the file's head."""
 
     def __init__(self, infos: Mapping[str, Info], urgency: Urgency | None = None, patience: int = 0) -> None:
@@ -132,7 +132,7 @@ def fuse(
     infos = {name: describe(definition, numel_of) for name, definition in definitions.items()}
     announced = {name for names in events for name in names}
     urgency = urgency_of(definitions, [(name,) for name in definitions if name in announced])
-    partition = Partition(infos, urgency, patience)
+    partition = Grouping(infos, urgency, patience)
     if enabled:
         _merge_chains(partition, numel_of, itemsize_of)
         _merge_siblings(partition, numel_of, itemsize_of)
@@ -157,7 +157,7 @@ def urgency_of(definitions: Mapping[str, d.Definition], events: Sequence[Iterabl
     return {name: urgency.get(name, len(events)) for name in definitions}
 
 
-def _merge_chains(partition: Partition, numel_of: Mapping[str, int], itemsize_of: Mapping[str, int]) -> None:
+def _merge_chains(partition: Grouping, numel_of: Mapping[str, int], itemsize_of: Mapping[str, int]) -> None:
     """Producer into consumer, largest intermediate value first."""
     edges = []
     for name, info in partition.infos.items():
@@ -170,7 +170,7 @@ def _merge_chains(partition: Partition, numel_of: Mapping[str, int], itemsize_of
             _report(source, name, -cost, partition.try_merge(a, b))
 
 
-def _merge_siblings(partition: Partition, numel_of: Mapping[str, int], itemsize_of: Mapping[str, int]) -> None:
+def _merge_siblings(partition: Grouping, numel_of: Mapping[str, int], itemsize_of: Mapping[str, int]) -> None:
     """Groups that stream the same value."""
     readers: dict[str, list[str]] = {}
     for name, info in partition.infos.items():
@@ -189,7 +189,7 @@ def _merge_siblings(partition: Partition, numel_of: Mapping[str, int], itemsize_
             _report(first, second, -cost, partition.try_merge(a, b))
 
 
-def _merge_small(partition: Partition, small: int) -> None:
+def _merge_small(partition: Grouping, small: int) -> None:
     """Groups of at most `small` elements that read the same value of their size, or that read inputs alone."""
     beside: dict[object, list[str]] = {}
     for name, info in partition.infos.items():
@@ -208,7 +208,7 @@ def _merge_small(partition: Partition, small: int) -> None:
             _report(first, second, 0, partition.try_merge(a, b))
 
 
-def _is_small(partition: Partition, a: int, b: int, small: int) -> bool:
+def _is_small(partition: Grouping, a: int, b: int, small: int) -> bool:
     members = [partition.infos[name].definition for group in (a, b) for name in partition.groups[group].members]
     fits = all(isinstance(definition, d.Element) and definition.numel <= small for definition in members)
     return fits and len(members) <= _MOST_SMALL
@@ -224,7 +224,7 @@ def _report(first: str, second: str, saved_nbytes: int, verdict: Legal | Hazard)
         log.emit("fusion", f"{first} + {second}, {saved_nbytes} bytes: {outcome}")
 
 
-def executable_order(partition: Partition, urgency: Urgency | None = None) -> list[Group]:
+def executable_order(partition: Grouping, urgency: Urgency | None = None) -> list[Group]:
     """Topological order; among the ready ones the most urgent, then the group whose last member stands first.
 
     Raises LoweringError if there is none: a merge made a cycle.

@@ -94,7 +94,7 @@ class Group:
 
 def describe(definition: d.Definition, numel_of: Mapping[str, int]) -> Info:
     """The domain of a definition, and how it reads each of its operands."""
-    if isinstance(definition, d.Gemm | d.Library | d.Assembly | d.Scan):
+    if isinstance(definition, d.Gemm | d.LibraryCall | d.Assembly | d.Scan):
         return Info(definition, definition.numel, (), None, definition.numel)
     domain = d.domain_numel(definition.axes)
     flat = d.flat_of(definition.axes)
@@ -156,7 +156,7 @@ def can_fuse(a: Group, b: Group, infos: Mapping[str, Info]) -> Verdict:
     """
     for name in (*a.members, *b.members):
         definition = infos[name].definition
-        if isinstance(definition, d.Gemm | d.Library | d.Assembly):
+        if isinstance(definition, d.Gemm | d.LibraryCall | d.Assembly):
             return Hazard("library", f"{name} is a library call")
         if isinstance(definition, d.Scatter):
             return Hazard("scatter", f"{name} writes where its data says")

@@ -86,7 +86,7 @@ def _steps(
     if isinstance(first, d.Gemm):
         yield gemm_call(first, defined.metas)
         return
-    if isinstance(first, d.Library):
+    if isinstance(first, d.LibraryCall):
         yield routine_call(first, defined.storage)
         return
     if isinstance(first, d.Scatter):
@@ -131,7 +131,7 @@ def gemm_call(gemm: d.Gemm, metas: Mapping[str, TensorMeta]) -> ir.RoutineCall:
     return ir.RoutineCall(GEMM, (views[0], views[1], *scale, *bias), views[2], attrs, gemm.note)
 
 
-def routine_call(library: d.Library, storage: dict[str, str]) -> ir.RoutineCall:
+def routine_call(library: d.LibraryCall, storage: dict[str, str]) -> ir.RoutineCall:
     """A Library as a call; an operand may live in another value's memory."""
     operands = tuple(
         replace(v, slot=replace(v.slot, buffer=storage.get(v.slot.buffer, v.slot.buffer))) for v in library.operands

@@ -17,7 +17,7 @@ from distcompile.tuning.launch_order import best_step
 from distcompile.tuning.observe import groups_of, plan_of, spread
 from distcompile.tuning.optimum import best_groups
 from distcompile.tuning.problem import Problem
-from distcompile.tuning.simulate import Outcome, simulate, simulate_step
+from distcompile.tuning.simulate import SimulatedStep, simulate, simulate_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def needs_of(
     return Needs(shares, forward_s, after_s, median(periods), spread(periods))
 
 
-def outcome_of(problem: Problem, plan: BucketPlan) -> Outcome:
+def outcome_of(problem: Problem, plan: BucketPlan) -> SimulatedStep:
     """What the simulator says of a plan."""
     groups = groups_of(problem, plan)
     return simulate_step(problem, groups, plan.launch_order) if problem.forward_s else simulate(problem, groups)

@@ -1,10 +1,10 @@
 """What a plan costs: one core that computes, one channel that moves buckets in launch order, each slowing the other.
 
-In: a `Problem` and the buckets. Out: an `Outcome`: when each bucket moved, when the computation ended, what it waited.
-Method: exact event simulation. The computation is a list of `Stretch`es, each of which may wait for buckets before it
-begins and completes buckets when it ends; while both sides are busy each runs slower by its contention factor, so
-rates are constant between events. Backward only: the last stretch waits for every bucket. Across the step: the next
-forward waits for a bucket where its first parameter is used, and runs its updates there.
+In: a `Problem` and the buckets. Out: a `SimulatedStep`: when each bucket moved, when the computation ended, what it
+waited. Method: exact event simulation. The computation is a list of `Stretch`es, each of which may wait for buckets
+before it begins and completes buckets when it ends; while both sides are busy each runs slower by its contention
+factor, so rates are constant between events. Backward only: the last stretch waits for every bucket. Across the step:
+the next forward waits for a bucket where its first parameter is used, and runs its updates there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulatedStep:
     """A step, simulated. Seconds after its backward began; by bucket, in the order of `Groups`.
 
     backward_s: end of the backward's computation. done_s: end of all. exposed_s: time in which computation waited.
@@ -39,13 +39,13 @@ class Outcome:
     exposed_s: float
 
 
-def simulate(problem: Problem, groups: Groups) -> Outcome:
+def simulate(problem: Problem, groups: Groups) -> SimulatedStep:
     """A backward that ends when all buckets have arrived."""
     stretches = [*backward_stretches(problem, groups), Stretch(0.0, needs=tuple(range(len(groups))))]
     return play(stretches, problem.costs_s(groups), range(len(groups)), problem.contention, len(stretches) - 1)
 
 
-def simulate_step(problem: Problem, groups: Groups, order: Sequence[int]) -> Outcome:
+def simulate_step(problem: Problem, groups: Groups, order: Sequence[int]) -> SimulatedStep:
     """A backward and the next forward, which waits for a bucket where it first uses one of its parameters.
 
     order: buckets in launch order. The forward of a steady state: every step's forward waits for the step before.
@@ -80,7 +80,7 @@ def play(
     order: Sequence[int],
     contention: Contention,
     backward_stretches: int,
-) -> Outcome:
+) -> SimulatedStep:
     """Run the stretches against the channel. The first `backward_stretches` of them are the backward."""
     channel = _Channel(costs_s, order)
     now_s = exposed_s = backward_s = 0.0
@@ -107,7 +107,7 @@ def play(
         if number == backward_stretches - 1:
             backward_s = now_s
     times_s = (tuple(channel.ready_s), tuple(channel.started_s), tuple(channel.ended_s))
-    return Outcome(*times_s, backward_s, now_s, exposed_s)
+    return SimulatedStep(*times_s, backward_s, now_s, exposed_s)
 
 
 class _Channel:

@@ -24,7 +24,7 @@ import pytest
 from compiler_core.codegen import cuda_backend
 from compiler_core.codegen.cuda import cubins, tune
 from compiler_core.codegen.triton.load import HostArray, load
-from compiler_core.codegen.triton.module import Launch, Module
+from compiler_core.codegen.triton.module import Launch, TritonModule
 from compiler_core.errors import DeviceError
 from compiler_core.runtime.cuda import checks, context, driver, products
 from tests.fake_cuda import lt
@@ -139,7 +139,7 @@ class FakeCuda:
     # -- compiling
 
     def compile_cubins(
-        self, module: Module, wanted: Sequence[cubins.Wanted], capability: int, folder: Path, workers: object
+        self, module: TritonModule, wanted: Sequence[cubins.Wanted], capability: int, folder: Path, workers: object
     ) -> list[cubins.Cubin]:
         """Instead of Triton's compiler: the functions are kept, for the interpreter."""
         loaded = load(module, interpret=True)
@@ -157,7 +157,7 @@ class FakeCuda:
         loaded = {}
         for folder in dict.fromkeys(folder for folder, _ in wanted):
             launches = {one.launch.function: (one.launch,) for place, one in wanted if place == folder}
-            loaded[folder] = load(Module((folder / cubins.SOURCE).read_text(), launches, ()), interpret=True)
+            loaded[folder] = load(TritonModule((folder / cubins.SOURCE).read_text(), launches, ()), interpret=True)
         made: list[cubins.Cubin | None] = []
         for folder, one in wanted:
             function = one.launch.function

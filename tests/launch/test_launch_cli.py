@@ -13,7 +13,7 @@ from launch.command import build_command
 from launch.errors import UsageError, WorldSizeError
 from launch.machine.mpi_discovery import FAMILIES, MPI
 from launch.options import build_parser, parse, split_command_line
-from launch.ranks import NO_MPI, Identity, identify
+from launch.ranks import NO_MPI, RankIdentity, identify
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_hosts_are_said_in_each_mpi_s_words(family: object) -> None:
 
 def test_a_rank_knows_who_it_is() -> None:
     environ = {"PMI_RANK": "3", "PMI_SIZE": "4", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2"}
-    assert identify("MPICH", 4, environ) == Identity(3, 4, 1, 2)
-    assert identify(NO_MPI, 1, {}) == Identity(0, 1, 0, 1)
+    assert identify("MPICH", 4, environ) == RankIdentity(3, 4, 1, 2)
+    assert identify(NO_MPI, 1, {}) == RankIdentity(0, 1, 0, 1)
 
 
 @pytest.mark.parametrize("environ", [{}, {"PMI_RANK": "0", "PMI_SIZE": "1"}])

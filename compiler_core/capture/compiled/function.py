@@ -34,7 +34,7 @@ from compiler_core.errors import GraphBreak, RecompileLimitError
 from compiler_core.forward import level
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.ops.registry import current_trace
-from compiler_core.pipeline import Request, compile_captured
+from compiler_core.pipeline import CompileRequest, compile_captured
 
 
 class CompiledFunction:
@@ -178,7 +178,7 @@ class State:
             return PlainEntry(captured, strategy)
         if isinstance(backend, InterpreterBackend) and backend.name == "eager":
             return TapeEntry(captured, Dce().apply(captured.graph), strategy, is_whole=is_whole)
-        request = Request(
+        request = CompileRequest(
             captured.graph,
             wanted,
             len(captured.outputs.nodes),

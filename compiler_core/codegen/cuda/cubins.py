@@ -1,9 +1,9 @@
 """Triton functions to cubins, ahead of time: several processes side by side, no GPU needed.
 
-In: a `Module` (codegen/triton/module.py), the compute capability, and a folder. Out: one `Cubin` a launch, in order,
-and the files `FUNCTION.cubin` in the folder. `Workers` are processes of worker.py, up to as many as this process has
-cores: the front end of Triton is Python, and this process never imports it. What Triton writes into its own cache goes
-to the folder's `triton`, which is removed.
+In: a `TritonModule` (codegen/triton/module.py), the compute capability, and a folder. Out: one `Cubin` a launch, in
+order, and the files `FUNCTION.cubin` in the folder. `Workers` are processes of worker.py, up to as many as this process
+has cores: the front end of Triton is Python, and this process never imports it. What Triton writes into its own cache
+goes to the folder's `triton`, which is removed.
 Raises: BackendError where Triton is not installed, or refuses a function (with its own words).
 """
 
@@ -25,7 +25,7 @@ from typing import Any
 from compiler_core import log
 from compiler_core.codegen.cuda import worker
 from compiler_core.codegen.triton.load import import_triton
-from compiler_core.codegen.triton.module import Launch, Module
+from compiler_core.codegen.triton.module import Launch, TritonModule
 from compiler_core.config import available_cores
 from compiler_core.errors import BackendError
 
@@ -105,7 +105,7 @@ def check_triton() -> None:
 
 
 def compile_cubins(
-    module: Module, wanted: Sequence[Wanted], capability: int, folder: Path, workers: Workers
+    module: TritonModule, wanted: Sequence[Wanted], capability: int, folder: Path, workers: Workers
 ) -> list[Cubin]:
     """The cubins of `wanted`, in order; capability: 90 for sm_90."""
     path = folder / SOURCE

@@ -24,7 +24,7 @@ from compiler_core.codegen.cpp.names import with_identifiers
 from compiler_core.codegen.cpp.routine import c_array, call_back, slot_text
 from compiler_core.codegen.cuda.cubins import EXTRA
 from compiler_core.codegen.cuda.plan import LaunchPlan, cuda_call_of, launched_name, product_of, scratch_of
-from compiler_core.codegen.triton.module import Launch, Module
+from compiler_core.codegen.triton.module import Launch, TritonModule
 from compiler_core.events import FAILED
 from compiler_core.loop_ir.ir import KernelCall, Program, RoutineCall, Signal, Step, Wait, slots_of
 from compiler_core.ops.routine import CCall
@@ -191,7 +191,7 @@ class LauncherPrinter:
         yield from call.emit(made)
 
 
-def print_launcher(programs: Sequence[Program], plans: Sequence[LaunchPlan], module: Module) -> str:
+def print_launcher(programs: Sequence[Program], plans: Sequence[LaunchPlan], module: TritonModule) -> str:
     """The text of the functions that run `programs`, whose names differ and are C++ identifiers."""
     helpers: dict[str, None] = {}
     bodies: list[str] = []

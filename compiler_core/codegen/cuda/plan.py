@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler_core.codegen.triton.handwritten import call_name, has_kernels
-from compiler_core.codegen.triton.module import Launch, Module
+from compiler_core.codegen.triton.module import Launch, TritonModule
 from compiler_core.graph.ir import Graph, Placeholder
 from compiler_core.graph.print import print_attrs
 from compiler_core.loop_ir.ir import KernelCall, Program, RoutineCall, Step, slots_of
@@ -49,7 +49,7 @@ class LaunchPlan:
     products: tuple[Product, ...]
 
 
-def make_plan(program: Program, graph: Graph, module: Module) -> LaunchPlan:
+def make_plan(program: Program, graph: Graph, module: TritonModule) -> LaunchPlan:
     """The plan of `program`, which computes `graph`."""
     launches = launches_of(program, module)
     routines = [step for step in program.steps if isinstance(step, RoutineCall)]
@@ -73,14 +73,14 @@ def make_plan(program: Program, graph: Graph, module: Module) -> LaunchPlan:
     return LaunchPlan(status, host, staged, scratch, workspace, at, symbols, backs, planned, functions, products)
 
 
-def launches_of(program: Program, module: Module) -> list[Launch]:
+def launches_of(program: Program, module: TritonModule) -> list[Launch]:
     """The launches of `program`, in order."""
     names = [name for step in program.steps if (name := launched_name(step))]
     return [launch for name in names for launch in module.launches[name]]
 
 
 def launched_name(step: Step) -> str:
-    """Under what name `Module.launches` has the launches of this step; "" if it launches nothing."""
+    """Under what name `TritonModule.launches` has the launches of this step; "" if it launches nothing."""
     if isinstance(step, KernelCall):
         return step.kernel.name
     return call_name(step) if isinstance(step, RoutineCall) and has_kernels(step) else ""
@@ -129,7 +129,7 @@ def scratch_of(launch: Launch) -> tuple[tuple[int, ...], int]:
     return tuple(offsets), at
 
 
-def aligned_parameters(programs: Iterable[Program], module: Module) -> dict[str, tuple[int, ...]]:
+def aligned_parameters(programs: Iterable[Program], module: TritonModule) -> dict[str, tuple[int, ...]]:
     """For each function, which parameters start on 16 bytes at every call; scratch and status always do.
 
     Inputs and outputs of a program do so as a whole: the executable sees to that.

@@ -25,14 +25,14 @@ import numpy as np
 from compiler_core import cuda, log
 from compiler_core.codegen.cuda.cubins import EXTRA, SOURCE, Cubin, Wanted, Workers, compile_some
 from compiler_core.codegen.cuda.plan import scratch_of
-from compiler_core.codegen.triton.module import Launch, Module, print_module
+from compiler_core.codegen.triton.module import Launch, TritonModule, print_module
 from compiler_core.codegen.triton.tiles import Tile, candidates
 from compiler_core.errors import DeviceError, LoweringError
 from compiler_core.loop_ir.ir import Kernel, Loop, walk
 from compiler_core.loop_ir.print import print_kernel
 from compiler_core.runtime.cache import Manifest, find, generator_fingerprint, load_or_build, make_key
 from compiler_core.runtime.cuda import context, driver, measure
-from compiler_core.runtime.cuda.entry import Function
+from compiler_core.runtime.cuda.entry import CudaFunction
 
 LEAST = 1 << 20  # bytes that a launch reads and writes, below which it is not worth it
 MOST = 8  # candidates
@@ -86,7 +86,7 @@ def choose_tiles(
     return chosen
 
 
-def _worth(kernels: Sequence[Kernel], module: Module) -> Iterator[tuple[Launch, Kernel]]:
+def _worth(kernels: Sequence[Kernel], module: TritonModule) -> Iterator[tuple[Launch, Kernel]]:
     """The launches to be tuned, and whose they are."""
     for kernel in kernels:
         nbytes = sum(int(p.numel) * p.dtype.itemsize for p in kernel.params)
@@ -115,7 +115,7 @@ def _compile(
     kernels = list(dict.fromkeys(kernel for _, kernel in launches))
     choices = {launch.function: _candidates(launch) for launch, _ in launches}
     owners = {launch.function: kernel for launch, kernel in launches}
-    modules: list[tuple[Path, Module]] = []
+    modules: list[tuple[Path, TritonModule]] = []
     for number in range(max(map(len, choices.values()), default=0)):
         tiles = {function: tried[number] for function, tried in choices.items() if number < len(tried)}
         place = folder / f"tiles{number}"
@@ -183,7 +183,7 @@ def _time_us(trial: Trial, cubin: Cubin) -> float:
     places = (ctypes.c_void_p * len(words))(*(ctypes.addressof(words) + k * step for k in range(len(words))))
     where = f"trying {launch.function} as {launch.tile}"
     code = (trial.folder / cubin.file).read_bytes()
-    with context.loaded_function(Function(cubin.file, cubin.name, cubin.shared, cubin.threads), code, where) as at:
+    with context.loaded_function(CudaFunction(cubin.file, cubin.name, cubin.shared, cubin.threads), code, where) as at:
         stream = ctypes.c_void_p(xp.cuda.get_current_stream().ptr)
         sizes = (launch.programs, 1, 1, cubin.threads, 1, 1, cubin.shared)
         run = partial(driver.call, "cuLaunchKernel", ctypes.c_void_p(at), *sizes, stream, places, None, where=where)

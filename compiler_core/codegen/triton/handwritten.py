@@ -1,9 +1,10 @@
 """Routines whose Triton functions are written by hand: their module, and the launches of one call.
 
-In: routine calls (their `TritonKernels` form, ops/routine.py, operand layouts, attributes). Out: a `Module` like that
-of generated kernels: the text of the files in kernels/, and for each launch a function without constants that calls the
-one written by hand with them, so that launches differ in nothing from generated ones. Arguments of every launch of a
-call: its operands o0, o1 ..., `out`, its scratch arrays s0 ... A call goes by `call_name`; equal calls are one.
+In: routine calls (their `TritonKernels` form, ops/routine.py, operand layouts, attributes). Out: a `TritonModule` like
+that of generated kernels: the text of the files in kernels/, and for each launch a function without constants that
+calls the one written by hand with them, so that launches differ in nothing from generated ones. Arguments of every
+launch of a call: its operands o0, o1 ..., `out`, its scratch arrays s0 ... A call goes by `call_name`; equal calls are
+one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from compiler_core.codegen.triton.module import Launch, Module
+from compiler_core.codegen.triton.module import Launch, TritonModule
 from compiler_core.codegen.triton.statements import Scratch
 from compiler_core.codegen.triton.types import pointer_type
 from compiler_core.dtype import DType
@@ -48,23 +49,23 @@ def has_kernels(step: RoutineCall) -> bool:
 
 
 def call_name(step: RoutineCall) -> str:
-    """What `Module.launches` calls this call."""
+    """What `TritonModule.launches` calls this call."""
     return f"{step.routine.name}_{_digest(_layouts(step), step.result.layout, step.attrs)}"
 
 
-def with_routines(module: Module, steps: Iterable[RoutineCall]) -> Module:
+def with_routines(module: TritonModule, steps: Iterable[RoutineCall]) -> TritonModule:
     """`module`, with the calls among `steps` that kernels take, by `call_name`."""
     calls = {call_name(step): step for step in steps if has_kernels(step)}
     made = {name: print_call(s.routine, _layouts(s), s.result.layout.dtype, dict(s.attrs)) for name, s in calls.items()}
     return join(module, made)
 
 
-def join(module: Module, calls: Mapping[str, Handwritten]) -> Module:
+def join(module: TritonModule, calls: Mapping[str, Handwritten]) -> TritonModule:
     """`module` with these calls, under these names."""
     sources = dict.fromkeys(kernel_source(call.source) for call in calls.values())
     functions = {name: text for call in calls.values() for name, text in call.functions.items()}
     launches = module.launches | {name: call.launches for name, call in calls.items()}
-    return Module("\n\n".join([module.source, *sources, *functions.values()]), launches, module.messages)
+    return TritonModule("\n\n".join([module.source, *sources, *functions.values()]), launches, module.messages)
 
 
 def _layouts(step: RoutineCall) -> tuple[Strided, ...]:

@@ -1,6 +1,6 @@
 """Generated Triton source made callable: by Triton's interpreter on NumPy arrays, or by its compiler to PTX.
 
-In: a `Module`. Out: `load(...)`: function name -> Triton function; `compile_ptx(...)`: PTX text.
+In: a `TritonModule`. Out: `load(...)`: function name -> Triton function; `compile_ptx(...)`: PTX text.
 The interpreter expects tensors with torch's storage protocol; `HostArray` offers just that over NumPy memory, without
 torch. Raises BackendError where Triton is not installed.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.codegen.triton.module import Launch, Module
+from compiler_core.codegen.triton.module import Launch, TritonModule
 from compiler_core.dtype import bool_, of
 from compiler_core.errors import BackendError
 from compiler_core.ops.registry import Array
@@ -32,7 +32,7 @@ def import_triton() -> Any:
     return triton
 
 
-def load(module: Module, *, interpret: bool) -> dict[str, Any]:
+def load(module: TritonModule, *, interpret: bool) -> dict[str, Any]:
     """The module's launchable functions. interpret: for Triton's interpreter, else for its compiler."""
     triton = import_triton()
     name = f"distcompile_triton_{abs(hash((module.source, interpret))):x}"

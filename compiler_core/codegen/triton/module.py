@@ -1,7 +1,7 @@
 """Kernels as one Python module of Triton functions, and what each launch of it needs.
 
-In: loop-IR kernels. Out: `Module`: the source text, and for each kernel its launches in order. The text is the same
-whether Triton's interpreter runs it or its compiler translates it.
+In: loop-IR kernels. Out: `TritonModule`: the source text, and for each kernel its launches in order. The text is the
+same whether Triton's interpreter runs it or its compiler translates it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Module:
+class TritonModule:
     """source: Python text. launches: kernel name -> launches, in order. messages: of checks; status k is number k-1."""
 
     source: str
@@ -66,7 +66,7 @@ class Module:
     messages: tuple[str, ...]
 
 
-def print_module(kernels: Sequence[Kernel], tiles: Mapping[str, Tile] | None = None) -> Module:
+def print_module(kernels: Sequence[Kernel], tiles: Mapping[str, Tile] | None = None) -> TritonModule:
     """The module of `kernels`. tiles: of some functions, instead of the rule's (function names are those of `Launch`).
 
     Raises LoweringError for what Triton cannot express.
@@ -96,7 +96,7 @@ def print_module(kernels: Sequence[Kernel], tiles: Mapping[str, Tile] | None = N
             functions.append(printer.text(name))
             made.append(_launch(name, kernel, printer, shape))
         launches[kernel.name] = tuple(made)
-    return Module("\n\n".join([_HEADER + helper_source(helpers), *functions]), launches, tuple(messages))
+    return TritonModule("\n\n".join([_HEADER + helper_source(helpers), *functions]), launches, tuple(messages))
 
 
 def _together(

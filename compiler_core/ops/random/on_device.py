@@ -133,7 +133,7 @@ def _compiled(name: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class DrawKernel:
     """words: how many random words an element takes. text: what computes `out` of element i; before: its functions."""
 
     dtype: str
@@ -160,14 +160,14 @@ DC_INLINE unsigned dc_word(unsigned long long seed, unsigned long long stream, u
 _WORD = "dc_word(seed, stream, first + i)"
 
 
-def _of_normals(p: box_muller.Precision, root: str) -> Kernel:
+def _of_normals(p: box_muller.Precision, root: str) -> DrawKernel:
     text = f"out = dc_{p.name}({_WORD}, dc_word(seed, stream, second + i));"
-    return Kernel(p.dtype.name, 2, text, _PHILOX + box_muller.c_text(p, root))
+    return DrawKernel(p.dtype.name, 2, text, _PHILOX + box_muller.c_text(p, root))
 
 
 KERNELS = {
-    "philox": Kernel("uint32", 1, f"out = {_WORD};", _PHILOX),
-    "uniform": Kernel("float32", 1, f"out = (float)({_WORD} >> 8) * 5.9604644775390625e-8f;", _PHILOX),
+    "philox": DrawKernel("uint32", 1, f"out = {_WORD};", _PHILOX),
+    "uniform": DrawKernel("float32", 1, f"out = (float)({_WORD} >> 8) * 5.9604644775390625e-8f;", _PHILOX),
     "normal32": _of_normals(box_muller.F32, "__fsqrt_rn"),
     "normal64": _of_normals(box_muller.F64, "__dsqrt_rn"),
 }

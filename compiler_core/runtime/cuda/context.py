@@ -23,7 +23,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.runtime.cuda import driver
-from compiler_core.runtime.cuda.entry import Function
+from compiler_core.runtime.cuda.entry import CudaFunction
 
 _NO_REDUCED_REDUCTION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: sums of 16-bit floats stay in f32
 
@@ -127,13 +127,13 @@ def units(device: int) -> int:
     return int(_units[device].data.ptr)
 
 
-def load_function(function: Function, cubin: bytes, where: str) -> int:
+def load_function(function: CudaFunction, cubin: bytes, where: str) -> int:
     """The address of a kernel's handle (CUfunction), loaded into the current context; it is never unloaded."""
     return _handle(_load_module(cubin, where), function, where)
 
 
 @contextmanager
-def loaded_function(function: Function, cubin: bytes, where: str) -> Iterator[int]:
+def loaded_function(function: CudaFunction, cubin: bytes, where: str) -> Iterator[int]:
     """The same in a block, after which it is unloaded; what it was told to do must be done by then."""
     module = _load_module(cubin, where)
     try:
@@ -148,7 +148,7 @@ def _load_module(cubin: bytes, where: str) -> ctypes.c_void_p:
     return module
 
 
-def _handle(module: ctypes.c_void_p, function: Function, where: str) -> int:
+def _handle(module: ctypes.c_void_p, function: CudaFunction, where: str) -> int:
     handle = ctypes.c_void_p()
     driver.call("cuModuleGetFunction", ctypes.byref(handle), module, function.name.encode(), where=where)
     if function.shared > driver.STATIC_LIMIT:

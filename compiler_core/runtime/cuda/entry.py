@@ -1,6 +1,6 @@
 """What a generated host function for a CUDA device expects: the record that its artefact keeps.
 
-In: nothing. Out: `CudaEntry`, `Function`, to JSON and back.
+In: nothing. Out: `CudaEntry`, `CudaFunction`, to JSON and back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CALL_FAILED = 0x7FFFFFFC  # what an entry returns when a call of the driver's, o
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class CudaFunction:
     """A kernel to be loaded: its file, its name there, bytes of dynamic shared memory, threads of a block."""
 
     file: str
@@ -55,7 +55,7 @@ class CudaEntry:
     steps: tuple[str, ...]
     symbols: tuple[str, ...]
     callbacks: tuple[Callback, ...]
-    functions: tuple[Function, ...]
+    functions: tuple[CudaFunction, ...]
     announced: tuple[int, ...] = ()
     awaited: tuple[int, ...] = ()
     spent: tuple[int, ...] = ()
@@ -101,7 +101,7 @@ class CudaEntry:
             tuple(data["steps"]),
             tuple(data["symbols"]),
             tuple(Callback.from_json(row) for row in data["callbacks"]),
-            tuple(Function(*row) for row in data["functions"]),
+            tuple(CudaFunction(*row) for row in data["functions"]),
             tuple(announced),
             tuple(awaited),
             tuple(data["spent"]),

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from compiler_core import dtype as dtypes
-from compiler_core.aot.cutting import Cutter, Part, closure, is_free
+from compiler_core.aot.cutting import Cutter, GraphPart, closure, is_free
 from compiler_core.aot.strategy import Segment
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 from compiler_core.meta import TensorMeta
@@ -104,37 +104,39 @@ class _Split(Cutter):
         """
         parts = self._parts()
         owned = sorted((i for p in parts for i in p.owned), key=lambda i: (self.position[self.graph.outputs[i]], i))
-        segment = self.segment(0, Part(set().union(*(p.own for p in parts)), owned), ())
+        segment = self.segment(0, GraphPart(set().union(*(p.own for p in parts)), owned), ())
         place = {index: k for k, index in enumerate(segment.outputs)}
         signals = [tuple(place[i] for i in part.owned if i in self.segment_of) for part in parts]
         graph = replace(segment.graph, signals=tuple(signal for signal in signals if signal))
         return Segment(graph, segment.outputs)
 
-    def _parts(self) -> list[Part]:
+    def _parts(self) -> list[GraphPart]:
         """Which nodes and which outputs each segment has."""
         done: set[Node] = set()
-        parts: list[Part] = []
+        parts: list[GraphPart] = []
         for k in range(max(self.segment_of.values(), default=0) + 1):
             owned = [i for i in self.planned if self.segment_of[i] == k]
             own = closure((self.graph.outputs[i] for i in owned), done)
             done |= own
-            parts.append(Part(own, owned))
+            parts.append(GraphPart(own, owned))
         rest = [i for i in range(len(self.graph.outputs)) if i not in self.segment_of]
         tail = closure((self.graph.outputs[i] for i in rest), done)
         if any(not is_free(node) for node in tail):
-            parts.append(Part(tail))
+            parts.append(GraphPart(tail))
         else:
             parts[-1].own |= tail
         self.add_rest(parts, rest)
         return parts
 
-    def finish(self, part: Part, new: Mapping[Node, Node]) -> tuple[list[Node], dict[Node, list[Node]], list[Node]]:
+    def finish(
+        self, part: GraphPart, new: Mapping[Node, Node]
+    ) -> tuple[list[Node], dict[Node, list[Node]], list[Node]]:
         """With the scale: an unscaled gradient that later segments read is passed on as it is."""
         scales, after, gradients = self._scaled(part, new)
         return scales, after, [gradients[i] for i in part.owned]
 
     def _scaled(
-        self, part: Part, new: Mapping[Node, Node]
+        self, part: GraphPart, new: Mapping[Node, Node]
     ) -> tuple[list[Node], dict[Node, list[Node]], dict[int, Node]]:
         """The scale placeholders; gradient -> the calls that apply them; output index -> the node returned for it."""
         gradients = {i: new[self.graph.outputs[i]] for i in part.owned}

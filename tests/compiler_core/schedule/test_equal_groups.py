@@ -14,7 +14,7 @@ from compiler_core.lowering.define import define
 from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.schedule import kernel
 from compiler_core.schedule.equal import Fingerprint
-from compiler_core.schedule.fuse import Partition
+from compiler_core.schedule.fuse import Grouping
 from compiler_core.schedule.legality import Legal, describe
 
 
@@ -52,7 +52,7 @@ def test_random_graphs_twice_and_beside_others(seed: int, monkeypatch: pytest.Mo
     assert texts(graphs) == built_one_by_one(graphs, monkeypatch)
 
 
-def reaches(partition: Partition, a: int, b: int) -> bool:
+def reaches(partition: Grouping, a: int, b: int) -> bool:
     """By search."""
     todo, seen = [*partition.readers[a]], set[int]()
     while todo:
@@ -69,7 +69,7 @@ def reaches(partition: Partition, a: int, b: int) -> bool:
 def test_paths_between_groups_stay_known_while_they_merge(seed: int) -> None:
     defined = define(gpt(layers=2).backward)
     sizes = {name: meta.numel for name, meta in defined.metas.items()}
-    partition = Partition({name: describe(each, sizes) for name, each in defined.definitions.items()})
+    partition = Grouping({name: describe(each, sizes) for name, each in defined.definitions.items()})
     rng, merges = random.Random(seed), 0
     for _ in range(4000):
         a, b = rng.sample([*partition.groups], 2)

@@ -22,7 +22,7 @@ from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
 from compiler_core.schedule.chunks import n_chunks
-from compiler_core.schedule.fuse import Partition
+from compiler_core.schedule.fuse import Grouping
 from compiler_core.schedule.legality import (
     MAX_COLS,
     MAX_STREAMS,
@@ -122,7 +122,7 @@ def test_a_third_group_between_two_keeps_them_apart() -> None:
 
     defined = define(build(function, (4, 4)))
     sizes = {name: meta.numel for name, meta in defined.metas.items()}
-    partition = Partition({name: describe(item, sizes) for name, item in defined.definitions.items()})
+    partition = Grouping({name: describe(item, sizes) for name, item in defined.definitions.items()})
     hazard = partition.try_merge(partition.group_of["exp"], partition.group_of["add"])
     assert isinstance(hazard, Hazard)
     assert hazard.kind == "cycle"

@@ -13,7 +13,7 @@ import pytest
 
 from compiler_core.codegen.cuda import cubins, worker
 from compiler_core.codegen.cuda_backend import CudaBackend
-from compiler_core.codegen.triton.module import Launch, Module
+from compiler_core.codegen.triton.module import Launch, TritonModule
 from compiler_core.config import config
 from compiler_core.dtype import float32
 from compiler_core.errors import BackendError
@@ -66,7 +66,7 @@ def test_a_function_that_triton_refuses_or_that_wants_memory_is_an_error() -> No
 
     def made(**changed: object) -> cubins.Cubin:
         with TemporaryDirectory() as folder:
-            module, wanted = Module("", {"f": (launch,)}, ()), [cubins.Wanted(launch, (0,))]
+            module, wanted = TritonModule("", {"f": (launch,)}, ()), [cubins.Wanted(launch, (0,))]
             return cubins.compile_cubins(module, wanted, 90, Path(folder), Answers(**changed))[0]  # type: ignore[arg-type]
 
     assert cubins.Cubin.from_json(made().to_json()) == cubins.Cubin("f.cubin", "f", 128, 0, True)

@@ -13,7 +13,7 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.codegen.triton.handwritten import Handwritten, join, print_call
 from compiler_core.codegen.triton.load import HostArray, load
-from compiler_core.codegen.triton.module import Module
+from compiler_core.codegen.triton.module import TritonModule
 from compiler_core.dtype import DType, float32
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import routine
@@ -26,8 +26,8 @@ def strided(array: Array) -> Strided:
     return Strided(dt.of(array), array.shape, tuple(stride // array.itemsize for stride in array.strides))
 
 
-def module_of(made: Handwritten) -> Module:
-    return join(Module("", {}, ()), {"call": made})
+def module_of(made: Handwritten) -> TritonModule:
+    return join(TritonModule("", {}, ()), {"call": made})
 
 
 def interpret(called: Any, operands: Sequence[Array], out: Array, **attrs: Any) -> list[str]:

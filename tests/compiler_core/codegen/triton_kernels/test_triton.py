@@ -12,7 +12,7 @@ from native_harness import I0, assert_close, pointwise
 import distcompile
 import distcompile.nn.functional as F
 from compiler_core.codegen.triton.load import compile_ptx, load
-from compiler_core.codegen.triton.module import Module, print_module
+from compiler_core.codegen.triton.module import TritonModule, print_module
 from compiler_core.codegen.triton.scalars import EMIT
 from compiler_core.codegen.triton_backend import KernelRunner, TritonBackend
 from compiler_core.dtype import DType, bfloat16, float32, uint32
@@ -145,7 +145,7 @@ def gradients(backend: str | TritonBackend | None) -> tuple[float, list[np.ndarr
 class Keeping(TritonBackend):
     """Backend "triton" that keeps what it compiled: the last module, and all."""
 
-    module: Module
+    module: TritonModule
 
     def compile(self, graphs, name):
         executables = super().compile(graphs, name)

@@ -14,7 +14,7 @@ from compiler_core import log
 from compiler_core.config import config
 from compiler_core.runtime import cache
 from compiler_core.runtime.cache import Entry, generator_fingerprint, generator_sources, load_or_build, make_key
-from tests.test_layers import ROOT, imports
+from tests.import_graph import ROOT, statements
 
 KEY = make_key({"test": "one"})
 
@@ -168,7 +168,7 @@ def reached(roots: list[Path]) -> set[Path]:
         if path in found:
             continue
         found.add(path)
-        for module, _ in imports(path):
+        for module, _ in statements(path):
             parts = module.split(".")
             for end in range(1, len(parts) + 1):
                 base = ROOT.joinpath(*parts[:end])

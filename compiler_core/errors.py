@@ -108,6 +108,12 @@ class RandomStateError(DistCompileError, ValueError, RuntimeError):
     is_of_call = True
 
 
+class ArgumentError(DistCompileError, ValueError, RuntimeError):
+    """An argument outside its range, or arguments that exclude each other: torch raises one or the other."""
+
+    is_of_call = True
+
+
 class OpDefinitionError(DistCompileError):
     """An op registered without all its rules; raised at import."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 
+from compiler_core.errors import ArgumentError as ArgumentError  # the core raises it too
 from compiler_core.errors import DistCompileError
 
 
@@ -55,12 +56,6 @@ class NoInitialRateError(OptimizerStateError, KeyError):
     """A scheduler that goes on from an epoch, of an optimizer that does not know its first rates."""
 
     __str__ = Exception.__str__
-
-
-class ArgumentError(DistCompileError, ValueError, RuntimeError):
-    """An argument outside its range, or arguments that exclude each other: torch raises one or the other."""
-
-    is_of_call = True
 
 
 class AssertedArgumentError(ArgumentError, AssertionError):

@@ -90,7 +90,7 @@ READERS = {
     "distcompile/return_types.py": "a table in the same file",
     "distcompile/surface/laid_out.py": "a folder of its caller's",
     "distcompile/torch_format/unpickling.py": "a name in a file that is read",
-    "distcompile/utils/_pytree.py": "a name in a file that is read",
+    "distcompile/utils/_pytree_specs.py": "a name in a file that is read",
 }
 NOT_AT_IMPORT = {"sympy", "networkx", "mpi4py", "triton", "rich", "safetensors", "torch", "scipy"}
 MAX_LINES = 500

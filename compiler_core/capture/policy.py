@@ -46,6 +46,7 @@ ENTERED = tuple(
         "compiler_core/tensor/autograd/function_apply.py",
         "compiler_core/tensor/autograd/handles.py",
         "compiler_core/numpy_trace/wrap.py",
+        "compiler_core/trees.py",
     )
 )
 # of these, what calls the user's functions and holds nothing back from them: no context, no transform of tensors

@@ -1,6 +1,7 @@
 """What `wrap_numpy` does before and after the call of its function: Tensors to arrays, and back, in nested containers.
 
-In: a tree of tuples, lists and dicts with Tensors (or arrays) in it. Out: the same tree with the others.
+In: a tree (compiler_core/trees.py: the containers are those of torch.utils._pytree) with Tensors or arrays in it. Out:
+the same tree with the others.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from compiler_core.numpy_trace.known import constant
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.autograd.grad_mode import thread_mode
 from compiler_core.tensor.tensor import Tensor
+from compiler_core.trees import leaves_of, mapped
 
 
 def given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -44,18 +46,9 @@ def _tensor(x: Any) -> Tensor:
 
 
 def _tensors(tree: Any) -> Iterator[Tensor]:
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, (tuple, list, dict)):
-        for part in tree.values() if isinstance(tree, dict) else tree:
-            yield from _tensors(part)
+    return (leaf for leaf in leaves_of(tree) if isinstance(leaf, Tensor))
 
 
 def _mapped(tree: Any, kind: Any, function: Callable[[Any], Any]) -> Any:
     """The tree with `function` of its leaves of this kind."""
-    if isinstance(tree, kind):
-        return function(tree)
-    if isinstance(tree, (tuple, list)):
-        parts = [_mapped(part, kind, function) for part in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
-    return {key: _mapped(part, kind, function) for key, part in tree.items()} if isinstance(tree, dict) else tree
+    return mapped(lambda leaf: function(leaf) if isinstance(leaf, kind) else leaf, tree)

@@ -33,7 +33,7 @@ _PRIVATE = {
     "_C._nn": {"distcompile.nn.module": "_parse_to:parse_to"},
     "autograd.profiler": {"distcompile.profiler.records": "EventList:Events FunctionEvent"},
     "profiler.profiler": {"distcompile.profiler": "_default_schedule_fn:_always profile schedule ProfilerAction"},
-    "utils._pytree": {"distcompile.utils._pytree_specs": "_get_node_type:node_type"},
+    "utils._pytree": {"compiler_core.trees": "_get_node_type:node_type"},
     "_tensor_str": {
         "compiler_core.tensor.printing": "PRINT_OPTS:OPTIONS _add_suffixes:with_suffixes _str_intern:format_tensor "
         "_tensor_str:format_contents printoptions set_printoptions",

@@ -3,44 +3,54 @@
 In: trees of list, tuple, Size, named tuple, dict, OrderedDict, defaultdict, deque and registered types; all else is a
 leaf, None too. Out: leaves, from left to right (dicts in their order), paths of keys, and a `TreeSpec` that compares
 by value. What stands beside a tree (`tree_map` of several) must have its containers, dicts in any order, and may be
-deeper. `_pytree_specs.py` holds the shapes and their JSON.
+deeper. The trees and their shapes are compiler_core/trees.py, shapes as JSON `_pytree_specs.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator
 from types import UnionType
 from typing import Any
 
-from compiler_core.tensor.tensor import Size
-from distcompile.errors import ArgumentError
-from distcompile.utils._pytree_specs import (
+from compiler_core.trees import (
     NODES,
     Context,
-    DumpableContext,
     FlattenFn,
     FlattenKeysFn,
-    FromDumpableContextFn,
     GetAttrKey,
+    IsLeaf,
     KeyEntry,
-    LeafSpec,
     MappingKey,
     Node,
-    PyTree,
     SequenceKey,
-    ToDumpableContextFn,
     TreeSpec,
     UnflattenFn,
-    is_namedtuple,
+    dict_flatten,
+    dict_flatten_with_keys,
+    dict_unflatten,
+    flatten,
     is_namedtuple_class,
+    leaves_of,
+    list_flatten,
+    list_flatten_with_keys,
+    node_type,
+    parts_of,
+)
+from distcompile.errors import ArgumentError
+from distcompile.utils._pytree_specs import (
+    DumpableContext,
+    FromDumpableContextFn,
+    LeafSpec,
+    PyTree,
+    ToDumpableContextFn,
+    is_namedtuple,
     is_namedtuple_instance,
     is_structseq,
     is_structseq_class,
     is_structseq_instance,
-    node_type,
     treespec_dict,
     treespec_dumps,
     treespec_leaf,
@@ -51,7 +61,6 @@ from distcompile.utils._pytree_specs import (
 )
 
 PyTreeSpec = TreeSpec
-IsLeaf = Callable[[Any], bool]
 KeyPath = tuple[Any, ...]
 __all__ = [
     "Context", "DumpableContext", "FlattenFn", "FromDumpableContextFn", "GetAttrKey", "KeyEntry", "KeyPath",
@@ -64,71 +73,8 @@ __all__ = [
     "treespec_list", "treespec_loads", "treespec_pprint", "treespec_tuple",
 ]  # fmt: skip
 SUPPORTED_NODES = NODES
-
-
-# ---- the containers
-
-
-def _list_flatten(d: Any) -> tuple[list[Any], Context]:
-    return list(d), None
-
-
-def _list_flatten_with_keys(d: Any) -> tuple[list[tuple[KeyEntry, Any]], Context]:
-    return [(SequenceKey(i), v) for i, v in enumerate(d)], None
-
-
-def _dict_flatten(d: Any) -> tuple[list[Any], Context]:
-    return list(d.values()), list(d)
-
-
-def _dict_flatten_with_keys(d: Any) -> tuple[list[tuple[KeyEntry, Any]], Context]:
-    return [(MappingKey(k), v) for k, v in d.items()], list(d)
-
-
-def _dict_unflatten(values: Iterable[Any], context: Context) -> dict[Any, Any]:
-    return dict(zip(context, values, strict=True))
-
-
-def _defaultdict_dump(context: Context) -> Any:
-    factory, keys = context
-    return {
-        "default_factory_module": factory.__module__ if factory else None,
-        "default_factory_name": factory.__qualname__ if factory else None,
-        "dict_context": keys,
-    }
-
-
-def _defaultdict_load(said: Any) -> Context:
-    import importlib
-
-    module, name = said["default_factory_module"], said["default_factory_name"]
-    return [getattr(importlib.import_module(module), name) if module else None, said["dict_context"]]
-
-
-def _add(cls: type, flatten: FlattenFn, unflatten: UnflattenFn, with_keys: FlattenKeysFn | None, **rest: Any) -> None:
-    name = rest.pop("name", f"{cls.__module__}.{cls.__qualname__}")
-    NODES[cls] = Node(cls, flatten, unflatten, with_keys, name, **rest)
-
-
-_add(list, _list_flatten, lambda values, _: list(values), _list_flatten_with_keys)
-_add(tuple, _list_flatten, lambda values, _: tuple(values), _list_flatten_with_keys)
-_add(Size, _list_flatten, lambda values, _: Size(values), _list_flatten_with_keys, name="torch.Size")
-_add(dict, _dict_flatten, _dict_unflatten, _dict_flatten_with_keys)
-_add(OrderedDict, _dict_flatten, lambda v, c: OrderedDict(zip(c, v, strict=True)), _dict_flatten_with_keys)
-_add(
-    defaultdict,
-    lambda d: (list(d.values()), [d.default_factory, list(d)]),
-    lambda values, context: defaultdict(context[0], zip(context[1], values, strict=True)),
-    lambda d: (_dict_flatten_with_keys(d)[0], [d.default_factory, list(d)]),
-    dump=_defaultdict_dump,
-    load=_defaultdict_load,
-)
-_add(
-    deque,
-    lambda d: (list(d), d.maxlen),
-    lambda values, maxlen: deque(values, maxlen),
-    lambda d: (_list_flatten_with_keys(d)[0], d.maxlen),
-)
+_list_flatten, _list_flatten_with_keys = list_flatten, list_flatten_with_keys
+_dict_flatten, _dict_flatten_with_keys, _dict_unflatten = dict_flatten, dict_flatten_with_keys, dict_unflatten
 
 
 def register_pytree_node(
@@ -214,19 +160,6 @@ def register_constant(cls: type) -> None:
 # ---- to leaves and back
 
 
-def _children(tree: Any, is_leaf: IsLeaf | None) -> tuple[Any, list[Any], Context] | None:
-    """(type, children, context), or None for a leaf."""
-    if is_leaf is not None and is_leaf(tree):
-        return None
-    kind = node_type(tree)
-    if kind is None:
-        return None
-    if kind is namedtuple:
-        return kind, list(tree), type(tree)
-    children, context = NODES[kind].flatten(tree)
-    return kind, list(children), context
-
-
 def tree_is_leaf(tree: Any, is_leaf: IsLeaf | None = None) -> bool:
     """Whether it is a leaf."""
     return node_type(tree) is None or (is_leaf is not None and is_leaf(tree))
@@ -238,17 +171,7 @@ def _is_leaf(tree: Any, is_leaf: IsLeaf | None = None) -> bool:
 
 def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeSpec]:
     """(leaves, spec). is_leaf: stops at what it is true of."""
-    leaves: list[Any] = []
-    return leaves, _flatten_into(tree, leaves, is_leaf)
-
-
-def _flatten_into(tree: Any, leaves: list[Any], is_leaf: IsLeaf | None) -> TreeSpec:
-    found = _children(tree, is_leaf)
-    if found is None:
-        leaves.append(tree)
-        return treespec_leaf()
-    kind, children, context = found
-    return TreeSpec(kind, context, [_flatten_into(child, leaves, is_leaf) for child in children])
+    return flatten(tree, is_leaf)
 
 
 def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
@@ -258,12 +181,7 @@ def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:
 
 def tree_iter(tree: Any, is_leaf: IsLeaf | None = None) -> Iterator[Any]:
     """The leaves, one by one."""
-    found = _children(tree, is_leaf)
-    if found is None:
-        yield tree
-        return
-    for child in found[1]:
-        yield from tree_iter(child, is_leaf)
+    return leaves_of(tree, is_leaf)
 
 
 def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
@@ -290,7 +208,7 @@ def tree_flatten_with_path(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[li
 
 
 def _with_paths(path: KeyPath, tree: Any, is_leaf: IsLeaf | None) -> Iterator[tuple[KeyPath, Any]]:
-    found = _children(tree, is_leaf)
+    found = parts_of(tree, is_leaf)
     if found is None:
         yield path, tree
         return
@@ -397,7 +315,7 @@ def tree_any_only(types: Any, /, pred: Callable[[Any], bool], tree: Any, is_leaf
 
 def _broadcast_to_and_flatten(tree: Any, treespec: TreeSpec, is_leaf: IsLeaf | None = None) -> list[Any] | None:
     """The leaves of `tree` for each leaf of a deeper spec, repeated where `tree` ends; None if they do not fit."""
-    found = _children(tree, is_leaf)
+    found = parts_of(tree, is_leaf)
     if found is None:
         return [tree] * treespec.num_leaves
     if treespec.is_leaf():

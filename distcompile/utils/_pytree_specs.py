@@ -1,100 +1,28 @@
-"""Shapes of trees: `TreeSpec`, the table of containers, the keys of paths, and shapes as JSON.
+"""torch's functions over shapes of trees: what makes and prints one, and shapes as JSON.
 
-In: containers as (type, context, children). Out: specs that compare by value, print as torch's, and build trees.
+In: `TreeSpec`s of compiler_core/trees.py. Out: the same, text, JSON.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections import OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
+from compiler_core.trees import LEAF, NODES, Context, TreeSpec, is_namedtuple_class
 from distcompile.errors import ArgumentError, NotSupportedError
 
 PyTree: TypeAlias = Any
-Context: TypeAlias = Any
 DumpableContext: TypeAlias = Any
-FlattenFn: TypeAlias = Callable[[Any], tuple[list[Any], Context]]
-FlattenKeysFn: TypeAlias = Callable[[Any], tuple[list[tuple[Any, Any]], Context]]
-UnflattenFn: TypeAlias = Callable[[Iterable[Any], Context], Any]
 ToDumpableContextFn: TypeAlias = Callable[[Context], DumpableContext]
 FromDumpableContextFn: TypeAlias = Callable[[DumpableContext], Context]
 PROTOCOL = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """A container: how it is taken apart and built again, and its context's form in JSON. name: in JSON."""
-
-    type: type
-    flatten: FlattenFn
-    unflatten: UnflattenFn
-    flatten_with_keys: FlattenKeysFn | None
-    name: str | None
-    dump: ToDumpableContextFn | None = None
-    load: FromDumpableContextFn | None = None
-
-
-NODES: dict[type, Node] = {}
-_DICTS = (dict, OrderedDict, defaultdict)
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceKey:
-    """Where in a sequence a child stands."""
-
-    idx: int
-
-    def __str__(self) -> str:
-        return f"[{self.idx!r}]"
-
-    def get(self, sequence: Any) -> Any:
-        return sequence[self.idx]
-
-
-@dataclass(frozen=True, slots=True)
-class MappingKey:
-    """Where in a mapping a child stands."""
-
-    key: Any
-
-    def __str__(self) -> str:
-        return f"[{self.key!r}]"
-
-    def get(self, mapping: Any) -> Any:
-        return mapping[self.key]
-
-
-@dataclass(frozen=True, slots=True)
-class GetAttrKey:
-    """The attribute that a child is."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f".{self.name}"
-
-    def get(self, obj: Any) -> Any:
-        return getattr(obj, self.name)
-
-
-KeyEntry: TypeAlias = SequenceKey | MappingKey | GetAttrKey
-
-
 # ---- named tuples
-
-
-def is_namedtuple_class(cls: Any) -> bool:
-    """Whether it is a class made by namedtuple."""
-    return (
-        isinstance(cls, type)
-        and issubclass(cls, tuple)
-        and isinstance(getattr(cls, "_fields", None), tuple)
-        and hasattr(cls, "_make")
-        and hasattr(cls, "_asdict")
-    )
 
 
 def is_namedtuple_instance(obj: Any) -> bool:
@@ -122,120 +50,7 @@ def is_structseq(obj: Any) -> bool:
     return is_structseq_class(obj if isinstance(obj, type) else type(obj))
 
 
-def node_type(tree: Any) -> Any:
-    """The class under which it is a container: `namedtuple` for any of those; None for a leaf."""
-    kind = type(tree)
-    if kind in NODES:
-        return kind
-    return namedtuple if is_namedtuple_class(kind) else None
-
-
 # ---- specs
-
-
-class TreeSpec:
-    """A container's shape. type: None for a leaf. context: its keys, or what else builds it again."""
-
-    __slots__ = ("_children", "context", "num_leaves", "type")
-
-    def __init__(self, type: Any, context: Context, children_specs: Iterable[TreeSpec]) -> None:
-        self.type, self.context, self._children = type, context, tuple(children_specs)
-        self.num_leaves: int = 1 if type is None else sum(child.num_leaves for child in self._children)
-
-    @property
-    def children_specs(self) -> list[TreeSpec]:
-        return list(self._children)
-
-    @property
-    def num_children(self) -> int:
-        return len(self._children)
-
-    @property
-    def num_nodes(self) -> int:
-        return 1 + sum(child.num_nodes for child in self._children)
-
-    def is_leaf(self) -> bool:
-        return self.type is None
-
-    def children(self) -> list[TreeSpec]:
-        return list(self._children)
-
-    def child(self, index: int) -> TreeSpec:
-        return self._children[index]
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TreeSpec):
-            return NotImplemented
-        mine, theirs = (self.type, self.context, self._children), (other.type, other.context, other._children)
-        return mine == theirs
-
-    def __hash__(self) -> int:
-        context = self.context
-        if self.type in _DICTS:
-            context = tuple(context[1] if self.type is defaultdict else context)
-        return hash((self.type, context if context.__hash__ else repr(context), self._children))
-
-    def __repr__(self) -> str:
-        return self._text(0)
-
-    def _text(self, indent: int) -> str:
-        if self.is_leaf():
-            return "*"
-        kind = getattr(self.type, "__name__", str(self.type))
-        inner = indent + 2
-        texts = [child._text(inner) for child in self._children]
-        return f"TreeSpec({kind}, {self.context}, [{(',' + chr(10) + ' ' * inner).join(texts)}])"
-
-    def unflatten(self, leaves: Iterable[Any]) -> Any:
-        """The tree with these leaves. Raises ArgumentError for another number of them."""
-        given = list(leaves)
-        if len(given) != self.num_leaves:
-            raise ArgumentError(f"treespec.unflatten(leaves): `leaves` has length {len(given)} but the spec refers to "
-                                f"a pytree that holds {self.num_leaves} items ({self}).")  # fmt: skip
-        return self._built(iter(given))
-
-    def _built(self, leaves: Iterator[Any]) -> Any:
-        if self.is_leaf():
-            return next(leaves)
-        children = [child._built(leaves) for child in self._children]
-        if self.type is namedtuple:
-            return self.context(*children)
-        return NODES[self.type].unflatten(children, self.context)
-
-    def flatten_up_to(self, tree: Any) -> list[Any]:
-        """What stands in `tree` at each leaf of this shape. Raises ArgumentError for a tree that has not this shape."""
-        if self.is_leaf():
-            return [tree]
-        children = self._matching(tree)
-        return [
-            leaf for child, spec in zip(children, self._children, strict=True) for leaf in spec.flatten_up_to(child)
-        ]
-
-    def _matching(self, tree: Any) -> list[Any]:
-        """The children of `tree`, which must be such a container, in this one's order."""
-        kind = node_type(tree)
-        if kind is None or (kind is not self.type and not (kind in _DICTS and self.type in _DICTS)):
-            raise ArgumentError(f"Node type mismatch; expected {self.type!r}, but got {type(tree)!r}.")
-        if kind in _DICTS:
-            keys = self.context[1] if self.type is defaultdict else self.context
-            missing, extra = set(keys) - set(tree), set(tree) - set(keys)
-            if missing or extra:
-                text = (f"; missing key(s): {missing}" if missing else "") + (
-                    f"; extra key(s): {extra}" if extra else ""
-                )
-                raise ArgumentError(f"Node keys mismatch{text}.")
-            return [tree[key] for key in keys]
-        children, context = (list(tree), type(tree)) if kind is namedtuple else NODES[kind].flatten(tree)
-        if len(children) != self.num_children:
-            raise ArgumentError(f"Node arity mismatch; expected {self.num_children}, but got {len(children)}.")
-        if context != self.context and kind is not deque:  # the length that a deque may have is no part of its shape
-            raise ArgumentError(
-                f"Node context mismatch for custom node type {kind!r}; expected {self.context!r}, got {context!r}."
-            )
-        return list(children)
-
-
-_LEAF = TreeSpec(None, None, ())
 
 
 class LeafSpec(TreeSpec):
@@ -252,7 +67,7 @@ class LeafSpec(TreeSpec):
 
 def treespec_leaf() -> TreeSpec:
     """The shape of a leaf."""
-    return _LEAF
+    return LEAF
 
 
 def treespec_tuple(iterable: Iterable[TreeSpec] = (), /) -> TreeSpec:
@@ -273,16 +88,32 @@ def treespec_dict(mapping: Any = (), /, **kwargs: TreeSpec) -> TreeSpec:
 
 def treespec_pprint(treespec: TreeSpec) -> str:
     """A tree of stars, as text."""
-    from distcompile.utils._pytree import tree_unflatten
 
     class Star:
         def __repr__(self) -> str:
             return "*"
 
-    return repr(tree_unflatten([Star() for _ in range(treespec.num_leaves)], treespec))
+    return repr(treespec.unflatten([Star() for _ in range(treespec.num_leaves)]))
 
 
 # ---- JSON
+
+
+def _defaultdict_dump(context: Context) -> Any:
+    factory, keys = context
+    return {
+        "default_factory_module": factory.__module__ if factory else None,
+        "default_factory_name": factory.__qualname__ if factory else None,
+        "dict_context": keys,
+    }
+
+
+def _defaultdict_load(said: Any) -> Context:
+    module, name = said["default_factory_module"], said["default_factory_name"]
+    return [getattr(importlib.import_module(module), name) if module else None, said["dict_context"]]
+
+
+NODES[defaultdict] = replace(NODES[defaultdict], dump=_defaultdict_dump, load=_defaultdict_load)
 
 
 def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
@@ -314,7 +145,7 @@ def treespec_loads(serialized: str) -> TreeSpec:
 
 def _heard(said: dict[str, Any]) -> TreeSpec:
     if said["type"] is None:
-        return _LEAF
+        return LEAF
     node = next((node for node in NODES.values() if node.name == said["type"]), None)
     if node is None:
         raise ArgumentError(f"no container is called {said['type']} here", remedy="register_pytree_node first")

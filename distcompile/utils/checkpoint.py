@@ -14,11 +14,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from compiler_core.breaking import breaks_graph
-from compiler_core.capture.recipes.pytree import flatten
 from compiler_core.errors import AutogradError
 from compiler_core.ops.casting import acting, casting, own_casts
 from compiler_core.ops.registry import current_trace
@@ -30,6 +29,7 @@ from compiler_core.tensor.autograd.segment import backward_within, frozen, recor
 from compiler_core.tensor.making.random import States, drawing_from, saved_states
 from compiler_core.tensor.making.random_state import current_shard, set_shard
 from compiler_core.tensor.tensor import Tensor
+from compiler_core.trees import flatten, leaves_of
 from distcompile.errors import ArgumentError, NotSupportedError
 
 __all__ = [
@@ -135,7 +135,7 @@ def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
     """The GPUs that tensors among the arguments, in containers too, lie on, and the states of their generators."""
     from distcompile import cuda
 
-    on_gpus = (x for x in flatten(args)[0] if isinstance(x, Tensor) and x.device.type == "cuda")
+    on_gpus = (x for x in leaves_of(args, fields=True) if isinstance(x, Tensor) and x.device.type == "cuda")
     devices = [int(x.device.index or 0) for x in on_gpus]
     return devices, [cuda.get_rng_state(device) for device in devices]
 
@@ -189,7 +189,7 @@ def _dropped(
     """use_reentrant=False."""
     if not is_grad_enabled():
         return function(*args, **kwargs)
-    leaves, spec = flatten((args, kwargs))
+    leaves, spec = flatten((args, kwargs), fields=True)
     given = [frozen(leaf) if isinstance(leaf, Tensor) else functools.partial(_same, leaf) for leaf in leaves]
     result: Any = None
 
@@ -197,13 +197,13 @@ def _dropped(
         nonlocal result
         with own_casts(), contexts[0]:
             result = function(*args, **kwargs)
-        return _tensors([*flatten(result)[0], *flatten((args, kwargs))[0]])
+        return _tensors(leaves_of((result, args, kwargs), fields=True))
 
     def rerun() -> Iterator[Tensor]:
         now = [thaw() for thaw in given]
-        again, more = spec.build(iter(now))
+        again, more = spec.unflatten(now)
         with state.again(), contexts[1]:
-            return _tensors([*flatten(function(*again, **more))[0], *now])
+            return _tensors([*leaves_of(function(*again, **more), fields=True), *now])
 
     record_segment(run, rerun, check=check)
     return result
@@ -213,7 +213,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _tensors(values: Sequence[Any]) -> Iterator[Tensor]:
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
     return iter([value for value in values if isinstance(value, Tensor)])
 
 

@@ -13,10 +13,10 @@ import pytest
 from handle_programs import program
 
 from compiler_core.capture import compile
-from compiler_core.capture.recipes.pytree import flatten
 from compiler_core.errors import AutogradError
 from compiler_core.tensor.making.random import default_generator, manual_seed
 from compiler_core.tensor.tensor import Tensor
+from compiler_core.trees import flatten
 from tests.sharing import some
 
 pytestmark = pytest.mark.usefixtures("counter_draws")
@@ -34,7 +34,7 @@ def observe(function: Callable[..., Any], seed: int, gradient: bool) -> list[Any
     """Structure, random stream, requires_grad, identity, shared memory, values, and the gradient of one call."""
     manual_seed(seed)
     args = arguments(seed, gradient)
-    leaves, spec = flatten(function(*args))
+    leaves, spec = flatten(function(*args), fields=True)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     everything = [*tensors, *args]
     seen: list[Any] = [spec, default_generator.offset, [t.requires_grad for t in tensors]]

@@ -141,3 +141,16 @@ def test_a_subclass_may_use_the_words_that_our_families_are_told_apart_by() -> N
         x = dc.ones(*shape)
         assert repr(worded) == repr(plain)
         np.testing.assert_array_equal(worded(x).detach().numpy(), plain(x).detach().numpy())
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda F: F.conv2d(dc.ones(1, 1, 3, 3)), r"^conv2d\(\) missing a required argument: 'weight'"),
+        (lambda F: F.conv3d(dc.ones(1), dc.ones(1), nope=1), r"^conv3d\(\) got an unexpected .* 'nope'"),
+        (lambda F: F.max_pool1d(), r"^max_pool1d\(\) missing a required argument: 'input'"),
+    ],
+)
+def test_a_call_that_does_not_fit_is_told_by_the_function_that_was_called(call: Any, says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        call(dc.nn.functional)

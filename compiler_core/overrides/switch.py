@@ -57,15 +57,15 @@ def met(operator: Any, self: Any, other: Any) -> Any:
 
 
 def turn_on() -> None:
-    """From now on overridable functions ask who overrides."""
+    """From now on overridable functions ask who overrides: all of them, when this returns, in whatever thread."""
     global is_on
     if is_on:
         return
     with _lock:
-        is_on = True
         for function in _waiting:
             _give_code(function, ENTRIES[id(function)])
         _waiting.clear()
+        is_on = True
 
 
 def _give_code(function: FunctionType, entry: calls.Entry) -> None:

@@ -161,3 +161,30 @@ def test_signatures_and_pickles_of_functions_stay() -> None:
     assert str(inspect.signature(F.relu)) == "(input: 'Tensor', inplace: 'bool' = False) -> 'Tensor'"
     for function in (dc.add, F.relu, dc.linalg.norm):
         assert pickle.loads(pickle.dumps(function)) is function
+
+
+def test_a_thread_that_needs_the_switch_waits_until_another_has_turned_it_on() -> None:
+    """A rank's first sparse gradient met functions that did not ask yet: another thread was in the middle of them."""
+    alone("""
+        import threading
+        import distcompile as dc
+        from compiler_core.overrides import switch
+        assert dc.Tensor
+        begun, go_on, give_code = threading.Event(), threading.Event(), switch._give_code
+        waiting = len(switch._waiting)
+        def slow(function, entry):
+            begun.set()
+            assert go_on.wait(60)
+            give_code(function, entry)
+        switch._give_code = slow
+        threads = [threading.Thread(target=switch.turn_on, daemon=True) for _ in range(2)]
+        threads[0].start()
+        assert waiting and begun.wait(60)
+        threads[1].start()
+        threads[1].join(0.2)
+        assert threads[1].is_alive(), "it went on while functions still wait"
+        go_on.set()
+        for thread in threads:
+            thread.join(60)
+        assert switch.is_on and not switch._waiting
+    """)

@@ -21,7 +21,12 @@ from distcompile.nn.parameter import Parameter
 
 
 class Identity(Module):
-    """Returns its input; takes and ignores any arguments at construction."""
+    """Returns its input. It takes and ignores any arguments: a place holder where a layer is taken out.
+
+    Example:
+        >>> nn.Identity(54, unused=True)(torch.ones(2))
+        tensor([1., 1.])
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -31,9 +36,26 @@ class Identity(Module):
 
 
 class Linear(Module):
-    """y = x Wᵀ + b, with weight f[out_features, in_features] and bias f[out_features].
+    """A dense layer: y = x Wᵀ + b, with weight W f[out_features, in_features] and bias b f[out_features].
 
     Both are drawn from U(-1/√in_features, 1/√in_features), as torch does (kaiming_uniform with a=√5 for the weight).
+
+    Args:
+        in_features: size of the last dimension of the input
+        out_features: size of the last dimension of the output
+        bias: False leaves b out; the attribute `bias` is None then
+        device, dtype: of the parameters; the defaults of `torch.empty`
+
+    Shape: f[..., in_features] -> f[..., out_features], with any dimensions in front.
+
+    Raises ShapeError if the last dimension of the input is not in_features.
+
+    Example:
+        >>> layer = nn.Linear(3, 2)
+        >>> layer(torch.ones(4, 3)).shape
+        (4, 2)
+        >>> [(name, tuple(p.shape)) for name, p in layer.named_parameters()]
+        [('weight', (2, 3)), ('bias', (2,))]
     """
 
     def __init__(
@@ -65,7 +87,18 @@ class Linear(Module):
 
 
 class Bilinear(Module):
-    """y[k] = x₁ᵀ W[k] x₂ + b[k]: f[..., in1], f[..., in2] -> f[..., out], W: f[out, in1, in2]."""
+    """A product of two inputs: y[k] = x₁ᵀ W[k] x₂ + b[k], with W f[out, in1, in2] and b f[out].
+
+    Both are drawn from U(-1/√in1, 1/√in1). bias: False leaves b out.
+
+    Shape: f[..., in1_features], f[..., in2_features] -> f[..., out_features]; what stands in front is the same in both.
+
+    Raises ArgumentError if in1_features is not positive.
+
+    Example:
+        >>> nn.Bilinear(3, 4, 2)(torch.ones(5, 3), torch.ones(5, 4)).shape
+        (5, 2)
+    """
 
     def __init__(
         self,
@@ -102,7 +135,14 @@ class Bilinear(Module):
 
 
 class Flatten(Module):
-    """Merges the dimensions start_dim..end_dim into one."""
+    """Merges the dimensions start_dim..end_dim, both included, into one; by default all but the first, the batch.
+
+    Example:
+        >>> nn.Flatten()(torch.ones(2, 3, 4, 5)).shape
+        (2, 60)
+        >>> nn.Flatten(0, 1)(torch.ones(2, 3, 4)).shape
+        (6, 4)
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
@@ -116,7 +156,12 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """Splits dimension `dim` into `unflattened_size`."""
+    """Splits dimension `dim` into the sizes `unflattened_size`, of which one may be -1: it is computed from the others.
+
+    Example:
+        >>> nn.Unflatten(1, (2, -1))(torch.ones(3, 8)).shape
+        (3, 2, 4)
+    """
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         super().__init__()

@@ -39,7 +39,27 @@ class AdadeltaRule(Decaying):
 
 
 class Adadelta(RuleOptimizer):
-    """Gradients times the ratio of root mean squares of past steps and past gradients: in the parameter's unit."""
+    """Gradients times the ratio of past steps to past gradients, so that a step is in the parameter's own unit.
+
+        v ← rho·v + (1 - rho)·g²
+        Δ ← √(u + eps)/√(v + eps)·g
+        u ← rho·u + (1 - rho)·Δ²
+        p ← p - lr·Δ
+
+    Args (the others: see `Optimizer`):
+        rho: how much of the means v and u is kept, in [0, 1].
+        eps: under both roots; it sets the size of the first steps.
+
+    State: "step", "square_avg" (v), "acc_delta" (u). Source: Zeiler 2012 (arXiv:1212.5701), algorithm 1.
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        >>> optimizer = torch.optim.Adadelta([w], lr=10.0)
+        >>> w.square().sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([ 0.9684, -1.9684])
+    """
 
     formula = AdadeltaRule
     counts_steps = True

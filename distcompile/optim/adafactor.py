@@ -26,7 +26,31 @@ STEP = np.dtype(np.float32)
 
 
 class Adafactor(ArrayOptimizer):
-    """Adam-like steps with sublinear memory. eps: (ε₁, None for the dtype's epsilon, ε₂); d: clips the update's RMS."""
+    """Adam-like steps whose second moment is stored as one row and one column of each matrix.
+
+        β = 1 - t^beta2_decay
+        R ← β·R + (1 - β)·mean(g², over columns);  C ← β·C + (1 - β)·mean(g², over rows)
+        U = g/max(√(R·C/max(mean R, ε₁)), ε₁)
+        p ← p·(1 - lr·weight_decay) - max(ε₂, RMS(p))·min(lr, 1/√t)·U/max(1, RMS(U)/d)
+        of a vector, the mean of g² itself is in the place of R·C/max(mean R, ε₁)
+
+    Args (the others: see `Optimizer`):
+        lr: the largest relative step.
+        beta2_decay: at most 0; the closer to 0, the shorter the memory.
+        eps: (ε₁, ε₂); ε₁ None: the machine epsilon of the dtype that is computed in.
+        d: at least 1; bounds the update's root mean square.
+
+    State: "step"; "row_var" f[..., m, 1] and "col_var" f[..., 1, n] of p f[..., m, n]; "variance" of p f[n] or f[].
+    Memory: m + n numbers a matrix, and not m·n. Source: Shazeer, Stern 2018 (arXiv:1804.04235), algorithms 4 and 5.
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.ones(2, 3))
+        >>> optimizer = torch.optim.Adafactor([w], lr=0.1)
+        >>> w.square().sum().backward()
+        >>> optimizer.step()
+        >>> [(name, tuple(value.shape)) for name, value in optimizer.state[w].items()]
+        [('step', ()), ('row_var', (2, 1)), ('col_var', (1, 3))]
+    """
 
     def __init__(
         self,

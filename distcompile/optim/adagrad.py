@@ -36,7 +36,26 @@ class AdagradRule(Decaying):
 
 
 class Adagrad(RuleOptimizer):
-    """Gradients divided by the root of the sum of all their squares so far."""
+    """Gradients divided by the root of the sum of all their squares so far: rates that only fall.
+
+        s ← s + g²
+        p ← p - lr/(1 + (t - 1)·lr_decay) · g/(√s + eps)
+
+    Args (the others: see `Optimizer`):
+        lr_decay: how fast the rate falls beside that.
+        initial_accumulator_value: what s is filled with at first.
+
+    A gradient may be sparse, without weight decay. State, made with the optimizer: "step", "sum" (s).
+    Source: Duchi, Hazan, Singer 2011 (JMLR 12).
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        >>> optimizer = torch.optim.Adagrad([w], lr=0.1)
+        >>> w.square().sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([ 0.9000, -1.9000])
+    """
 
     formula = AdagradRule
     counts_steps = True

@@ -63,7 +63,29 @@ class AdamRule(Decaying):
 
 
 class Adam(RuleOptimizer):
-    """Adam. fused: None, compile if possible; True, or an error; False, eager arithmetic."""
+    """Adam: steps by a mean of gradients, divided by the root of a mean of their squares.
+
+        m ← β₁·m + (1 - β₁)·g
+        v ← β₂·v + (1 - β₂)·g²
+        p ← p - lr · m/(1 - β₁ᵗ) / (√(v/(1 - β₂ᵗ)) + eps)        t: the number of the step, from 1
+
+    Args (the others: see `Optimizer`):
+        betas: (β₁, β₂), each in [0, 1).
+        eps: added to the root.
+        weight_decay: added to the gradient; decoupled_weight_decay=True: AdamW's.
+        amsgrad: divide by the largest v so far.
+
+    State: "step", "exp_avg" (m), "exp_avg_sq" (v), "max_exp_avg_sq" (amsgrad). Sparse gradients: see `SparseAdam`.
+    Source: Kingma, Ba 2015 (ICLR), algorithm 1; amsgrad: Reddi, Kale, Kumar 2018 (ICLR).
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        >>> optimizer = torch.optim.Adam([w], lr=0.1)
+        >>> w.square().sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([ 0.9000, -1.9000])
+    """
 
     counts_steps = True
     refusal = "Adam does not support sparse gradients, please consider SparseAdam instead"
@@ -96,7 +118,21 @@ class Adam(RuleOptimizer):
 
 
 class AdamW(Adam):
-    """Adam with decoupled weight decay, 0.01 unless given."""
+    """Adam with decoupled weight decay: the parameter shrinks by itself, not through the gradient.
+
+        p ← p·(1 - lr·weight_decay), then Adam's step
+
+    Args: as Adam's; weight_decay is 0.01 unless given.
+    Source: Loshchilov, Hutter 2019 (ICLR), algorithm 2.
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        >>> optimizer = torch.optim.AdamW([w], lr=0.1, weight_decay=0.5)
+        >>> w.square().sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([ 0.8500, -1.8000])
+    """
 
     def __init__(
         self,

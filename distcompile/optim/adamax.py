@@ -36,7 +36,22 @@ class AdamaxRule(Decaying):
 
 
 class Adamax(RuleOptimizer):
-    """Adam whose second moment is a decaying maximum of |g|."""
+    """Adam whose second moment is a decaying maximum of |g|.
+
+        m ← β₁·m + (1 - β₁)·g
+        u ← max(β₂·u, |g| + eps)
+        p ← p - lr · m/(1 - β₁ᵗ) / u
+
+    Args: as Adam's. State: "step", "exp_avg" (m), "exp_inf" (u). Source: Kingma, Ba 2015 (ICLR), section 7.1.
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        >>> optimizer = torch.optim.Adamax([w], lr=0.1)
+        >>> w.square().sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([ 0.9000, -1.9000])
+    """
 
     formula = AdamaxRule
     counts_steps = True

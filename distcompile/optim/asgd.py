@@ -35,7 +35,29 @@ class ASGDRule(Decaying):
 
 
 class ASGD(RuleOptimizer):
-    """Gradient descent that also keeps an average of the parameters, in `state[p]["ax"]`."""
+    """Gradient descent that also keeps an average of the parameters.
+
+        p ← p·(1 - lambd·η) - η·g
+        a ← a + μ·(p - a)        while μ is 1: a ← p
+        then η ← lr/(1 + lambd·lr·t)^alpha,  μ ← 1/max(1, t - t0)
+
+    Args (the others: see `Optimizer`):
+        lambd, alpha: how the rate η falls.
+        t0: the step from which on there is an average; before that a is p.
+
+    The average of p is `optimizer.state[p]["ax"]`. State: "step", "eta" (η), "mu" (μ), "ax" (a).
+    Source: Polyak, Juditsky 1992 (SIAM J. Control Optim. 30).
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.tensor([1.0]))
+        >>> optimizer = torch.optim.ASGD([w], lr=0.25, t0=0)
+        >>> for step in range(2):
+        ...     optimizer.zero_grad()
+        ...     w.square().sum().backward()
+        ...     optimizer.step()
+        >>> w.detach(), optimizer.state[w]["ax"]
+        (tensor([0.2500]), tensor([0.2500]))
+    """
 
     formula = ASGDRule
     counts_steps = True

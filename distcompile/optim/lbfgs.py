@@ -26,7 +26,37 @@ from distcompile.optim.optimizer import Optimizer, run_closure
 
 
 class LBFGS(Optimizer):
-    """line_search_fn: None (steps of length lr) or "strong_wolfe". max_eval: of the closure, 1.25·max_iter if None."""
+    """Quasi-Newton steps: the inverse Hessian, as the last changes of the gradient tell it.
+
+        d = -H·g, by the two-loop recursion over the last history_size moves
+        p ← p + t·d, up to max_iter times in one `step`
+
+    Args:
+        lr: t, or where a line search starts; at the very first iteration min(1, 1/‖g‖₁)·lr.
+        max_iter: iterations in a step.
+        max_eval: calls of the closure in a step; None: max_iter·5 // 4.
+        tolerance_grad: stop when max|g| is at most this.
+        tolerance_change: stop when the largest move is at most this, or the loss changes by less.
+        history_size: how many moves H is made of; each keeps two vectors as long as all parameters.
+        line_search_fn: None: steps of length lr; "strong_wolfe": search t between Wolfe's conditions.
+
+    `step` needs a closure that clears gradients, computes the loss, calls backward and returns the loss.
+    Limits: one parameter group, no complex parameters.
+    Source: Liu, Nocedal 1989 (Math. Program. 45); Nocedal, Wright 2006, algorithms 7.4, 3.5 and 3.6.
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.tensor([3.0, -2.0]))
+        >>> optimizer = torch.optim.LBFGS([w], line_search_fn="strong_wolfe")
+        >>> def closure():
+        ...     optimizer.zero_grad()
+        ...     loss = ((w - torch.tensor([1.0, 2.0])) ** 2).sum()
+        ...     loss.backward()
+        ...     return loss
+        >>> optimizer.step(closure)
+        tensor(20., grad_fn=<SumBackward0>)
+        >>> w.detach()
+        tensor([1.0000, 2.0000])
+    """
 
     takes_complex = False
 

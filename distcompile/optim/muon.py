@@ -27,7 +27,32 @@ STEPS = 5
 
 
 class Muon(ArrayOptimizer):
-    """For the matrices of hidden layers; biases and embeddings take another optimizer. ns_steps: of Newton-Schulz."""
+    """Momentum whose direction is made orthogonal: for the matrices of hidden layers.
+
+        b ← b + (1 - momentum)·(g - b)
+        u = g + momentum·(b - g) (nesterov), else b
+        O = about U·Vᵀ, where u = U·S·Vᵀ: ns_steps of Newton-Schulz's iteration, in bfloat16
+        p ← p·(1 - lr·weight_decay) - lr·r·O
+
+    Args:
+        params: of shape [m, n]; biases, embeddings and the last layer take another optimizer.
+        ns_coefficients: (a, b, c) of X ← a·X + (b·A + c·A²)·X, where A = X·Xᵀ.
+        eps: the least norm by which the iteration's start is divided.
+        ns_steps: fewer than 100.
+        adjust_lr_fn: r. "original" or None: √max(1, m/n); "match_rms_adamw": 0.2·√max(m, n), for AdamW's rates.
+
+    Raises: ArgumentError for a parameter that is no matrix. State: "momentum_buffer" (b).
+    Source: Jordan et al. 2024 (Muon); "match_rms_adamw": Liu et al. 2025 (arXiv:2502.16982).
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.eye(2))
+        >>> optimizer = torch.optim.Muon([w], lr=0.1)
+        >>> w.square().sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([[0.8775, 0.0000],
+                [0.0000, 0.8775]])
+    """
 
     def __init__(
         self,

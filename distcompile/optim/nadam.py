@@ -41,7 +41,26 @@ class NAdamRule(Decaying):
 
 
 class NAdam(RuleOptimizer):
-    """Adam that looks ahead by the next step's momentum."""
+    """Adam with Nesterov's momentum: it looks ahead by the next step's.
+
+        μₜ = β₁·(1 - 0.96^(t·momentum_decay)/2);  M ← M·μₜ
+        m, v as Adam's
+        p ← p - lr · ((1 - μₜ)/(1 - M)·g + μₜ₊₁/(1 - M·μₜ₊₁)·m) / (√(v/(1 - β₂ᵗ)) + eps)
+
+    Args (the others: see `Adam`; there is no amsgrad):
+        momentum_decay: how fast μ grows from β₁/2 to β₁.
+        decoupled_weight_decay: AdamW's decay.
+
+    State: "step", "mu_product" (M), "exp_avg" (m), "exp_avg_sq" (v). Source: Dozat 2016 (ICLR workshop).
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        >>> optimizer = torch.optim.NAdam([w], lr=0.1)
+        >>> w.square().sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([ 0.8944, -1.8944])
+    """
 
     formula = NAdamRule
     counts_steps = True

@@ -45,7 +45,40 @@ required = _Required()
 
 
 class Optimizer:
-    """Base of all optimizers. `param_groups`: dicts with "params" and options; `state[parameter]`: dict of tensors."""
+    """Base of all optimizers: parameters in groups, options by group, state by parameter.
+
+    A subclass defines `step`. It finds dicts with "params" and options in `param_groups`, and a dict for each
+    parameter in `state[parameter]`.
+
+    Args:
+        params: Tensors; or pairs (name, Tensor); or dicts {"params": ..., option: value, ...}, one for each group.
+        defaults: the options, with their values for groups that do not give them.
+
+    Options that most optimizers here share:
+        lr: the learning rate; a number, or a Tensor of one element.
+        weight_decay: g ← g + weight_decay·p, before the formula; decoupled: p ← p·(1 - lr·weight_decay) instead.
+        maximize: go uphill: g ← -g.
+        fused (SGD, Adam, AdamW, Adagrad): None: one compiled call for all parameters, or, with a warning, op by op
+            where that cannot be compiled; True: BackendError where it cannot; False: op by op.
+        foreach, capturable: taken for torch's sake; they choose no other code here.
+        differentiable: True raises NotSupportedError.
+
+    A complex parameter is updated as its two parts; Adafactor, LBFGS, Muon and SparseAdam take none.
+    Raises: ArgumentError for an option out of range, an empty list, a Tensor that is no leaf or comes twice.
+
+    Example:
+        >>> class SignDescent(torch.optim.Optimizer):
+        ...     def step(self, closure=None):
+        ...         with torch.no_grad():
+        ...             for group in self.param_groups:
+        ...                 for p in group["params"]:
+        ...                     p -= group["lr"] * p.grad.sign()
+        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        >>> w.square().sum().backward()
+        >>> SignDescent([w], {"lr": 0.5}).step()
+        >>> w.detach()
+        tensor([ 0.5000, -1.5000])
+    """
 
     takes_complex = True  # whether parameters may be complex; they are then updated as their two parts
     has_stepped = False

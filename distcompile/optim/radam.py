@@ -53,7 +53,24 @@ def _rectification(length: float, longest: float) -> float:
 
 
 class RAdam(RuleOptimizer):
-    """Adam that takes plain momentum steps until its second moment can be trusted."""
+    """Adam that makes plain momentum steps until its second moment can be trusted.
+
+        m, v as Adam's;  ρ∞ = 2/(1 - β₂) - 1;  ρ = ρ∞ - 2·t·β₂ᵗ/(1 - β₂ᵗ)
+        ρ > 5:  p ← p - lr · m/(1 - β₁ᵗ) · r·√(1 - β₂ᵗ)/(√v + eps)
+        else:   p ← p - lr · m/(1 - β₁ᵗ)
+        r = √((ρ - 4)(ρ - 2)·ρ∞ / ((ρ∞ - 4)(ρ∞ - 2)·ρ))
+
+    Args: as Adam's, without amsgrad; decoupled_weight_decay: AdamW's decay.
+    State: "step", "exp_avg" (m), "exp_avg_sq" (v). Source: Liu et al. 2020 (ICLR), algorithm 2.
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        >>> optimizer = torch.optim.RAdam([w], lr=0.1)
+        >>> w.square().sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([ 0.8000, -1.6000])
+    """
 
     formula = RAdamRule
     counts_steps = True

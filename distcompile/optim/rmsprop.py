@@ -54,7 +54,30 @@ class RMSpropRule(Decaying):
 
 
 class RMSprop(RuleOptimizer):
-    """Gradients divided by the root of their running mean square. centered: by the root of their variance."""
+    """Gradients divided by the root of their running mean square.
+
+        v ← alpha·v + (1 - alpha)·g²
+        centered: c ← c + (1 - alpha)·(g - c), and below v - c² in the place of v
+        b ← momentum·b + g/(√v + eps)
+        p ← p - lr·b
+
+    Args (the others: see `Optimizer`):
+        alpha: how much of the means is kept.
+        eps: added to the root.
+        momentum: how much of the last direction is kept.
+        centered: divide by the root of the variance.
+
+    State: "step", "square_avg" (v), "momentum_buffer" (b, with momentum), "grad_avg" (c, if centered).
+    Source: Hinton 2012 (lecture notes, 6e); centered: Graves 2013 (arXiv:1308.0850).
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        >>> optimizer = torch.optim.RMSprop([w], lr=0.05)
+        >>> w.square().sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([ 0.5000, -1.5000])
+    """
 
     counts_steps = True
 

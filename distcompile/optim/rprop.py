@@ -45,7 +45,28 @@ class RpropRule:
 
 
 class Rprop(RuleOptimizer):
-    """Steps by the gradient's sign; a step grows while the sign stays and shrinks when it turns. For full batches."""
+    """Steps by the sign of the gradient alone. For full batches: noise turns signs.
+
+        g·(last g) > 0:  Δ ← Δ·η⁺
+        g·(last g) < 0:  Δ ← Δ·η⁻, and g ← 0: no move
+        Δ ← Δ clamped to step_sizes
+        p ← p - sign(g)·Δ
+
+    Args (the others: see `Optimizer`):
+        lr: Δ at first.
+        etas: (η⁻, η⁺), 0 < η⁻ < 1 < η⁺.
+        step_sizes: the least and the largest Δ.
+
+    State: "step", "prev" (the last g), "step_size" (Δ). Source: Riedmiller, Braun 1993 (ICNN).
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        >>> optimizer = torch.optim.Rprop([w], lr=0.1)
+        >>> w.square().sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([ 0.9000, -1.9000])
+    """
 
     counts_steps = True
 

@@ -48,7 +48,29 @@ class SGDRule(Decaying):
 
 
 class SGD(RuleOptimizer):
-    """Stochastic gradient descent. fused: None, compile if possible; True, or an error; False, eager arithmetic."""
+    """Stochastic gradient descent, with momentum.
+
+        g ← g + weight_decay·p
+        b ← momentum·b + (1 - dampening)·g        at the first step: b ← g
+        g ← g + momentum·b (nesterov), else b     without momentum: g as it is
+        p ← p - lr·g
+
+    Args (the others: see `Optimizer`):
+        momentum: how much of the last direction is kept; 0: there is no state.
+        dampening: how much of a new gradient is left out of the direction.
+        nesterov: look ahead by one more momentum; needs momentum > 0 and dampening 0.
+
+    A gradient may be sparse, without weight decay. State: "momentum_buffer".
+    Source: Sutskever, Martens, Dahl, Hinton 2013 (ICML), section 2.
+
+    Example:
+        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
+        >>> optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
+        >>> w.square().sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([ 0.8000, -1.6000])
+    """
 
     def __init__(
         self,

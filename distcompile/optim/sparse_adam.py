@@ -25,7 +25,25 @@ from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
 
 
 class SparseAdam(Optimizer):
-    """Adam on the rows that a gradient has. Raises AutogradError in `step` for dense gradients: use Adam."""
+    """Adam on the rows that a sparse gradient has; all other rows, and their state, stay as they are.
+
+        m ← m + (1 - β₁)·(g - m);  v ← v + (1 - β₂)·(g² - v)        in those rows
+        p ← p - lr·√(1 - β₂ᵗ)/(1 - β₁ᵗ) · m/(√v + eps)
+
+    Args: as Adam's. The parameters are dense, their gradients sparse: see `Embedding(sparse=True)`.
+    Raises: in `step`, AutogradError for a dense gradient. State: "step", "exp_avg" (m), "exp_avg_sq" (v), dense.
+    Source: Kingma, Ba 2015 (ICLR); rows that are not in the gradient are this optimizer's difference.
+
+    Example:
+        >>> words = torch.nn.Embedding.from_pretrained(torch.zeros(3, 2), freeze=False, sparse=True)
+        >>> optimizer = torch.optim.SparseAdam(words.parameters(), lr=0.1)
+        >>> words(torch.tensor([2])).sum().backward()
+        >>> optimizer.step()
+        >>> words.weight.detach()
+        tensor([[ 0.0000,  0.0000],
+                [ 0.0000,  0.0000],
+                [-0.1000, -0.1000]])
+    """
 
     takes_complex = False
 

@@ -37,7 +37,15 @@ __all__ = [
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> Average:
-    """decay·average + (1 - decay)·new. Raises ArgumentError for a decay outside [0, 1]."""
+    """An exponential average for `AveragedModel`: decay·average + (1 - decay)·new.
+
+    Raises: ArgumentError for a decay outside [0, 1].
+
+    Example:
+        >>> ema = torch.optim.swa_utils.get_ema_avg_fn(decay=0.9)
+        >>> ema(torch.tensor(1.0), torch.tensor(2.0), 5)
+        tensor(1.1000)
+    """
     _check_decay(decay)
 
     def ema_update(ema_param: Tensor, current_param: Tensor, num_averaged: Tensor | int) -> Tensor:
@@ -48,7 +56,13 @@ def get_ema_avg_fn(decay: float = 0.999) -> Average:
 
 
 def get_swa_avg_fn() -> Average:
-    """The mean: average + (new - average)/(n + 1)."""
+    """The mean of all values, for `AveragedModel`: average + (new - average)/(n + 1), where n were averaged so far.
+
+    Example:
+        >>> mean = torch.optim.swa_utils.get_swa_avg_fn()
+        >>> mean(torch.tensor(1.0), torch.tensor(4.0), 2)
+        tensor(2.)
+    """
 
     def swa_update(averaged_param: Tensor, current_param: Tensor, num_averaged: Tensor | int) -> Tensor:
         with no_grad():
@@ -58,12 +72,26 @@ def get_swa_avg_fn() -> Average:
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> MultiAverage:
-    """`get_ema_avg_fn` for lists of parameters, in place."""
+    """`get_ema_avg_fn` for lists of parameters, in place: `AveragedModel`'s multi_avg_fn.
+
+    Example:
+        >>> average, new = [torch.tensor(1.0)], [torch.tensor(2.0)]
+        >>> torch.optim.swa_utils.get_ema_multi_avg_fn(decay=0.9)(average, new, 5)
+        >>> average
+        [tensor(1.1000)]
+    """
     return _for_lists(get_ema_avg_fn(decay))
 
 
 def get_swa_multi_avg_fn() -> MultiAverage:
-    """`get_swa_avg_fn` for lists of parameters, in place."""
+    """`get_swa_avg_fn` for lists of parameters, in place: `AveragedModel`'s multi_avg_fn.
+
+    Example:
+        >>> average, new = [torch.tensor(1.0)], [torch.tensor(4.0)]
+        >>> torch.optim.swa_utils.get_swa_multi_avg_fn()(average, new, 2)
+        >>> average
+        [tensor(2.)]
+    """
     return _for_lists(get_swa_avg_fn())
 
 
@@ -82,10 +110,27 @@ def _for_lists(average: Average) -> MultiAverage:
 
 
 class AveragedModel(Module):
-    """A copy of `model` (as `module`) that holds an average of its parameters; `update_parameters` takes one more.
+    """A copy of a model whose parameters are an average over training.
 
-    avg_fn, multi_avg_fn: how to average (at most one of them; the mean if neither); use_buffers: average buffers too,
-    which otherwise are copied. The first update copies everything.
+        first update: a ← p;  then a ← avg_fn(a, p, n), by default a + (p - a)/(n + 1)
+
+    Args:
+        model: copied; the copy is `module`.
+        device: where the copy goes; None: where `model` is.
+        avg_fn: (average, parameter, number so far) -> new average; None, and no multi_avg_fn: the mean.
+        multi_avg_fn: the same for lists of all parameters, in place. At most one of the two is given.
+        use_buffers: average buffers too; else they are copied from the model.
+
+    Batch norms: call `update_bn` before evaluation. Source: Izmailov et al. 2018 (UAI).
+
+    Example:
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> average = torch.optim.swa_utils.AveragedModel(model)
+        >>> for value in (1.0, 2.0, 6.0):
+        ...     _ = model.weight.data.fill_(value)
+        ...     average.update_parameters(model)
+        >>> average.module.weight.item(), int(average.n_averaged)
+        (3.0, 3)
     """
 
     n_averaged: Tensor
@@ -136,7 +181,18 @@ class AveragedModel(Module):
 def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> None:
     """Set the running statistics of every batch norm to their cumulative average over `loader`'s batches.
 
-    A batch is the model's input, or a list or tuple that begins with it.
+    An average of parameters has no statistics of its own. The model runs in train mode, without gradients; then its
+    mode and its momenta are as before.
+
+    Args:
+        loader: batches; each is the model's input, or a list or tuple that begins with it.
+        device: where inputs are moved; None: they stay.
+
+    Example:
+        >>> model = torch.nn.BatchNorm1d(1)
+        >>> torch.optim.swa_utils.update_bn([torch.tensor([[1.0], [3.0]]), torch.tensor([[4.0], [8.0]])], model)
+        >>> model.running_mean
+        tensor([4.])
     """
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if not norms:
@@ -156,7 +212,27 @@ def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> No
 
 
 class SWALR(LRScheduler):
-    """From each group's rate to `swa_lr` in anneal_epochs epochs (anneal_strategy "cos" or "linear"), then there."""
+    """From each group's rate to `swa_lr`, then there: the schedule for averaging weights.
+
+        lr = swa_lr·a(k) + lr₀·(1 - a(k)),  k = min(1, t/anneal_epochs)
+        a(k) = (1 - cos(πk))/2 ("cos") or k ("linear")
+
+    Args:
+        swa_lr: the rate at the end; a list: one for each group.
+        anneal_epochs: 0: the rate is swa_lr at once.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> schedule = torch.optim.swa_utils.SWALR(optimizer, swa_lr=0.2, anneal_epochs=2, anneal_strategy="linear")
+        >>> for epoch in range(4):
+        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 1.0
+        1 0.6
+        2 0.2
+        3 0.2
+    """
 
     def __init__(
         self,

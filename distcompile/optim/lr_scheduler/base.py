@@ -23,7 +23,33 @@ def require_optimizer(optimizer: object) -> Optimizer:
 
 
 class LRScheduler:
-    """Base of the schedules. last_epoch: -1 to start, else the epoch that a restored schedule was at."""
+    """Base of the schedules: each sets `group["lr"]` of an optimizer's groups once an epoch, or once a step.
+
+    A subclass defines `get_lr`. It finds the epoch in `last_epoch`, and the initial rates in `base_lrs`. In the
+    schedules here t is the epoch and lr₀ the initial rate; where a schedule multiplies the present rate, several of
+    one optimizer may be stepped together.
+
+    Args:
+        optimizer: its rates are set, at once for the first epoch.
+        last_epoch: -1 to start; else the epoch that a restored schedule was at: groups need "initial_lr" then.
+
+    `step` comes after the optimizer's `step`; a warning tells the other order.
+    Raises: RegistrationTypeError for what is no optimizer; NoInitialRateError.
+
+    Example:
+        >>> class Halving(torch.optim.lr_scheduler.LRScheduler):
+        ...     def get_lr(self):
+        ...         return [rate / 2**self.last_epoch for rate in self.base_lrs]
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> schedule = Halving(optimizer)
+        >>> for epoch in range(3):
+        ...     print(epoch, schedule.get_last_lr())
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 [1.0]
+        1 [0.5]
+        2 [0.25]
+    """
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self.optimizer = require_optimizer(optimizer)

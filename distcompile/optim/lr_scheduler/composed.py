@@ -30,7 +30,29 @@ class _Composed(LRScheduler):
 
 
 class SequentialLR(_Composed):
-    """schedulers[k] from milestones[k-1] to milestones[k]; each starts at its own epoch 0."""
+    """One schedule after the other: schedulers[k] from milestones[k - 1] on, to milestones[k].
+
+    Each starts at its own epoch 0. All were made for one optimizer.
+
+    Args:
+        milestones: one fewer than schedulers.
+
+    Raises: ArgumentError for other numbers of them, another optimizer's schedule, or a ReduceLROnPlateau.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> warm = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=0.1, total_iters=9)
+        >>> fall = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+        >>> schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, [warm, fall], milestones=[2])
+        >>> for epoch in range(4):
+        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 0.1
+        1 0.1
+        2 1.0
+        3 0.5
+    """
 
     def __init__(
         self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1
@@ -66,7 +88,25 @@ class SequentialLR(_Composed):
 
 
 class ChainedScheduler(_Composed):
-    """All schedules at every step: their factors multiply."""
+    """All schedules at every step: their factors multiply.
+
+    Args:
+        schedulers: of one optimizer, each of the kind that goes on from the present rate; no ReduceLROnPlateau.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> warm = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=0.1, total_iters=2)
+        >>> fall = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.5)
+        >>> schedule = torch.optim.lr_scheduler.ChainedScheduler([warm, fall])
+        >>> for epoch in range(4):
+        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 0.1
+        1 0.05
+        2 0.25
+        3 0.125
+    """
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         self.optimizer = optimizer or _check(schedulers, None)

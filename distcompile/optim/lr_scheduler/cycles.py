@@ -16,7 +16,29 @@ from distcompile.optim.optimizer import Optimizer
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Cosine from lr₀ to eta_min over T_i epochs, then again from lr₀ with T_{i+1} = T_i · T_mult."""
+    """A cosine from lr₀ to eta_min over T_i epochs, again and again.
+
+        lr = eta_min + (lr₀ - eta_min)·(1 + cos(π·T_cur/T_i))/2        T_cur: epochs since the last restart
+
+    Args:
+        T_0: epochs to the first restart.
+        T_mult: T_i is T_mult times as long after each restart; an integer, at least 1.
+
+    `step(epoch)` takes a fraction, too: for a rate that changes with every batch.
+    Source: Loshchilov, Hutter 2017 (ICLR), equation 5.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=2)
+        >>> for epoch in range(4):
+        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 1.0
+        1 0.5
+        2 1.0
+        3 0.5
+    """
 
     def __init__(
         self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
@@ -72,7 +94,33 @@ class _Phase:
 
 
 class OneCycleLR(LRScheduler):
-    """Up from max_lr/div_factor to max_lr, then down to (max_lr/div_factor)/final_div_factor, in total_steps steps."""
+    """One cycle over the whole training, stepped once a batch: up to max_lr, then down to next to nothing.
+
+        max_lr/div_factor → max_lr → max_lr/(div_factor·final_div_factor)
+
+    Args:
+        max_lr: the top; a list: one for each group.
+        total_steps: how many steps; or give epochs and steps_per_epoch.
+        pct_start: the share of steps that the rate rises for, a float.
+        anneal_strategy: "cos" or "linear".
+        cycle_momentum: momentum, or the first beta, goes the other way: max_momentum → base_momentum → max_momentum.
+        three_phase: go down to the initial rate as fast as up, and then on to the last one.
+
+    Raises: ArgumentError for a step beyond total_steps; for cycle_momentum of an optimizer without momentum.
+    Source: Smith, Topin 2018 (arXiv:1708.07120).
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0, momentum=0.9)
+        >>> schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=5, pct_start=0.4)
+        >>> for step in range(4):
+        ...     print(step, round(schedule.get_last_lr()[0], 4), round(optimizer.param_groups[0]["momentum"], 4))
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 0.04 0.95
+        1 1.0 0.85
+        2 0.75 0.875
+        3 0.25 0.925
+    """
 
     def __init__(
         self,

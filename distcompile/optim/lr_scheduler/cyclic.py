@@ -19,9 +19,33 @@ MODES = ("triangular", "triangular2", "exp_range")
 
 
 class CyclicLR(LRScheduler):
-    """lr = base + (max - base)·height·scale: height goes 0 to 1 in step_size_up steps, back in step_size_down.
+    """Rates that rise and fall between two bounds, stepped once a batch.
 
-    mode: scale is 1, 1/2^(cycle-1), or gamma^step; or what scale_fn says of the cycle's or the step's number.
+        lr = base_lr + (max_lr - base_lr)·height·scale
+        height: 0 to 1 in step_size_up steps, and back in step_size_down
+
+    Args:
+        base_lr, max_lr: the bounds; lists: one for each group.
+        step_size_down: None: as step_size_up.
+        mode: scale is 1 ("triangular"), 1/2^(cycle - 1) ("triangular2") or gamma^step ("exp_range").
+        scale_fn: the scale instead of the mode's: of the cycle's number, from 1, or of the step's.
+        scale_mode: which of the two scale_fn gets: "cycle" or "iterations".
+        cycle_momentum: momentum, or the first beta, goes the other way, between max_momentum and base_momentum.
+
+    Raises: ArgumentError for cycle_momentum of an optimizer without momentum. Source: Smith 2017 (WACV).
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0, momentum=0.9)
+        >>> schedule = torch.optim.lr_scheduler.CyclicLR(optimizer, base_lr=0.1, max_lr=0.5, step_size_up=2)
+        >>> for step in range(5):
+        ...     print(step, round(schedule.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 0.1
+        1 0.3
+        2 0.5
+        3 0.3
+        4 0.1
     """
 
     def __init__(

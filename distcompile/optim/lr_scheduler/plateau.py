@@ -14,9 +14,29 @@ from distcompile.optim.optimizer import Optimizer
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """lr ← max(lr · factor, min_lr) after more than `patience` epochs without improvement.
+    """lr ← max(lr·factor, min_lr) when a metric has not improved for more than `patience` epochs.
 
-    threshold: what counts as improvement, relative ("rel") or absolute ("abs"). cooldown: epochs to wait afterwards.
+    Args:
+        mode: "min": smaller is better; "max": larger is.
+        factor: less than 1.
+        threshold: by how much a value must be better than the best, to count.
+        threshold_mode: "rel": threshold·best; "abs": threshold.
+        cooldown: epochs after a fall in which none is counted as bad.
+        min_lr: a list: one for each group.
+        eps: a fall by no more than this is left out.
+
+    `step` takes the metric. Raises: ArgumentError for an unknown mode, or a factor of 1 or more.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1)
+        >>> for loss in (3.0, 2.0, 2.0, 2.0):
+        ...     schedule.step(loss)
+        ...     print(loss, schedule.get_last_lr())
+        3.0 [1.0]
+        2.0 [1.0]
+        2.0 [1.0]
+        2.0 [0.1]
     """
 
     def __init__(

@@ -40,14 +40,47 @@ class _ByFunction(LRScheduler):
 
 
 class LambdaLR(_ByFunction):
-    """lr = lr₀ · f(t)."""
+    """lr = lr₀·f(t).
+
+    Args:
+        lr_lambda: f, or a list with one for each group. A plain function is not saved in the state dict; of a
+            callable object the attributes are.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / (1 + epoch))
+        >>> for epoch in range(4):
+        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 1.0
+        1 0.5
+        2 0.3333
+        3 0.25
+    """
 
     def get_lr(self) -> list[float]:
         return [base * factor(self.last_epoch) for factor, base in zip(self.lr_lambdas, self.base_lrs, strict=True)]
 
 
 class MultiplicativeLR(_ByFunction):
-    """lr ← lr · f(t)."""
+    """lr ← lr·f(t), from t = 1 on.
+
+    Args:
+        lr_lambda: f, or a list with one for each group; saved as LambdaLR's are.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> schedule = torch.optim.lr_scheduler.MultiplicativeLR(optimizer, lambda epoch: 0.5)
+        >>> for epoch in range(4):
+        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 1.0
+        1 0.5
+        2 0.25
+        3 0.125
+    """
 
     def get_lr(self) -> list[float]:
         if self._is_initial:
@@ -56,7 +89,24 @@ class MultiplicativeLR(_ByFunction):
 
 
 class StepLR(LRScheduler):
-    """lr = lr₀ · gamma^(t // step_size)."""
+    """lr = lr₀·gamma^⌊t/step_size⌋.
+
+    Args:
+        step_size: epochs between two falls.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
+        >>> for epoch in range(5):
+        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 1.0
+        1 1.0
+        2 0.1
+        3 0.1
+        4 0.01
+    """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
         self.step_size, self.gamma = step_size, gamma
@@ -71,7 +121,23 @@ class StepLR(LRScheduler):
 
 
 class MultiStepLR(LRScheduler):
-    """lr = lr₀ · gamma^(milestones reached); a milestone given twice counts twice."""
+    """lr = lr₀·gamma^(how many milestones are reached).
+
+    Args:
+        milestones: epochs at which the rate falls; one that is given twice counts twice.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[1, 3])
+        >>> for epoch in range(4):
+        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 1.0
+        1 0.1
+        2 0.1
+        3 0.01
+    """
 
     def __init__(
         self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
@@ -88,7 +154,23 @@ class MultiStepLR(LRScheduler):
 
 
 class ConstantLR(LRScheduler):
-    """lr = lr₀ · factor until total_iters, then lr₀."""
+    """lr = lr₀·factor while t < total_iters, then lr₀.
+
+    Args:
+        factor: in [0, 1].
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=0.5, total_iters=2)
+        >>> for epoch in range(4):
+        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 0.5
+        1 0.5
+        2 1.0
+        3 1.0
+    """
 
     def __init__(
         self, optimizer: Optimizer, factor: float = 1.0 / 3, total_iters: int = 5, last_epoch: int = -1
@@ -108,7 +190,24 @@ class ConstantLR(LRScheduler):
 
 
 class LinearLR(LRScheduler):
-    """lr = lr₀ · factor, which goes from start_factor to end_factor in total_iters epochs."""
+    """lr = lr₀·(start_factor + (end_factor - start_factor)·min(t/total_iters, 1)): a warm-up, most often.
+
+    Args:
+        start_factor: in (0, 1].
+        end_factor: in [0, 1].
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> schedule = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.5, total_iters=2)
+        >>> for epoch in range(4):
+        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 0.5
+        1 0.75
+        2 1.0
+        3 1.0
+    """
 
     def __init__(
         self,
@@ -139,7 +238,20 @@ class LinearLR(LRScheduler):
 
 
 class ExponentialLR(LRScheduler):
-    """lr = lr₀ · gamma^t."""
+    """lr = lr₀·gamma^t.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.9)
+        >>> for epoch in range(4):
+        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 1.0
+        1 0.9
+        2 0.81
+        3 0.729
+    """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
@@ -153,7 +265,20 @@ class ExponentialLR(LRScheduler):
 
 
 class PolynomialLR(LRScheduler):
-    """lr = lr₀ · (1 - t/total_iters)^power, zero afterwards."""
+    """lr = lr₀·(1 - t/total_iters)^power, and zero from total_iters on.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> schedule = torch.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=2)
+        >>> for epoch in range(4):
+        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 1.0
+        1 0.5
+        2 0.0
+        3 0.0
+    """
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
         self.total_iters, self.power = total_iters, power
@@ -171,7 +296,26 @@ class PolynomialLR(LRScheduler):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """lr = eta_min + (lr₀ - eta_min)(1 + cos(πt/T_max))/2. Loshchilov, Hutter 2017, without restarts."""
+    """lr = eta_min + (lr₀ - eta_min)·(1 + cos(πt/T_max))/2.
+
+    Args:
+        T_max: epochs from lr₀ down to eta_min; after that the rate rises again, for as long.
+
+    Source: Loshchilov, Hutter 2017 (ICLR), without its restarts; with them: CosineAnnealingWarmRestarts.
+
+    Example:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+        >>> schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=4)
+        >>> for epoch in range(5):
+        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     schedule.step()
+        0 1.0
+        1 0.8536
+        2 0.5
+        3 0.1464
+        4 0.0
+    """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
         self.T_max, self.eta_min = T_max, eta_min

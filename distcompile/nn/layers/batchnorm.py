@@ -107,18 +107,57 @@ class _BatchNorm(_NormBase):
 
 
 class BatchNorm1d(_BatchNorm):
-    """For f[N, C] or f[N, C, L]."""
+    """Normalises each channel over the batch: y = (x - mean) / √(var + eps) · weight + bias.
+
+    In training mean and variance are the batch's (variance divided by the count), and the running statistics follow:
+    running ← (1 - momentum)·running + momentum·batch, where the batch's variance is divided by the count less one.
+    In evaluation they are the running statistics. Weight starts at one, bias at zero. Source: Ioffe, Szegedy 2015.
+
+    Args:
+        num_features: C, the number of channels
+        eps: added to the variance
+        momentum: share of a batch in the running statistics; None: the mean over all batches so far
+        affine: False leaves weight and bias out
+        track_running_stats: False keeps no running statistics; evaluation uses the batch's as well
+        bias: False leaves the bias alone out
+
+    Shape: f[N, C] or f[N, C, L] -> the same.
+
+    Raises ShapeError for an input of another rank.
+
+    Example:
+        >>> norm = nn.BatchNorm1d(2)
+        >>> norm(torch.tensor([[1.0, 10.0], [3.0, 30.0]])).detach()
+        tensor([[-1.0000, -1.0000],
+                [ 1.0000,  1.0000]])
+        >>> norm.running_mean
+        tensor([0.2000, 2.0000])
+    """
 
     _dims = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    """For f[N, C, H, W]."""
+    """`BatchNorm1d` of images: each channel over batch, height and width. The arguments are the same.
+
+    Shape: f[N, C, H, W] -> the same.
+
+    Example:
+        >>> nn.BatchNorm2d(3)(torch.ones(2, 3, 4, 4)).shape
+        (2, 3, 4, 4)
+    """
 
     _dims = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """For f[N, C, D, H, W]."""
+    """`BatchNorm1d` of volumes: each channel over batch, depth, height and width. The arguments are the same.
+
+    Shape: f[N, C, D, H, W] -> the same.
+
+    Example:
+        >>> nn.BatchNorm3d(3)(torch.ones(2, 3, 4, 4, 4)).shape
+        (2, 3, 4, 4, 4)
+    """
 
     _dims = (5,)

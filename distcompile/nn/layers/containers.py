@@ -60,7 +60,23 @@ class _Indexed(Module):
 
 
 class Sequential(_Indexed):
-    """Calls its modules one after the other, each on what the one before returned."""
+    """Calls its modules one after the other, each on what the one before returned.
+
+    Args: the modules; or one OrderedDict, whose keys become their names. Otherwise they are "0", "1", ...
+
+    It is a list as well: index, slice (a Sequential), `append`, `extend`, `insert`, `pop`, `+`, `*` (the same modules
+    again), `del`.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> model(torch.ones(5, 4)).shape
+        (5, 2)
+        >>> model[:2]
+        Sequential(
+          (0): Linear(in_features=4, out_features=8, bias=True)
+          (1): ReLU()
+        )
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__()
@@ -113,7 +129,20 @@ class Sequential(_Indexed):
 
 
 class ModuleList(_Indexed):
-    """A list of modules; it has no `forward` of its own."""
+    """A list of modules: they are registered, so their parameters are found. It has no `forward` of its own.
+
+    A plain Python list hides what it holds from `parameters()` and `state_dict()`. Names are "0", "1", ...
+
+    Example:
+        >>> layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(3))
+        >>> layers.append(nn.ReLU())
+        ModuleList(
+          (0-2): 3 x Linear(in_features=2, out_features=2, bias=True)
+          (3): ReLU()
+        )
+        >>> len(list(layers.parameters()))
+        6
+    """
 
     def __init__(self, modules: Iterable[Module] | None = None) -> None:
         super().__init__()
@@ -154,7 +183,17 @@ class ModuleList(_Indexed):
 
 
 class ModuleDict(Module):
-    """A dict of modules; it has no `forward` of its own."""
+    """A dict of modules, in order of insertion: they are registered under their keys. It has no `forward` of its own.
+
+    Args: a dict, or pairs of (key, module).
+
+    Example:
+        >>> heads = nn.ModuleDict({"coarse": nn.Linear(4, 2), "fine": nn.Linear(4, 10)})
+        >>> heads["fine"](torch.ones(4)).shape
+        (10,)
+        >>> list(heads.state_dict())
+        ['coarse.weight', 'coarse.bias', 'fine.weight', 'fine.bias']
+    """
 
     def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] | None = None) -> None:
         super().__init__()

@@ -165,19 +165,58 @@ class _Conv(_ConvNd):
 
 
 class Conv1d(_Conv):
-    """f[N, C, L] -> f[N, O, o], o = (L + 2*padding - dilation*(kernel_size - 1) - 1) // stride + 1."""
+    """A convolution over sequences: `Conv2d` with one dimension, and its arguments.
+
+    Shape: f[N, C, L] or f[C, L] -> f[N, O, o] or f[O, o], where
+    o = (L + 2·padding - dilation·(kernel_size - 1) - 1) // stride + 1.
+
+    Example:
+        >>> nn.Conv1d(4, 6, kernel_size=3, dilation=2)(torch.ones(2, 4, 10)).shape
+        (2, 6, 6)
+    """
 
     _rank = 1
 
 
 class Conv2d(_Conv):
-    """f[N, C, H, W] -> f[N, O, oH, oW], each size as in Conv1d."""
+    """A convolution over images (cross-correlation, as in every library of this kind), plus a bias a channel:
+
+        y[n, o, i, j] = b[o] + Σ over c, u, v of W[o, c, u, v] · x[n, c, i·stride + u·dilation, j·stride + v·dilation]
+
+    Weight f[O, C/groups, *kernel_size] and bias f[O] are drawn from U(-1/√fan_in, 1/√fan_in), fan_in = C/groups·kH·kW.
+
+    Args:
+        in_channels, out_channels: C and O
+        kernel_size, stride, padding, dilation: a number, or one a dimension; padding is added on both sides
+        padding: also "valid" (none) or "same" (the output is as large as the input; only with stride 1)
+        groups: input and output channels are cut into so many parts, and part k sees part k alone
+        bias: False leaves b out
+        padding_mode: what is padded with, "zeros", "reflect", "replicate" or "circular"
+
+    Shape: f[N, C, H, W] or f[C, H, W] -> f[N, O, oH, oW] or f[O, oH, oW], where
+    oH = (H + 2·padding - dilation·(kernel_size - 1) - 1) // stride + 1, and oW likewise.
+
+    Raises ArgumentError if groups does not divide both channel counts, or for padding="same" with a stride.
+
+    Example:
+        >>> nn.Conv2d(3, 8, kernel_size=3, stride=2, padding=1)(torch.ones(2, 3, 32, 32)).shape
+        (2, 8, 16, 16)
+        >>> nn.Conv2d(8, 8, 3, padding="same", groups=8).weight.shape
+        (8, 1, 3, 3)
+    """
 
     _rank = 2
 
 
 class Conv3d(_Conv):
-    """f[N, C, D, H, W] -> f[N, O, oD, oH, oW], each size as in Conv1d."""
+    """A convolution over volumes: `Conv2d` with three dimensions, and its arguments.
+
+    Shape: f[N, C, D, H, W] or f[C, D, H, W] -> f[N, O, oD, oH, oW] or f[O, oD, oH, oW], each size as in `Conv2d`.
+
+    Example:
+        >>> nn.Conv3d(1, 2, kernel_size=(3, 1, 1))(torch.ones(1, 1, 5, 4, 4)).shape
+        (1, 2, 3, 4, 4)
+    """
 
     _rank = 3
 
@@ -247,18 +286,55 @@ class _ConvTransposeNd(_ConvNd):
 
 
 class ConvTranspose1d(_ConvTransposeNd):
-    """f[N, C, L] -> f[N, O, o], o = (L - 1)*stride - 2*padding + dilation*(kernel_size - 1) + output_padding + 1."""
+    """`ConvTranspose2d` with one dimension, and its arguments.
+
+    Shape: f[N, C, L] -> f[N, O, o], o = (L - 1)·stride - 2·padding + dilation·(kernel_size - 1) + output_padding + 1.
+
+    Example:
+        >>> nn.ConvTranspose1d(4, 2, kernel_size=4, stride=2)(torch.ones(1, 4, 5)).shape
+        (1, 2, 12)
+    """
 
     _rank = 1
 
 
 class ConvTranspose2d(_ConvTransposeNd):
-    """f[N, C, H, W] -> f[N, O, oH, oW], each size as in ConvTranspose1d."""
+    """The transpose of `Conv2d` as a linear map (what its gradient computes), plus a bias: it enlarges images.
+
+    Weight f[C, O/groups, *kernel_size], bias f[O], drawn as Conv2d's are.
+
+    Args:
+        in_channels, out_channels, kernel_size, dilation, groups, bias: as in `Conv2d`
+        stride: how far apart in the output neighbours of the input come to lie
+        padding: how much is cut off the output on both sides
+        output_padding: how much is added to the output at the end of each dimension; less than stride or dilation
+        padding_mode: only "zeros"
+
+    `forward(input, output_size=None)`: output_size asks for one of the sizes from which Conv2d leads to the input's,
+    and computes output_padding.
+
+    Shape: f[N, C, H, W] or f[C, H, W] -> f[N, O, oH, oW] or f[O, oH, oW], where
+    oH = (H - 1)·stride - 2·padding + dilation·(kernel_size - 1) + output_padding + 1, and oW likewise.
+
+    Example:
+        >>> up = nn.ConvTranspose2d(8, 3, kernel_size=3, stride=2, padding=1)
+        >>> up(torch.ones(2, 8, 16, 16)).shape
+        (2, 3, 31, 31)
+        >>> up(torch.ones(2, 8, 16, 16), output_size=(32, 32)).shape
+        (2, 3, 32, 32)
+    """
 
     _rank = 2
 
 
 class ConvTranspose3d(_ConvTransposeNd):
-    """f[N, C, D, H, W] -> f[N, O, oD, oH, oW], each size as in ConvTranspose1d."""
+    """`ConvTranspose2d` with three dimensions, and its arguments.
+
+    Shape: f[N, C, D, H, W] -> f[N, O, oD, oH, oW], each size as in `ConvTranspose2d`.
+
+    Example:
+        >>> nn.ConvTranspose3d(1, 1, kernel_size=2, stride=2)(torch.ones(1, 1, 2, 3, 4)).shape
+        (1, 1, 4, 6, 8)
+    """
 
     _rank = 3

@@ -21,7 +21,27 @@ from distcompile.nn.parameter import Parameter
 
 
 class Embedding(Module):
-    """Rows of weight f[num_embeddings, embedding_dim]. padding_idx: a row that stays zero and gets no gradient."""
+    """A table of vectors: y[...] = weight[x[...]], with weight f[num_embeddings, embedding_dim] drawn from N(0, 1).
+
+    Args:
+        num_embeddings, embedding_dim: rows and columns of the table
+        padding_idx: a row that starts at zero and gets no gradient; negative counts from the end
+        max_norm: rows that are looked up and whose norm is larger are scaled down to it first, in the table itself
+        norm_type: which norm that is, the p of the p-norm
+        scale_grad_by_freq: divide the gradient of a row by how often it was looked up in the batch
+        sparse: the gradient is a sparse tensor, which SGD, Adagrad and SparseAdam take
+
+    Shape: i[...] -> f[..., embedding_dim].
+
+    Raises IndexError_ if a row is not there, and AssertedArgumentError if padding_idx is not.
+
+    Example:
+        >>> table = nn.Embedding(10, 3, padding_idx=0)
+        >>> table(torch.tensor([[1, 2, 4, 0]])).shape
+        (1, 4, 3)
+        >>> table.weight[0].detach()
+        tensor([0., 0., 0.])
+    """
 
     def __init__(
         self,
@@ -81,7 +101,12 @@ class Embedding(Module):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> Self:
-        """An Embedding on an existing table f[num_embeddings, embedding_dim]; freeze: it does not train."""
+        """An Embedding on an existing table f[num_embeddings, embedding_dim]; freeze: it does not train.
+
+        Example:
+            >>> nn.Embedding.from_pretrained(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))(torch.tensor([1]))
+            tensor([[3., 4.]])
+        """
         if embeddings.dim() != 2:
             raise ArgumentError("Embeddings parameter is expected to be 2-dimensional", got=f"{embeddings.dim()}-d")
         rows, columns = embeddings.shape
@@ -90,7 +115,25 @@ class Embedding(Module):
 
 
 class EmbeddingBag(Module):
-    """Rows of weight f[num_embeddings, embedding_dim], reduced in bags by mode ("sum", "mean" or "max")."""
+    """Sums, means or maxima of rows of a table: `Embedding` and a reduction of each bag, without the rows between.
+
+    Args:
+        num_embeddings, embedding_dim, max_norm, norm_type, scale_grad_by_freq, sparse: as in `Embedding`
+        mode: "sum", "mean" or "max"
+        include_last_offset: the last of `offsets` is the end of the last bag, not the start of another
+        padding_idx: a row that no bag counts, and that gets no gradient
+
+    `forward(input, offsets=None, per_sample_weights=None)`: input i[B, n] is B bags of n rows. Input i[n] is cut into
+    bags that start at `offsets` i[B]. per_sample_weights: factors of the rows, in the input's shape, for "sum" only.
+
+    Shape: i[B, n], or i[n] and i[B] -> f[B, embedding_dim].
+
+    Example:
+        >>> bag = nn.EmbeddingBag.from_pretrained(torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), mode="sum")
+        >>> bag(torch.tensor([0, 1, 2]), torch.tensor([0, 2]))
+        tensor([[4., 6.],
+                [5., 6.]])
+    """
 
     def __init__(
         self,

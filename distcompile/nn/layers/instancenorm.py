@@ -56,18 +56,44 @@ class _InstanceNorm(_NormBase):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """For f[N, C, L] or f[C, L]."""
+    """Normalises each channel of each sample over its positions: y = (x - mean) / √(var + eps) · weight + bias.
+
+    Args: those of `BatchNorm1d`, but affine and track_running_stats are False unless asked for. With
+    track_running_stats evaluation uses the running statistics. Source: Ulyanov et al. 2016.
+
+    Shape: f[N, C, L] or f[C, L] -> the same.
+
+    Example:
+        >>> nn.InstanceNorm1d(1)(torch.tensor([[[1.0, 3.0]], [[10.0, 30.0]]]))
+        tensor([[[-1.0000,  1.0000]],
+        <BLANKLINE>
+                [[-1.0000,  1.0000]]])
+    """
 
     _rank = 1
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """For f[N, C, H, W] or f[C, H, W]."""
+    """`InstanceNorm1d` of images, with its arguments.
+
+    Shape: f[N, C, H, W] or f[C, H, W] -> the same.
+
+    Example:
+        >>> nn.InstanceNorm2d(3, affine=True)(torch.ones(2, 3, 4, 4)).shape
+        (2, 3, 4, 4)
+    """
 
     _rank = 2
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """For f[N, C, D, H, W] or f[C, D, H, W]."""
+    """`InstanceNorm1d` of volumes, with its arguments.
+
+    Shape: f[N, C, D, H, W] or f[C, D, H, W] -> the same.
+
+    Example:
+        >>> nn.InstanceNorm3d(3)(torch.ones(2, 3, 4, 4, 4)).shape
+        (2, 3, 4, 4, 4)
+    """
 
     _rank = 3

@@ -27,7 +27,24 @@ def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 class LayerNorm(Module):
-    """y = (x - mean) / √(var + eps) · weight + bias, over the last len(normalized_shape) dimensions."""
+    """Normalises each sample over its last dimensions: y = (x - mean) / √(var + eps) · weight + bias.
+
+    Mean and variance (divided by the count) are taken over the last len(normalized_shape) dimensions, in training and
+    evaluation alike. Weight starts at one, bias at zero. Source: Ba, Kiros, Hinton 2016.
+
+    Args:
+        normalized_shape: sizes of the last dimensions; a number is the last one's
+        eps: added to the variance
+        elementwise_affine: False leaves weight and bias out; both are f[*normalized_shape]
+        bias: False leaves the bias alone out
+
+    Shape: f[..., *normalized_shape] -> the same.
+
+    Example:
+        >>> nn.LayerNorm(2)(torch.tensor([[1.0, 3.0], [10.0, 30.0]])).detach()
+        tensor([[-1.0000,  1.0000],
+                [-1.0000,  1.0000]])
+    """
 
     def __init__(
         self,
@@ -67,7 +84,20 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """y = x / √(mean(x²) + eps) · weight. eps None: the dtype's epsilon."""
+    """Divides each sample by its root mean square: y = x / √(mean(x²) + eps) · weight, over the last dimensions.
+
+    Args:
+        normalized_shape: sizes of the last dimensions; a number is the last one's
+        eps: added to the mean; None: the epsilon of the dtype
+        elementwise_affine: False leaves weight f[*normalized_shape] out
+
+    Shape: f[..., *normalized_shape] -> the same. Source: Zhang, Sennrich 2019.
+
+    Example:
+        >>> nn.RMSNorm(2)(torch.tensor([[3.0, 3.0], [0.0, 1.0]])).detach()
+        tensor([[1.0000, 1.0000],
+                [0.0000, 1.4142]])
+    """
 
     def __init__(
         self,
@@ -97,7 +127,24 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Normalises f[N, C, ...] over each of `num_groups` groups of channels; weight and bias per channel."""
+    """Normalises each sample over groups of channels: y = (x - mean) / √(var + eps) · weight + bias.
+
+    Mean and variance are those of a group with all its positions; weight and bias are f[num_channels]. One group is a
+    LayerNorm over channels and positions, a group a channel is an InstanceNorm. Source: Wu, He 2018.
+
+    Args:
+        num_groups: how many groups; it divides num_channels, else ArgumentError
+        num_channels: C
+        eps: added to the variance
+        affine: False leaves weight and bias out
+        bias: False leaves the bias alone out
+
+    Shape: f[N, C, ...] -> the same.
+
+    Example:
+        >>> nn.GroupNorm(2, 4)(torch.tensor([[1.0, 3.0, 10.0, 30.0]])).detach()
+        tensor([[-1.0000,  1.0000, -1.0000,  1.0000]])
+    """
 
     def __init__(
         self,
@@ -138,7 +185,16 @@ class GroupNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """x / (k + alpha·mean of x² over `size` neighbouring channels)^beta."""
+    """Divides by what the neighbouring channels hold: x / (k + alpha · mean of x² over `size` channels)^beta.
+
+    The window is centred on the channel; outside there are zeros. Source: Krizhevsky et al. 2012, section 3.3.
+
+    Shape: f[N, C, ...] -> the same.
+
+    Example:
+        >>> nn.LocalResponseNorm(1, alpha=1.0, beta=1.0, k=1.0)(torch.tensor([[[1.0], [2.0]]])).flatten()
+        tensor([0.5000, 0.4000])
+    """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__()
@@ -152,10 +208,14 @@ class LocalResponseNorm(Module):
 
 
 class CrossMapLRN2d(Module):
-    """x / (k + alpha/size · sum of x² over neighbouring channels)^beta, on f[N, C, H, W]: an older LocalResponseNorm.
+    """x / (k + alpha/size · sum of x² over neighbouring channels)^beta, on f[N, C, H, W]: an older `LocalResponseNorm`.
 
     The neighbours are those of torch's layer: its sum runs over the channels and keeps channel 0 where the window
     should leave it behind. The gradient is that of this function (torch's own is that of the window as it should be).
+
+    Example:
+        >>> nn.CrossMapLRN2d(3)(torch.ones(1, 4, 2, 2)).shape
+        (1, 4, 2, 2)
     """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:

@@ -20,9 +20,30 @@ from distcompile.nn.parameter import Parameter
 
 
 class MultiheadAttention(Module):
-    """Attention in `num_heads` projected subspaces. kdim, vdim: key's and value's width if not embed_dim.
+    """Attention in `num_heads` subspaces: concat over heads h of softmax(Qₕ Kₕᵀ / √(E/heads)) Vₕ, times Wₒ, plus bₒ.
 
-    add_bias_kv: a learned key and value appended to the sequences; add_zero_attn: a zero key and value likewise.
+    Qₕ, Kₕ and Vₕ are projections of query, key and value. The three weights are one, `in_proj_weight` f[3E, E], unless
+    kdim or vdim differ from E; they start xavier-uniform, biases at zero. Source: Vaswani et al. 2017, section 3.2.2.
+
+    Args:
+        embed_dim: E, width of query and output
+        num_heads: it divides embed_dim, else AssertedArgumentError
+        dropout: probability of a weight being zeroed, in training
+        bias: False leaves the biases of the projections out
+        add_bias_kv: append a learned key and a learned value to the sequences
+        add_zero_attn: append a key and a value of zeros
+        kdim, vdim: width of key and value; None: embed_dim
+        batch_first: query, key, value and output are f[B, L, E], not f[L, B, E]
+
+    Shape: query f[L, B, E], key f[S, B, kdim], value f[S, B, vdim], or all without B
+    -> (f[L, B, E], weights f[B, L, S] or None).
+
+    Example:
+        >>> attention = nn.MultiheadAttention(8, num_heads=2, batch_first=True)
+        >>> x = torch.randn(3, 5, 8)
+        >>> output, weights = attention(x, x, x)
+        >>> output.shape, weights.shape
+        ((3, 5, 8), (3, 5, 5))
     """
 
     def __init__(
@@ -87,7 +108,17 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """Masks: bool (True is not attended) or float (added). is_causal: a hint that attn_mask is the causal mask."""
+        """Attend from `query` to `key` and `value`; (output, weights).
+
+        Args:
+            key_padding_mask: [B, S], which keys are padding
+            need_weights: False: the second result is None
+            attn_mask: [L, S] or [B·heads, L, S], which keys a query does not see
+            average_attn_weights: weights averaged over heads; False: f[B, heads, L, S]
+            is_causal: a hint that attn_mask is the causal mask, which must be given too, else ArgumentError
+
+        Masks are bool (True is not attended; the opposite of `scaled_dot_product_attention`) or float (added).
+        """
         if is_causal and attn_mask is None:
             raise ArgumentError("Need attn_mask if specifying the is_causal hint.")
         batched, same = query.dim() == 3, query is key and key is value

@@ -56,19 +56,47 @@ class _MaxPoolNd(_Pool):
 
 
 class MaxPool1d(_MaxPoolNd):
-    """The maximum of each window of f[N, C, L]; with return_indices, (maxima, places)."""
+    """`MaxPool2d` with one dimension, and its arguments: f[N, C, L] or f[C, L] -> f[N, C, o].
+
+    Example:
+        >>> maxima, places = nn.MaxPool1d(3, stride=1, return_indices=True)(torch.tensor([[1.0, 5.0, 2.0, 3.0]]))
+        >>> maxima, places
+        (tensor([[5., 5.]]), tensor([[1, 1]]))
+    """
 
     _rank = 1
 
 
 class MaxPool2d(_MaxPoolNd):
-    """The maximum of each window of f[N, C, H, W]; with return_indices, (maxima, places)."""
+    """The maximum of each window of an image. Padding counts as -inf.
+
+    Args:
+        kernel_size: size of the window, a number or one a dimension
+        stride: from window to window; None: kernel_size, so that windows do not overlap
+        padding: added on both sides; at most half the kernel
+        dilation: distance between the elements of a window
+        return_indices: also return the places of the maxima in the flattened image, for `MaxUnpool2d`
+        ceil_mode: count a last window that begins inside but ends outside
+
+    Shape: f[N, C, H, W] or f[C, H, W] -> f[N, C, oH, oW], where
+    oH = (H + 2·padding - dilation·(kernel_size - 1) - 1) // stride + 1, rounded up with ceil_mode; oW likewise.
+
+    Example:
+        >>> nn.MaxPool2d(2)(torch.arange(16.0).reshape(1, 4, 4))
+        tensor([[[ 5.,  7.],
+                 [13., 15.]]])
+    """
 
     _rank = 2
 
 
 class MaxPool3d(_MaxPoolNd):
-    """The maximum of each window of f[N, C, D, H, W]; with return_indices, (maxima, places)."""
+    """`MaxPool2d` with three dimensions, and its arguments: f[N, C, D, H, W] or f[C, D, H, W] -> f[N, C, oD, oH, oW].
+
+    Example:
+        >>> nn.MaxPool3d(2)(torch.ones(1, 3, 4, 6, 8)).shape
+        (1, 3, 2, 3, 4)
+    """
 
     _rank = 3
 
@@ -86,25 +114,54 @@ class _MaxUnpoolNd(_Pool):
 
 
 class MaxUnpool1d(_MaxUnpoolNd):
-    """Zeros f[N, C, L] with the input put at the places that MaxPool1d returned."""
+    """`MaxPool1d` undone as by `MaxUnpool2d`: f[N, C, o] -> zeros f[N, C, L] with the input at its places.
+
+    Example:
+        >>> maxima, places = nn.MaxPool1d(2, return_indices=True)(torch.tensor([[1.0, 2.0, 4.0, 3.0]]))
+        >>> nn.MaxUnpool1d(2)(maxima, places)
+        tensor([[0., 2., 4., 0.]])
+    """
 
     _rank = 1
 
 
 class MaxUnpool2d(_MaxUnpoolNd):
-    """Zeros f[N, C, H, W] with the input put at the places that MaxPool2d returned."""
+    """`MaxPool2d` undone as far as that goes: zeros, with the input put at the places of the maxima.
+
+    Args: kernel_size, stride and padding of the pooling.
+
+    `forward(input, indices, output_size=None)`: indices as the pooling returned them. output_size: the size before
+    pooling, where several lead to the same; it is (H - 1)·stride - 2·padding + kernel_size unless given.
+
+    Example:
+        >>> maxima, places = nn.MaxPool2d(2, return_indices=True)(torch.arange(4.0).reshape(1, 2, 2))
+        >>> nn.MaxUnpool2d(2)(maxima, places)
+        tensor([[[0., 0.],
+                 [0., 3.]]])
+    """
 
     _rank = 2
 
 
 class MaxUnpool3d(_MaxUnpoolNd):
-    """Zeros f[N, C, D, H, W] with the input put at the places that MaxPool3d returned."""
+    """`MaxPool3d` undone as by `MaxUnpool2d`: f[N, C, oD, oH, oW] -> f[N, C, D, H, W].
+
+    Example:
+        >>> maxima, places = nn.MaxPool3d(2, return_indices=True)(torch.ones(1, 1, 2, 2, 2))
+        >>> nn.MaxUnpool3d(2)(maxima, places).sum()
+        tensor(1.)
+    """
 
     _rank = 3
 
 
 class AvgPool1d(_Pool):
-    """The mean of each window of f[N, C, L]."""
+    """`AvgPool2d` with one dimension, and its arguments but divisor_override: f[N, C, L] or f[C, L] -> f[N, C, o].
+
+    Example:
+        >>> nn.AvgPool1d(2, padding=1)(torch.tensor([[1.0, 3.0, 5.0, 7.0]]))
+        tensor([[0.5000, 4.0000, 3.5000]])
+    """
 
     def __init__(
         self,
@@ -159,13 +216,31 @@ class _AvgPoolNd(_Pool):
 
 
 class AvgPool2d(_AvgPoolNd):
-    """The mean of each window of f[N, C, H, W]."""
+    """The mean of each window of an image.
+
+    Args:
+        kernel_size, stride, padding, ceil_mode: as in `MaxPool2d`
+        count_include_pad: zeros of the padding count as elements; False: the mean is of what is there
+        divisor_override: divide the sum by this number instead
+
+    Shape: f[N, C, H, W] or f[C, H, W] -> f[N, C, oH, oW], sizes as in `MaxPool2d`.
+
+    Example:
+        >>> nn.AvgPool2d(2)(torch.arange(16.0).reshape(1, 4, 4))
+        tensor([[[ 2.5000,  4.5000],
+                 [10.5000, 12.5000]]])
+    """
 
     _rank = 2
 
 
 class AvgPool3d(_AvgPoolNd):
-    """The mean of each window of f[N, C, D, H, W]."""
+    """`AvgPool2d` with three dimensions, and its arguments: f[N, C, D, H, W] or f[C, D, H, W] -> f[N, C, oD, oH, oW].
+
+    Example:
+        >>> nn.AvgPool3d(2)(torch.ones(1, 3, 4, 6, 8)).shape
+        (1, 3, 2, 3, 4)
+    """
 
     _rank = 3
 
@@ -186,19 +261,36 @@ class _LPPoolNd(_Pool):
 
 
 class LPPool1d(_LPPoolNd):
-    """The p-norm of each window of f[N, C, L]."""
+    """The p-norm of each window, (Σ xᵖ)^(1/p): f[N, C, L] or f[C, L] -> f[N, C, o].
+
+    Args: norm_type is p; kernel_size, stride and ceil_mode as in `MaxPool2d`.
+
+    Example:
+        >>> nn.LPPool1d(2, 2)(torch.tensor([[3.0, 4.0, 5.0, 12.0]]))
+        tensor([[ 5., 13.]])
+    """
 
     _rank = 1
 
 
 class LPPool2d(_LPPoolNd):
-    """The p-norm of each window of f[N, C, H, W]."""
+    """`LPPool1d` with two dimensions, and its arguments: f[N, C, H, W] or f[C, H, W] -> f[N, C, oH, oW].
+
+    Example:
+        >>> nn.LPPool2d(1, 2)(torch.ones(1, 2, 2))
+        tensor([[[4.]]])
+    """
 
     _rank = 2
 
 
 class LPPool3d(_LPPoolNd):
-    """The p-norm of each window of f[N, C, D, H, W]."""
+    """`LPPool1d` with three dimensions, and its arguments: f[N, C, D, H, W] or f[C, D, H, W] -> f[N, C, oD, oH, oW].
+
+    Example:
+        >>> nn.LPPool3d(1, 2)(torch.ones(1, 2, 2, 2))
+        tensor([[[[8.]]]])
+    """
 
     _rank = 3
 
@@ -217,19 +309,38 @@ class _AdaptiveMaxPoolNd(_Pool):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
-    """The maxima of f[N, C, L] in output_size windows: f[N, C, output_size]."""
+    """`AdaptiveMaxPool2d` with one dimension: f[N, C, L] or f[C, L] -> f[N, C, output_size].
+
+    Example:
+        >>> nn.AdaptiveMaxPool1d(2)(torch.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[2., 3.]])
+    """
 
     _rank = 1
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
-    """The maxima of f[N, C, H, W] in output_size windows a dim."""
+    """The maxima of an image in a grid of output_size windows, which lie as in `AdaptiveAvgPool2d`.
+
+    Args: output_size as there; return_indices: also the places of the maxima in the flattened image.
+
+    Shape: f[N, C, H, W] or f[C, H, W] -> f[N, C, oH, oW].
+
+    Example:
+        >>> nn.AdaptiveMaxPool2d(1)(torch.arange(16.0).reshape(1, 4, 4))
+        tensor([[[15.]]])
+    """
 
     _rank = 2
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
-    """The maxima of f[N, C, D, H, W] in output_size windows a dim."""
+    """`AdaptiveMaxPool2d` with three dimensions: f[N, C, D, H, W] or f[C, D, H, W] -> f[N, C, *output_size].
+
+    Example:
+        >>> nn.AdaptiveMaxPool3d(2)(torch.ones(1, 3, 4, 5, 6)).shape
+        (1, 3, 2, 2, 2)
+    """
 
     _rank = 3
 
@@ -248,19 +359,42 @@ class _AdaptiveAvgPoolNd(_Pool):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
-    """f[N, C, L] averaged into f[N, C, output_size]."""
+    """`AdaptiveAvgPool2d` with one dimension: f[N, C, L] or f[C, L] -> f[N, C, output_size].
+
+    Example:
+        >>> nn.AdaptiveAvgPool1d(2)(torch.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[1.5000, 2.5000]])
+    """
 
     _rank = 1
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
-    """f[N, C, H, W] averaged into f[N, C, *output_size]."""
+    """The means of an image in a grid of output_size windows, whatever its size.
+
+    Window k is from ⌊k·H/oH⌋ to before ⌈(k+1)·H/oH⌉, and likewise along W.
+
+    Args: output_size is (oH, oW) or a number for both; None keeps a dimension.
+
+    Shape: f[N, C, H, W] or f[C, H, W] -> f[N, C, oH, oW].
+
+    Example:
+        >>> nn.AdaptiveAvgPool2d(1)(torch.arange(16.0).reshape(1, 4, 4))
+        tensor([[[7.5000]]])
+        >>> nn.AdaptiveAvgPool2d((None, 3))(torch.ones(2, 8, 10, 7)).shape
+        (2, 8, 10, 3)
+    """
 
     _rank = 2
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
-    """f[N, C, D, H, W] averaged into f[N, C, *output_size]."""
+    """`AdaptiveAvgPool2d` with three dimensions: f[N, C, D, H, W] or f[C, D, H, W] -> f[N, C, *output_size].
+
+    Example:
+        >>> nn.AdaptiveAvgPool3d(2)(torch.ones(1, 3, 4, 5, 6)).shape
+        (1, 3, 2, 2, 2)
+    """
 
     _rank = 3
 
@@ -298,12 +432,29 @@ class _FractionalMaxPoolNd(Module):
 
 
 class FractionalMaxPool2d(_FractionalMaxPoolNd):
-    """The maxima of f[N, C, H, W] in windows at random distances (Graham 2014)."""
+    """The maxima of an image in windows at random distances, so that its size shrinks by any factor. Graham 2014.
+
+    Args:
+        kernel_size: size of the windows
+        output_size, output_ratio: sizes of the output, or factors between 0 and 1; exactly one of the two
+        return_indices: also the places of the maxima in the flattened image
+
+    Shape: f[N, C, H, W] or f[C, H, W] -> f[N, C, oH, oW].
+
+    Example:
+        >>> nn.FractionalMaxPool2d(2, output_ratio=0.7)(torch.ones(1, 3, 10, 20)).shape
+        (1, 3, 7, 14)
+    """
 
     _rank = 2
 
 
 class FractionalMaxPool3d(_FractionalMaxPoolNd):
-    """The maxima of f[N, C, D, H, W] in windows at random distances (Graham 2014)."""
+    """`FractionalMaxPool2d` with three dimensions, and its arguments.
+
+    Example:
+        >>> nn.FractionalMaxPool3d(2, output_size=3)(torch.ones(1, 3, 6, 7, 8)).shape
+        (1, 3, 3, 3, 3)
+    """
 
     _rank = 3

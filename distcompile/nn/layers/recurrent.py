@@ -30,7 +30,26 @@ GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "LSTM": 4, "GRU": 3}
 
 
 class RNNBase(Module):
-    """Base of RNN, LSTM and GRU. mode: one of GATES. proj_size: width of h, if it is projected (LSTM only)."""
+    """What RNN, LSTM and GRU share: layers, directions, and how they take sequences. It is not called itself.
+
+    Args:
+        mode: "RNN_TANH", "RNN_RELU", "LSTM" or "GRU"; the subclasses choose it and take the rest
+        input_size: I, features of a step
+        hidden_size: H, width of the state
+        num_layers: layers, each reading the output of the one below
+        bias: False leaves the biases out
+        batch_first: input and output are f[B, T, ...]; the states stay f[L·D, B, H]
+        dropout: probability, between layers, in training; not after the last
+        bidirectional: a second set of layers reads from the end; D, the number of directions, is 2
+        proj_size: h is projected to this width; LSTM only
+
+    Parameters of layer k are `weight_ih_lk`, `weight_hh_lk`, `bias_ih_lk`, `bias_hh_lk`, with `_reverse` for the second
+    direction; all are drawn from U(-1/√H, 1/√H).
+
+    Example:
+        >>> [name for name, _ in nn.RNNBase("GRU", 3, 4).named_parameters()]
+        ['weight_ih_l0', 'weight_hh_l0', 'bias_ih_l0', 'bias_hh_l0']
+    """
 
     def __init__(
         self,
@@ -165,7 +184,19 @@ class RNNBase(Module):
 
 
 class RNN(RNNBase):
-    """h ← tanh(W x + b + W' h + b'), or relu. Arguments: RNNBase's without mode; after num_layers: nonlinearity."""
+    """A simple recurrent network: h ← tanh(W x + b + W' h + b') at every step, or relu instead of tanh.
+
+    Args: `RNNBase`'s without mode and proj_size; nonlinearity, "tanh" or "relu", comes after num_layers.
+
+    Shape: input f[T, B, I] (f[B, T, I] with batch_first, f[T, I] without a batch, or a PackedSequence) and a first
+    state f[L·D, B, H], zero unless given -> (h of the last layer at every step, f[T, B, D·H]; last state of every layer,
+    f[L·D, B, H]). Source: Elman 1990.
+
+    Example:
+        >>> output, last = nn.RNN(3, 4, num_layers=2)(torch.ones(5, 2, 3))
+        >>> output.shape, last.shape
+        ((5, 2, 4), (2, 2, 4))
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         _refuse_projection(kwargs)
@@ -184,7 +215,21 @@ class RNN(RNNBase):
 
 
 class GRU(RNNBase):
-    """n = tanh(Wₙx + bₙ + σ(r)·(W'ₙh + b'ₙ));  h ← n + σ(z)·(h - n). Arguments: RNNBase's without mode."""
+    """A gated recurrent unit. At every step, with gates r and z of x and h:
+
+        r, z = σ(W x + b + W' h + b')
+        n = tanh(Wₙ x + bₙ + r · (W'ₙ h + b'ₙ))
+        h ← n + z · (h - n)
+
+    Args: `RNNBase`'s without mode and proj_size. The weights hold the rows of r, z and n in this order.
+
+    Shape: as `RNN`'s. Source: Cho et al. 2014.
+
+    Example:
+        >>> output, last = nn.GRU(3, 4, bidirectional=True)(torch.ones(5, 2, 3))
+        >>> output.shape, last.shape
+        ((5, 2, 8), (2, 2, 4))
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         _refuse_projection(kwargs)
@@ -196,7 +241,25 @@ class GRU(RNNBase):
 
 
 class LSTM(RNNBase):
-    """c ← σ(f)·c + σ(i)·tanh(g);  h ← σ(o)·tanh(c), projected to proj_size if that is not 0. RNNBase's arguments."""
+    """Long short-term memory: a state h and a cell c. At every step, with gates i, f, g, o = W x + b + W' h + b':
+
+        c ← σ(f) · c + σ(i) · tanh(g)
+        h ← σ(o) · tanh(c), projected by `weight_hr_lk` to proj_size if that is not 0
+
+    Args: `RNNBase`'s without mode. The weights hold the rows of i, f, g and o in this order.
+
+    Shape: input f[T, B, I] (f[B, T, I] with batch_first, f[T, I] without a batch, or a PackedSequence) and the first
+    states (h f[L·D, B, H], c f[L·D, B, H]), zero unless given -> (h of the last layer at every step, f[T, B, D·H];
+    (last h, last c)). With proj_size P the width of h is P, not H.
+    Sources: Hochreiter, Schmidhuber 1997; Sak et al. 2014.
+
+    Raises ShapeError if the input's last size is not input_size or a state is of another size.
+
+    Example:
+        >>> output, (h, c) = nn.LSTM(3, 4, num_layers=2, batch_first=True)(torch.ones(2, 5, 3))
+        >>> output.shape, h.shape, c.shape
+        ((2, 5, 4), (2, 2, 4), (2, 2, 4))
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__("LSTM", *args, **kwargs)

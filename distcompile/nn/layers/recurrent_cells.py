@@ -20,7 +20,15 @@ from distcompile.nn.parameter import Parameter
 
 
 class RNNCellBase(Module):
-    """Base of the cells. num_chunks: how many gates of hidden_size rows the weights have."""
+    """What the cells share. It is not called itself.
+
+    Parameters: `weight_ih` f[G·H, I], `weight_hh` f[G·H, H] and, with bias, `bias_ih` and `bias_hh` f[G·H], drawn from
+    U(-1/√H, 1/√H). num_chunks: G, the number of gates.
+
+    Example:
+        >>> nn.RNNCellBase(3, 4, bias=True, num_chunks=2).weight_ih.shape
+        (8, 3)
+    """
 
     def __init__(
         self,
@@ -73,7 +81,17 @@ class RNNCellBase(Module):
 
 
 class RNNCell(RNNCellBase):
-    """h ← tanh(W x + b + W' h + b'), or relu."""
+    """One step of an `RNN`: h ← tanh(W x + b + W' h + b'), or relu with nonlinearity="relu".
+
+    Shape: f[B, I] and h f[B, H], zero unless given -> f[B, H]; also without B.
+
+    Example:
+        >>> cell, h = nn.RNNCell(3, 4), None
+        >>> for x in torch.ones(5, 2, 3):
+        ...     h = cell(x, h)
+        >>> h.shape
+        (2, 4)
+    """
 
     def __init__(
         self,
@@ -95,7 +113,15 @@ class RNNCell(RNNCellBase):
 
 
 class LSTMCell(RNNCellBase):
-    """(h, c) ← one step of an LSTM."""
+    """One step of an `LSTM`: (h, c) ← as there, without layers and projection.
+
+    Shape: f[B, I] and (h, c), f[B, H] each and zero unless given -> (h, c); also without B.
+
+    Example:
+        >>> h, c = nn.LSTMCell(3, 4)(torch.ones(2, 3))
+        >>> h.shape, c.shape
+        ((2, 4), (2, 4))
+    """
 
     def __init__(
         self,
@@ -113,7 +139,14 @@ class LSTMCell(RNNCellBase):
 
 
 class GRUCell(RNNCellBase):
-    """h ← one step of a GRU."""
+    """One step of a `GRU`: h ← as there.
+
+    Shape: f[B, I] and h f[B, H], zero unless given -> f[B, H]; also without B.
+
+    Example:
+        >>> nn.GRUCell(3, 4)(torch.ones(2, 3)).shape
+        (2, 4)
+    """
 
     def __init__(
         self,

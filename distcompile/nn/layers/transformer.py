@@ -68,7 +68,33 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Self-attention, then feed-forward, each with residual and layer norm (before it if norm_first)."""
+    """Self-attention, then a feed-forward network, each added to its input and normalised:
+
+        x = norm1(x + attention(x))
+        x = norm2(x + linear2(activation(linear1(x))))
+
+    With norm_first: x + attention(norm1(x)), and likewise. Source: Vaswani et al. 2017, section 3.1.
+
+    Args:
+        d_model: E, width of a position
+        nhead: heads of the attention; it divides d_model
+        dim_feedforward: width between linear1 and linear2
+        dropout: in the attention, after the activation, and before each sum
+        activation: "relu", "gelu" or a function
+        layer_norm_eps: eps of the norms
+        batch_first: src is f[B, S, E], not f[S, B, E]
+        norm_first: normalise before each block, not after the sum
+        bias: False leaves all biases out
+
+    `forward(src, src_mask=None, src_key_padding_mask=None, is_causal=False)`: masks as `MultiheadAttention` has them.
+
+    Shape: f[S, B, E] -> the same.
+
+    Example:
+        >>> layer = nn.TransformerEncoderLayer(d_model=8, nhead=2, dim_feedforward=16, batch_first=True)
+        >>> layer(torch.randn(3, 5, 8)).shape
+        (3, 5, 8)
+    """
 
     def __init__(
         self,
@@ -110,7 +136,20 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Self-attention, attention to the encoder's memory, then feed-forward."""
+    """Self-attention, attention to the encoder's `memory`, then a feed-forward network, each added and normalised.
+
+    Args: those of `TransformerEncoderLayer`.
+
+    `forward(tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask, tgt_is_causal,
+    memory_is_causal)`: masks as `MultiheadAttention` has them, for the first and the second attention.
+
+    Shape: tgt f[T, B, E], memory f[S, B, E] -> f[T, B, E].
+
+    Example:
+        >>> layer = nn.TransformerDecoderLayer(d_model=8, nhead=2, dim_feedforward=16)
+        >>> layer(torch.randn(4, 3, 8), torch.randn(5, 3, 8)).shape
+        (4, 3, 8)
+    """
 
     def __init__(
         self,
@@ -173,7 +212,25 @@ class _Stack(Module):
 
 
 class TransformerEncoder(_Stack):
-    """`num_layers` copies of an encoder layer, one after the other; norm: applied last."""
+    """`num_layers` copies of an encoder layer, one after the other.
+
+    The copies start with the same weights, as they are copies.
+
+    Args:
+        encoder_layer: the layer to copy
+        num_layers: how many copies
+        norm: a module applied last, or None
+        enable_nested_tensor, mask_check: whether padding may become zeros in evaluation, see `forward`
+
+    Shape: f[S, B, E] -> the same.
+
+    Example:
+        >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        >>> encoder = nn.TransformerEncoder(layer, num_layers=2)
+        >>> mask = nn.Transformer.generate_square_subsequent_mask(5)
+        >>> encoder(torch.randn(3, 5, 8), mask=mask, is_causal=True).shape
+        (3, 5, 8)
+    """
 
     def __init__(
         self,
@@ -208,7 +265,20 @@ class TransformerEncoder(_Stack):
 
 
 class TransformerDecoder(_Stack):
-    """`num_layers` copies of a decoder layer, one after the other; norm: applied last."""
+    """`num_layers` copies of a decoder layer, one after the other, each with the same memory.
+
+    Args:
+        decoder_layer: the layer to copy
+        num_layers: how many copies
+        norm: a module applied last, or None
+
+    Shape: tgt f[T, B, E], memory f[S, B, E] -> f[T, B, E].
+
+    Example:
+        >>> decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16), num_layers=2)
+        >>> decoder(torch.randn(4, 3, 8), torch.randn(5, 3, 8)).shape
+        (4, 3, 8)
+    """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
         super().__init__(decoder_layer, num_layers, norm)
@@ -232,7 +302,24 @@ class TransformerDecoder(_Stack):
 
 
 class Transformer(Module):
-    """Encoder and decoder stacks, xavier-initialised."""
+    """An encoder stack and a decoder stack that reads what it made; matrices start xavier-uniform.
+
+    There are no embeddings, positions or output layer. Source: Vaswani et al. 2017.
+
+    Args:
+        d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias: as in
+            `TransformerEncoderLayer`
+        num_encoder_layers, num_decoder_layers: layers of each stack, each ended by a LayerNorm
+        custom_encoder, custom_decoder: modules to use in place of the stacks
+
+    Shape: src f[S, B, E], tgt f[T, B, E] -> f[T, B, E]; with batch_first B comes first.
+
+    Example:
+        >>> model = nn.Transformer(8, 2, num_encoder_layers=1, num_decoder_layers=1, dim_feedforward=16)
+        >>> causal = model.generate_square_subsequent_mask(4)
+        >>> model(torch.randn(5, 3, 8), torch.randn(4, 3, 8), tgt_mask=causal).shape
+        (4, 3, 8)
+    """
 
     def __init__(
         self,
@@ -287,6 +374,13 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: DeviceLike = None, dtype: DType | None = None) -> Tensor:
-        """f[sz, sz] to add: -inf above the diagonal, 0 elsewhere."""
+        """f[sz, sz] to add to the scores: -inf above the diagonal, 0 elsewhere.
+
+        Example:
+            >>> nn.Transformer.generate_square_subsequent_mask(3)
+            tensor([[0., -inf, -inf],
+                    [0., 0., -inf],
+                    [0., 0., 0.]])
+        """
         mask: Tensor = full((sz, sz), float("-inf"), device=device, dtype=dtype).triu(1)
         return mask

@@ -189,8 +189,8 @@ class RNN(RNNBase):
     Args: `RNNBase`'s without mode and proj_size; nonlinearity, "tanh" or "relu", comes after num_layers.
 
     Shape: input f[T, B, I] (f[B, T, I] with batch_first, f[T, I] without a batch, or a PackedSequence) and a first
-    state f[L·D, B, H], zero unless given -> (h of the last layer at every step, f[T, B, D·H]; last state of every layer,
-    f[L·D, B, H]). Source: Elman 1990.
+    state f[L·D, B, H], zero unless given -> (h of the last layer at every step, f[T, B, D·H]; the last state of every
+    layer, f[L·D, B, H]). Source: Elman 1990.
 
     Example:
         >>> output, last = nn.RNN(3, 4, num_layers=2)(torch.ones(5, 2, 3))

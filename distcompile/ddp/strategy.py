@@ -1,10 +1,11 @@
-"""The compiled side: DDP's `GradientStrategy`. Segments write into buckets; a bucket leaves when its segment returns.
+"""The compiled side: DDP's `GradientStrategy`. Segments write into buckets; a bucket leaves when it is complete.
 
 In: the backward graph (at compile time, and again when ranks adopt another plan), then one session for every backward
 pass. Out: segments, and gradients in place (`HANDLED`). Ranks do not talk at compile time: the first backward's gate
 compares plan and graphs (`reconcile.py`), so a rank that runs eager meanwhile is no mismatch.
 Invariants: a gradient is written straight to its slot, averaged, unless there is something to add to it; bucket k is
-launched when the segment that completes it returns, while segment k+1 runs; the pass waits at the end of the backward.
+launched when its last gradient is in memory and those before it have left, while the rest runs: code of one artefact
+signals that, of a backward that is cut each segment's return does. The pass waits at the end of the backward.
 Graphs that are parts of a forward (`PartStrategy`) write into the same buckets, by one plan over all of them, made at
 the first backward (`pieces.py`); theirs are not compared between ranks, as what comes after a break depends on data.
 A gradient goes to the tape instead, unscaled, where the compiled call does not have the last word on it: the leaf has

@@ -55,10 +55,24 @@ def save(
     pickle_protocol: int = 2,
     _use_new_zipfile_serialization: bool = True,
 ) -> None:
-    """Write `obj` to a path or binary file: as torch.save; to a path that ends in .safetensors, as such a file.
+    """Write `obj`, anything with Tensors in it, to a path or binary file.
+
+    As torch.save; to a path that ends in .safetensors, as such a file. A file at a path is there whole, or not at all.
+
+    Args:
+        f: a path, or a binary file that can be written to.
+        pickle_protocol: pickle's, in torch's format. pickle_module: without effect.
 
     Raises: what pickle raises for an object that it cannot take; CheckpointError for one that a safetensors file cannot
     hold; CheckpointWriteError where the disk is full; NotSupportedError for the format before torch 1.6.
+
+    Example:
+        >>> import io
+        >>> file = io.BytesIO()
+        >>> torch.save({"weight": torch.ones(2), "epoch": 3}, file)
+        >>> _ = file.seek(0)
+        >>> torch.load(file)
+        {'weight': tensor([1., 1.]), 'epoch': 3}
     """
     if not _use_new_zipfile_serialization:
         raise NotSupportedError("files of torch before 1.6 are read, not written", remedy="leave the argument out")
@@ -85,15 +99,21 @@ def load(
     mmap: bool | None = None,
     encoding: str = "utf-8",
 ) -> Any:
-    """Read what `save` or torch.save wrote.
+    """Read what `save` or torch.save wrote; what a file is shows in its first bytes.
 
-    map_location: where tensors go: a device, a dict from the device they were saved on, or a function (storage,
-    device) -> storage or None. weights_only: tensors, containers and plain values alone, and what
-    `serialization.add_safe_globals` allows; False imports and runs what the file says. mmap: tensors are pages of the
-    file.
+    Args:
+        f: a path, or a binary file that can be read and sought in.
+        map_location: where tensors go: a device, a dict from the device they were saved on, or a function (storage,
+            device) -> storage or None.
+        weights_only: tensors, containers and plain values alone, and what `serialization.add_safe_globals` allows;
+            False imports and runs what the file says.
+        pickle_module: CheckpointError with weights_only, else without effect.
+        mmap: tensors are pages of the file; f must be a path.
 
     Raises: WeightsOnlyError (a pickle.UnpicklingError), which names what the file asks for; CheckpointError for a file
     that is none of these, or damaged.
+
+    Example: see `save`.
     """
     from distcompile.torch_format.files import load_torch, opened
 

@@ -45,7 +45,36 @@ def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None
 
 
 class DataLoader:
-    """Iterable over batches of `dataset`. batch_size None: samples one by one, not collated."""
+    """Batches of a data set, in a sampler's order, fetched here or ahead by worker processes.
+
+    Args:
+        dataset: one with `dataset[i]` and a length, or an IterableDataset.
+        batch_size: None: samples one by one, not collated.
+        shuffle: a new random order in each pass. sampler: an iterable of indices instead; at most one of the two.
+        batch_sampler: an iterable of lists of indices, instead of batch_size, shuffle, sampler and drop_last.
+        num_workers: 0: fetch in the caller; n: in n processes; batches come in the sampler's order all the same.
+        collate_fn: list of samples -> batch (of a sample, where there are no batches); None: tensors and numbers are
+            stacked, member by member.
+        pin_memory: batches in page-locked memory, where there is a CUDA device; else a warning.
+        drop_last: leave out a last batch that is smaller.
+        timeout: seconds to wait for a worker's batch; 0: no limit.
+        worker_init_fn: called with its number in each worker.
+        multiprocessing_context: how workers start, a name or a context; None: they are forked.
+        generator: draws the order and the workers' seeds; None: the default one.
+        prefetch_factor: batches that each worker fetches ahead; None: 2.
+        persistent_workers: keep the workers after a pass.
+        in_order: False: batches come as they are ready.
+
+    Each worker has the whole IterableDataset to read: share it out by `get_worker_info`.
+    Raises: ArgumentError for options that do not fit each other.
+
+    Example:
+        >>> for batch in torch.utils.data.DataLoader([torch.tensor(i) for i in range(5)], batch_size=2):
+        ...     print(batch)
+        tensor([0, 1])
+        tensor([2, 3])
+        tensor([4])
+    """
 
     def __init__(
         self,

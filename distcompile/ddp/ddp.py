@@ -71,22 +71,50 @@ def _need_something_to_train(module: Module) -> None:
 
 
 class DistributedDataParallel(Module):
-    """Data parallelism over the ranks of `process_group` (default: the one of init_process_group).
+    """Data parallelism: every rank runs its part of the batch; gradients are averaged while the backward goes on.
 
-    bucket_cap_mb: size of gradient buckets in MiB, as in torch; None: 2 on the CPU, 25 on GPUs. The first is at most 1.
-    broadcast_buffers: send rank 0's buffers before each training forward.
-    bucket_plan: a BucketPlan, the path of a plan file (`distcompile tune`), "auto" to tune in the first steps (see
-        distcompile/tuning/auto.py), or None: buckets by bucket_cap_mb.
-    find_unused_parameters: allow parameters that take no part in the loss; otherwise they are a named error. Ranks may
-    run other operations than each other then; their compiled graphs are not compared.
-    gradient_as_bucket_view: always so here; False is accepted, with a warning. static_graph: every backward is of one
-    graph: some parameters may take no part, and several re-entrant checkpoints may use one (turns.py).
-    overlap: what communication is hidden behind: "backward"; or "step", across the step: backward() returns while
-    buckets travel, our optimizers update a parameter when its gradient has arrived, and the next forward waits for each
-    where it first uses it. The same bits; any other reader of a value that is on its way waits for it.
-    device_ids: of a module on a GPU, that GPU: then inputs are moved there, as in torch. output_device, dim,
-    check_reduction: accepted for torch's sake, without effect.
-    Raises ModelMismatchError if ranks built different modules, NoGradientsError if nothing is to be trained.
+        p.grad = (g₀ + g₁ + ... + gₙ₋₁)/n, on every rank, in buckets that leave as soon as they are complete
+
+    `compile(DistributedDataParallel(model))` is the order: the compiled backward is cut where a bucket is complete.
+
+    Args:
+        module: built alike on every rank; it starts from rank 0's parameters and buffers.
+        device_ids: of a module on a GPU, that one GPU: then inputs are moved there. None: they stay where they are.
+        broadcast_buffers: send rank 0's buffers before the first forward after each synchronised one.
+        init_sync: False: state is not sent at the start; that it has the same names and shapes is checked all the same.
+        process_group: None: the one of init_process_group.
+        bucket_cap_mb: size of buckets in MiB; None: 2 on the CPU (1 with overlap="step"), 25 on GPUs. The first is at
+            most 1.
+        find_unused_parameters: allow parameters that take no part in the loss; otherwise UnusedParameterError. Ranks
+            may run other operations than each other then; their compiled graphs are not compared.
+        static_graph: every backward is of one graph: some parameters may take no part, and several re-entrant
+            checkpoints may use one (turns.py).
+        bucket_plan: a BucketPlan, the path of a plan file (`distcompile tune`), or "auto" to tune in the first steps;
+            None: buckets by bucket_cap_mb.
+        overlap: what communication is hidden behind. "backward"; or "step": backward() returns while buckets travel,
+            our optimizers update a parameter when its gradient has arrived, and the next forward waits for each where
+            it first uses it. The same bits; any other reader of a value that is on its way waits for it.
+        gradient_as_bucket_view: always so here; False is accepted, with a warning.
+        output_device, dim, check_reduction: taken for torch's sake, without effect.
+
+    Differs from torch: bucket_plan and overlap are ours. Gradients are always views of buckets. Compiled, buckets
+    follow the backward's order from the first step on. In forward, random draws are this rank's part of the joint
+    batch's: n ranks drop out what one rank would. There is no mixed_precision, no device_mesh, no
+    delay_all_reduce_named_params and no skip_all_reduce_unused_params.
+
+    Raises: ModelMismatchError if ranks built different modules, RankDisagreementError if they wrap them differently,
+    NoGradientsError if nothing is to be trained.
+    Source: Li et al. 2020 (VLDB), "PyTorch Distributed".
+
+    Example (two threads, each a rank; in a job each rank is a process of `distcompile-run -n 2 script.py`):
+        >>> from collectives import run_ranks
+        >>> def gradient(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         model = nn.parallel.DistributedDataParallel(nn.Linear(1, 1, bias=False))
+        ...         model(torch.tensor([[1.0 + dist.get_rank()]])).sum().backward()
+        ...         return model.module.weight.grad
+        >>> run_ranks(2, gradient)
+        [tensor([[1.5000]]), tensor([[1.5000]])]
     """
 
     def __init__(
@@ -233,6 +261,16 @@ class DistributedDataParallel(Module):
         """Within the block, forwards are meant for accumulation: their backwards add to `.grad` on this rank only.
 
         The first backward whose forward ran outside reduces the whole sum.
+
+        Example:
+            >>> dist.init_process_group()
+            >>> model = nn.parallel.DistributedDataParallel(nn.Linear(1, 1, bias=False))
+            >>> with model.no_sync():
+            ...     model(torch.ones(1, 1)).sum().backward()
+            >>> model(torch.ones(1, 1)).sum().backward()
+            >>> model.module.weight.grad
+            tensor([[2.]])
+            >>> dist.destroy_process_group()
         """
         return NoSync(self._books)
 
@@ -359,9 +397,22 @@ class DistributedDataParallel(Module):
     @overload
     def overlap_report(self, all_ranks: Literal[True]) -> JobReport: ...
     def overlap_report(self, all_ranks: bool = False) -> OverlapReport | JobReport:
-        """Per bucket bytes, ready, launch, start, end, wait; exposed time and why. Medians of the last 32 steps.
+        """How much of the communication the backward hid: medians of the last 32 steps.
 
-        all_ranks: of every rank, on one clock, with `to_perfetto`, `to_html`, `to_json`, `plot`; collective.
+        Per bucket: bytes; when it was ready, launched, started and ended; how long it was waited for, and why.
+
+        Args:
+            all_ranks: False: this rank's `OverlapReport`. True: a `JobReport` of every rank, on one clock, with
+                `to_perfetto`, `to_html`, `to_json`, `plot`; every rank must call it.
+
+        Example (`print(report)` shows the table):
+            >>> dist.init_process_group()
+            >>> model = nn.parallel.DistributedDataParallel(nn.Linear(2, 1))
+            >>> model(torch.ones(1, 2)).sum().backward()
+            >>> report = model.overlap_report()
+            >>> report.steps, [row.parameters for row in report.rows]
+            (1, [2])
+            >>> dist.destroy_process_group()
         """
         recorder = self._books.recorder
         if not all_ranks:

@@ -83,14 +83,24 @@ def init_process_group(
 ) -> None:
     """Make the default group of all ranks that the MPI launcher started; one rank alone without a launcher.
 
-    backend: None: tensors on the CPU travel over MPI, tensors on a GPU over NCCL, where there is one. "nccl" insists on
-    that; "gloo" or "mpi": no GPUs. timeout: limit of every wait, also of this call's, as timedelta or seconds.
-    init_method ("env://", "tcp://...", "file://..."), world_size and rank: checked, for MPI knows them. device_id: the
-    GPU of this rank; NCCL then starts at once, and not at the first collective of a tensor on it. reduction:
-    "rank_order" makes sums on the CPU independent of bucket sizes. group_name, pg_options: taken for torch's sake.
-    Raises LaunchError if arguments, or the variables of torchrun, Slurm or MPI, promise another world than there is:
+    Args:
+        backend: None: tensors on the CPU travel over MPI, tensors on a GPU over NCCL, where there is one. "nccl"
+            insists on that; "gloo" or "mpi": no GPUs.
+        init_method ("env://", "tcp://...", "file://..."), world_size, rank: checked, for MPI knows them.
+        timeout: limit of every wait, also of this call's; timedelta or seconds. None: the launcher's, else 30 minutes.
+        device_id: this rank's GPU; NCCL starts at once then, and not at the first collective of a tensor on it.
+        reduction: "rank_order" makes sums on the CPU independent of bucket sizes.
+        store: LaunchError if given. group_name, pg_options: taken for torch's sake, without effect.
+
+    Raises: LaunchError if arguments, or the variables of torchrun, Slurm or MPI, promise another world than there is:
     never is a world of one made of them. NotInitializedError for a second call, CollectiveTimeoutError,
     MpiNotFoundError.
+
+    Example (`distcompile-run -n 4 script.py` starts four such ranks):
+        >>> dist.init_process_group()
+        >>> dist.get_rank(), dist.get_world_size()
+        (0, 1)
+        >>> dist.destroy_process_group()
     """
     from collectives import connect
     from collectives.work import DEFAULT_TIMEOUT_S
@@ -129,9 +139,15 @@ def bind_device(communicator: Communicator, device_id: object) -> None:
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Close a group; the default one with all its sub-groups. Waits until all its ranks do.
+    """Close a group; the default one (None) with all its sub-groups. Waits until all its ranks do.
 
     Before that it waits for what is still on its way in the group.
+
+    Example:
+        >>> dist.init_process_group()
+        >>> dist.destroy_process_group()
+        >>> dist.is_initialized()
+        False
     """
     if not_in(group):
         return
@@ -149,7 +165,16 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
 
 @contextmanager
 def use_communicator(communicator: Communicator) -> Iterator[None]:
-    """Within the block, in this thread, `communicator` is the default group (one rank a thread, see `run_ranks`)."""
+    """Within the block, in this thread, `communicator` is the default group: one rank a thread, for tests and examples.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def where(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         return dist.get_rank(), dist.get_world_size()
+        >>> run_ranks(2, where)
+        [(0, 2), (1, 2)]
+    """
     token = _thread_group.set(communicator)
     try:
         yield
@@ -203,10 +228,24 @@ def new_group(
     group_desc: str | None = None,
     device_id: object = None,
 ) -> ProcessGroup:
-    """A group of these global ranks (None: of all), sorted. Every rank of the default group must call it, in one order.
+    """A group of these global ranks, sorted. Every rank of the default group must call it, in one order.
 
-    Returns GroupMember.NON_GROUP_MEMBER (an int) on ranks that are not in it. timeout: limit of its every wait.
-    Raises CollectiveMismatchError, on every rank, if the ranks gave different lists.
+    Args:
+        ranks: None: all of them.
+        timeout: limit of its every wait; None: the default group's.
+        backend: "nccl" where the default group has none.
+        device_id: as in `init_process_group`. pg_options, use_local_synchronization, group_desc: without effect.
+
+    Returns: the group; on ranks that are not in it `GroupMember.NON_GROUP_MEMBER`, an int.
+    Raises: CollectiveMismatchError, on every rank, if the ranks gave different lists.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def place(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         return dist.get_rank(dist.new_group([1, 2]))
+        >>> run_ranks(3, place)
+        [-1, 0, 1]
     """
     check_not_traced("new_group")
     transport = transport_of(backend)
@@ -234,7 +273,18 @@ def new_subgroups(
     pg_options: object = None,
     group_desc: str | None = None,
 ) -> tuple[ProcessGroup, list[ProcessGroup]]:
-    """Groups of `group_size` consecutive ranks: (this rank's, all of them; NON_GROUP_MEMBER for the others)."""
+    """Groups of `group_size` consecutive ranks, which must divide the number of ranks.
+
+    Returns: this rank's group, and the list of all, with NON_GROUP_MEMBER for the others. Raises: GroupRankError.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def pair(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         return dist.get_process_group_ranks(dist.new_subgroups(2)[0])
+        >>> run_ranks(4, pair)
+        [[0, 1], [0, 1], [2, 3], [2, 3]]
+    """
     world_size = get_world_size()
     if group_size is None or not 0 < group_size <= world_size or world_size % group_size:
         raise GroupRankError(
@@ -253,7 +303,18 @@ def new_subgroups_by_enumeration(
     pg_options: object = None,
     group_desc: str | None = None,
 ) -> tuple[ProcessGroup, list[ProcessGroup]]:
-    """Groups of the ranks given: (this rank's or None, all of them). Raises GroupRankError if a rank is in two."""
+    """Groups of the ranks given: a list of global ranks for each.
+
+    Returns: this rank's group, or None, and the list of all. Raises: GroupRankError if a rank is in two of them.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def mine(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         return dist.get_process_group_ranks(dist.new_subgroups_by_enumeration([[0, 2], [1]])[0])
+        >>> run_ranks(3, mine)
+        [[0, 2], [1], [0, 2]]
+    """
     listed = [rank for ranks in ranks_per_subgroup_list for rank in ranks]
     if not listed or len(set(listed)) < len(listed):
         raise GroupRankError("a rank is in two of the groups, or there are none", got=str(ranks_per_subgroup_list))

@@ -27,7 +27,10 @@ def isend(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> TensorWork | None:
-    """Begin to send `tensor` to rank `dst`; it may be changed at once."""
+    """Begin to send `tensor` to rank `dst`; it may be changed at once. Returns a `TensorWork`.
+
+    Args: as `send`'s; `irecv` has an example.
+    """
     if not_in(group):
         return outsider("isend")
     found = group_or_default(group)
@@ -43,7 +46,20 @@ def irecv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> TensorWork | None:
-    """Begin to receive into `tensor` from rank `src`, or from whichever sends first (None)."""
+    """Begin to receive into `tensor` from rank `src`, or from whichever sends first (None).
+
+    Args: as `send`'s. Returns: a `TensorWork`; `tensor` has its value after `wait()`, which also checks dtype and size.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def exchanged(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         mine, theirs = torch.tensor([1.0 + dist.get_rank()]), torch.empty(1)
+        ...         works = [dist.isend(mine, 1 - dist.get_rank()), dist.irecv(theirs, 1 - dist.get_rank())]
+        ...         return [work.wait() for work in works], theirs
+        >>> run_ranks(2, exchanged)
+        [([True, True], tensor([2.])), ([True, True], tensor([1.]))]
+    """
     if not_in(group):
         return outsider("irecv")
     peer = None if src is None and group_src is None else _peer(group, src, group_src, "src")
@@ -58,7 +74,27 @@ def send(
     tag: int = 0,
     group_dst: int | None = None,
 ) -> None:
-    """Send `tensor` to rank `dst`. A large one, and one on a GPU, waits for its receiver."""
+    """Send `tensor` to rank `dst`. A large one, and one on a GPU, waits for its receiver.
+
+    Args:
+        dst: a global rank; or group_dst: a rank in the group; never this one.
+        tag: the receiver asks for the same; messages of one tag from one rank arrive in order.
+
+    Raises: GroupRankError. The receiver gets CollectiveMismatchError where its Tensor has another dtype or size.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def passed(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         x = torch.tensor([1.0 + dist.get_rank()])
+        ...         if dist.get_rank() == 0:
+        ...             dist.send(x, dst=1)
+        ...         else:
+        ...             dist.recv(x, src=0)
+        ...         return x
+        >>> run_ranks(2, passed)
+        [tensor([1.]), tensor([1.])]
+    """
     work = isend(tensor, dst, group, tag, group_dst)
     if work is not None:
         work.wait()
@@ -71,7 +107,10 @@ def recv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> int:
-    """Receive into `tensor` from rank `src`, or from whichever sends first (None). Returns the sender's global rank."""
+    """Receive into `tensor` from rank `src`, or from whichever sends first (None). Returns the sender's global rank.
+
+    Args: as `send`'s, which has the example. Raises: CollectiveMismatchError for a message of another dtype or size.
+    """
     work = irecv(tensor, src, group, tag, group_src)
     if work is None:
         return -1
@@ -80,7 +119,14 @@ def recv(
 
 
 class P2POp:
-    """One message of a batch. op: `isend` or `irecv`. peer: global rank; or group_peer: rank in the group."""
+    """One message of a batch, for `batch_isend_irecv`.
+
+    Args:
+        op: `isend` or `irecv`, the functions.
+        peer: a global rank; or group_peer: a rank in the group. The others: see `send`.
+
+    Raises: TensorListError for another op.
+    """
 
     def __init__(
         self,
@@ -107,7 +153,23 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[TensorWork]:
-    """Begin all these messages, in order. Returns their Works. Raises TensorListError if they are not of one group."""
+    """Begin all these messages, in order. Returns their Works.
+
+    Raises: TensorListError for an empty list, or messages of different groups.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def shifted(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         me, x = dist.get_rank(), torch.empty(1)
+        ...         ring = [dist.P2POp(dist.isend, torch.tensor([float(me)]), (me + 1) % 3)]
+        ...         ring += [dist.P2POp(dist.irecv, x, (me - 1) % 3)]
+        ...         for work in dist.batch_isend_irecv(ring):
+        ...             work.wait()
+        ...         return x
+        >>> run_ranks(3, shifted)
+        [tensor([2.]), tensor([0.]), tensor([1.])]
+    """
     if not p2p_op_list or not all(isinstance(op, P2POp) for op in p2p_op_list):
         raise TensorListError("batch_isend_irecv takes a list of P2POp, not an empty one", got=repr(p2p_op_list))
     if any(op.group is not p2p_op_list[0].group for op in p2p_op_list):

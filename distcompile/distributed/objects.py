@@ -22,7 +22,18 @@ from distcompile.distributed.work import outsider
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | None = None) -> None:
-    """Put every rank's `obj` into `object_list`, by rank."""
+    """Put every rank's `obj`, whatever pickle takes, into `object_list`, by rank.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def names(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         found = [None, None]
+        ...         dist.all_gather_object(found, {"rank": dist.get_rank()})
+        ...         return found
+        >>> run_ranks(2, names)[0]
+        [{'rank': 0}, {'rank': 1}]
+    """
     check_not_traced("all_gather_object")
     if not_in(group):
         outsider("all_gather_object")
@@ -37,7 +48,23 @@ def broadcast_object_list(
     device: object = None,
     group_src: int | None = None,
 ) -> None:
-    """Replace the list's items by rank `src`'s. Raises TensorListError if the lists have different lengths."""
+    """Replace the list's items by rank `src`'s.
+
+    Args:
+        src: a global rank, 0 if not given; or group_src: a rank in the group. device: without effect.
+
+    Raises: TensorListError if the lists have different lengths.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def told(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         items = ["run 7", 0.1] if dist.get_rank() == 0 else [None, None]
+        ...         dist.broadcast_object_list(items)
+        ...         return items
+        >>> run_ranks(2, told)[1]
+        ['run 7', 0.1]
+    """
     check_not_traced("broadcast_object_list")
     if not_in(group):
         outsider("broadcast_object_list")
@@ -58,7 +85,24 @@ def gather_object(
     group: ProcessGroup | None = None,
     group_dst: int | None = None,
 ) -> None:
-    """On rank `dst`, put every rank's `obj` into `object_gather_list`, by rank; elsewhere that is None."""
+    """On rank `dst`, put every rank's `obj` into `object_gather_list`, by rank.
+
+    Args:
+        object_gather_list: on `dst` a list with an item for each rank; elsewhere None.
+        dst: a global rank, 0 if not given; or group_dst: a rank in the group.
+
+    Raises: TensorListError for another list.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def on_0(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         found = [None, None] if dist.get_rank() == 0 else None
+        ...         dist.gather_object("ab"[dist.get_rank()], found)
+        ...         return found
+        >>> run_ranks(2, on_0)
+        [['a', 'b'], None]
+    """
     check_not_traced("gather_object")
     if not_in(group):
         outsider("gather_object")
@@ -83,7 +127,25 @@ def scatter_object_list(
     group: ProcessGroup | None = None,
     group_src: int | None = None,
 ) -> None:
-    """Put item r of rank `src`'s `scatter_object_input_list` into rank r's `scatter_object_output_list[0]`."""
+    """Put item r of rank `src`'s `scatter_object_input_list` into rank r's `scatter_object_output_list[0]`.
+
+    Args:
+        scatter_object_output_list: at least one item long.
+        scatter_object_input_list: on `src` an item for each rank; elsewhere it is not looked at.
+        src: a global rank, 0 if not given; or group_src: a rank in the group.
+
+    Raises: TensorListError for another list.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def part(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         mine = [None]
+        ...         dist.scatter_object_list(mine, ["a", "b"] if dist.get_rank() == 0 else None)
+        ...         return mine
+        >>> run_ranks(2, part)
+        [['a'], ['b']]
+    """
     check_not_traced("scatter_object_list")
     if not_in(group):
         outsider("scatter_object_list")
@@ -114,7 +176,23 @@ def send_object_list(
     group_dst: int | None = None,
     use_batch: bool = False,
 ) -> None:
-    """Send the list's items to rank `dst`."""
+    """Send the list's items, whatever pickle takes, to rank `dst`.
+
+    Args:
+        dst: a global rank; or group_dst: a rank in the group. device, use_batch: without effect.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def passed(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         if dist.get_rank() == 0:
+        ...             dist.send_object_list(["a", 1], dst=1)
+        ...         else:
+        ...             items = [None, None]
+        ...             return dist.recv_object_list(items, src=0), items
+        >>> run_ranks(2, passed)[1]
+        (0, ['a', 1])
+    """
     check_not_traced("send_object_list")
     if not_in(group):
         outsider("send_object_list")
@@ -132,7 +210,10 @@ def recv_object_list(
     group_src: int | None = None,
     use_batch: bool = False,
 ) -> int:
-    """Replace the list's items by those that rank `src` (None: any) sends. Returns the sender's global rank."""
+    """Replace the list's items by those that rank `src` (None: any) sends. Returns the sender's global rank.
+
+    Raises: TensorListError for a list of another length. Arguments and example: see `send_object_list`.
+    """
     check_not_traced("recv_object_list")
     if not_in(group):
         outsider("recv_object_list")

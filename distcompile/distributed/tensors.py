@@ -43,7 +43,19 @@ from distcompile.distributed.work import (
 
 
 class ReduceOp:
-    """torch's names of the reductions. Of bools, SUM is whether any is true, PRODUCT whether all are."""
+    """Names of the reductions, for `op`: each is a string.
+
+        SUM                  of all dtypes
+        AVG                  SUM, divided by the number of ranks; of floating and complex dtypes
+        PRODUCT, MAX, MIN    of all but complex dtypes
+        BAND, BOR, BXOR      bitwise; of integers and bools
+
+    Of bools, SUM is whether any is true, PRODUCT whether all are.
+
+    Example:
+        >>> dist.ReduceOp.PRODUCT
+        'prod'
+    """
 
     SUM: OpName = "sum"
     AVG: OpName = "avg"
@@ -59,7 +71,30 @@ class ReduceOp:
 def all_reduce(
     tensor: Tensor, op: OpName = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False
 ) -> TensorWork | None:
-    """Replace `tensor`'s value by the reduction over all ranks."""
+    """Replace `tensor`'s value by the reduction over all ranks.
+
+        x ← x₀ ∘ x₁ ∘ ... ∘ xₙ₋₁, elementwise, on every rank; ∘ is `op`
+
+    Args:
+        tensor: of one shape and dtype on all ranks. On a GPU, what the stream is given from then on comes after the
+            collective; the host does not wait.
+        op: see `ReduceOp`.
+        group: None: the default group. On a rank that is not in it there is a warning, and None is returned.
+        async_op: return a `TensorWork` at once; `tensor` has its new value after its `wait()`.
+
+    Raises: CollectiveMismatchError, on all ranks, where they call different collectives or with other sizes or dtypes;
+    CollectiveTimeoutError, which names ranks that it waits for.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def total(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         x = torch.tensor([1.0 + dist.get_rank()])
+        ...         dist.all_reduce(x)
+        ...         return x
+        >>> run_ranks(2, total)
+        [tensor([3.]), tensor([3.])]
+    """
     if not_in(group):
         return outsider("all_reduce")
     array = copied(tensor)
@@ -75,7 +110,21 @@ def reduce(
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> TensorWork | None:
-    """On rank `dst`, replace `tensor`'s value by the reduction over all ranks; elsewhere it stays as it is."""
+    """On rank `dst`, replace `tensor`'s value by the reduction over all ranks; elsewhere it stays as it is.
+
+    Args:
+        dst: a global rank, 0 if not given; or group_dst: a rank in the group. The others: see `all_reduce`.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def total(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         x = torch.tensor([1.0 + dist.get_rank()])
+        ...         dist.reduce(x, dst=0)
+        ...         return x
+        >>> run_ranks(2, total)
+        [tensor([3.]), tensor([2.])]
+    """
     if not_in(group):
         return outsider("reduce")
     array, found = copied(tensor), group_or_default(group)
@@ -91,7 +140,21 @@ def broadcast(
     async_op: bool = False,
     group_src: int | None = None,
 ) -> TensorWork | None:
-    """Replace `tensor`'s value by rank `src`'s."""
+    """Replace `tensor`'s value by rank `src`'s.
+
+    Args:
+        src: a global rank, 0 if not given; or group_src: a rank in the group. The others: see `all_reduce`.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def same(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         x = torch.tensor([1.0 + dist.get_rank()])
+        ...         dist.broadcast(x, src=1)
+        ...         return x
+        >>> run_ranks(2, same)
+        [tensor([2.]), tensor([2.])]
+    """
     if not_in(group):
         return outsider("broadcast")
     array = copied(tensor)
@@ -102,7 +165,20 @@ def broadcast(
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
 ) -> TensorWork | None:
-    """Put all ranks' `input_tensor`, by rank, into `output_tensor` (world_size times its elements)."""
+    """Put all ranks' `input_tensor`, by rank, into `output_tensor`. Group and async_op: see `all_reduce`.
+
+    Shape: input [m, ...], output [N·m, ...] or [N, m, ...] for N ranks: N times the elements.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def joined(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         out = torch.empty(2)
+        ...         dist.all_gather_into_tensor(out, torch.tensor([1.0 + dist.get_rank()]))
+        ...         return out
+        >>> run_ranks(2, joined)
+        [tensor([1., 2.]), tensor([1., 2.])]
+    """
     if not_in(group):
         return outsider("all_gather_into_tensor")
     array = blank(output_tensor)
@@ -113,7 +189,23 @@ def all_gather_into_tensor(
 def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
 ) -> TensorWork | None:
-    """Give `tensor_list[r]` rank r's `tensor`."""
+    """Give `tensor_list[r]` rank r's `tensor`. Group and async_op: see `all_reduce`.
+
+    Args:
+        tensor_list: a Tensor for each rank, of `tensor`'s shape and dtype.
+
+    Raises: TensorListError for another list.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def everyone(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         parts = [torch.empty(1), torch.empty(1)]
+        ...         dist.all_gather(parts, torch.tensor([1.0 + dist.get_rank()]))
+        ...         return parts
+        >>> run_ranks(2, everyone)[0]
+        [tensor([1.]), tensor([2.])]
+    """
     if not_in(group):
         return outsider("all_gather")
     check_list("tensor_list", tensor_list, group, like=tensor)
@@ -131,7 +223,24 @@ def gather(
     async_op: bool = False,
     group_dst: int | None = None,
 ) -> TensorWork | None:
-    """On rank `dst`, give `gather_list[r]` rank r's `tensor`; elsewhere `gather_list` is None."""
+    """On rank `dst`, give `gather_list[r]` rank r's `tensor`.
+
+    Args:
+        gather_list: on `dst` a Tensor for each rank, of `tensor`'s shape and dtype; elsewhere None.
+        dst: a global rank, 0 if not given; or group_dst: a rank in the group. The others: see `all_reduce`.
+
+    Raises: TensorListError for another list.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def on_0(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         parts = [torch.empty(1), torch.empty(1)] if dist.get_rank() == 0 else None
+        ...         dist.gather(torch.tensor([1.0 + dist.get_rank()]), parts, dst=0)
+        ...         return parts
+        >>> run_ranks(2, on_0)
+        [[tensor([1.]), tensor([2.])], None]
+    """
     if not_in(group):
         return outsider("gather")
     found, root = group_or_default(group), peer_rank(group, dst, group_dst, "dst")
@@ -152,7 +261,24 @@ def scatter(
     async_op: bool = False,
     group_src: int | None = None,
 ) -> TensorWork | None:
-    """Give rank r's `tensor` the value of rank `src`'s `scatter_list[r]`; elsewhere `scatter_list` is None."""
+    """Give rank r's `tensor` the value of rank `src`'s `scatter_list[r]`.
+
+    Args:
+        scatter_list: on `src` a Tensor for each rank, of `tensor`'s shape and dtype; elsewhere None.
+        src: a global rank, 0 if not given; or group_src: a rank in the group. The others: see `all_reduce`.
+
+    Raises: TensorListError for another list.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def part(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         x = torch.empty(1)
+        ...         dist.scatter(x, [torch.zeros(1), torch.ones(1)] if dist.get_rank() == 0 else None, src=0)
+        ...         return x
+        >>> run_ranks(2, part)
+        [tensor([0.]), tensor([1.])]
+    """
     if not_in(group):
         return outsider("scatter")
     found, root = group_or_default(group), peer_rank(group, src, group_src, "src")
@@ -167,7 +293,20 @@ def scatter(
 def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: OpName = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False
 ) -> TensorWork | None:
-    """Reduce all ranks' `input` and keep this rank's part in `output`."""
+    """Reduce all ranks' `input` and keep this rank's part of the result in `output`. Arguments: see `all_reduce`.
+
+    Shape: input [N·m, ...] or [N, m, ...], output [m, ...] for N ranks: an Nth of the elements.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def part(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         out = torch.empty(1)
+        ...         dist.reduce_scatter_tensor(out, torch.tensor([1.0, 10.0]))
+        ...         return out
+        >>> run_ranks(2, part)
+        [tensor([2.]), tensor([20.])]
+    """
     if not_in(group):
         return outsider("reduce_scatter_tensor")
     array = blank(output)
@@ -182,7 +321,15 @@ def reduce_scatter(
     group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> TensorWork | None:
-    """Reduce all ranks' `input_list[r]` and keep this rank's in `output`."""
+    """Reduce all ranks' `input_list[r]` and keep this rank's in `output`. The other arguments: see `all_reduce`.
+
+    Args:
+        input_list: a Tensor for each rank, of `output`'s shape and dtype.
+
+    Raises: TensorListError for another list.
+
+    Example: see `reduce_scatter_tensor`.
+    """
     if not_in(group):
         return outsider("reduce_scatter")
     check_list("input_list", input_list, group, like=output)
@@ -199,9 +346,22 @@ def all_to_all_single(
     group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> TensorWork | None:
-    """Send part r of `input` (cut along dimension 0) to rank r; put what rank r sends into part r of `output`.
+    """Send part r of `input`, cut along dimension 0, to rank r; put what rank r sends into part r of `output`.
 
-    Split sizes are rows, one number for each rank; None: equal parts.
+    Args:
+        output_split_sizes, input_split_sizes: rows of each part, one number for each rank; None: equal parts.
+
+    Raises: TensorListError for sizes that do not add up. Group and async_op: see `all_reduce`.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def swapped(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         out = torch.empty(2)
+        ...         dist.all_to_all_single(out, torch.tensor([0.0, 1.0]) + 10 * dist.get_rank())
+        ...         return out
+        >>> run_ranks(2, swapped)
+        [tensor([ 0., 10.]), tensor([ 1., 11.])]
     """
     if not_in(group):
         return outsider("all_to_all_single")
@@ -224,7 +384,20 @@ def all_to_all(
     group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> TensorWork | None:
-    """Send `input_tensor_list[r]` to rank r, and give `output_tensor_list[r]` what rank r sends. Sizes may differ."""
+    """Send `input_tensor_list[r]` to rank r, and give `output_tensor_list[r]` what rank r sends. Sizes may differ.
+
+    Raises: TensorListError unless there is a Tensor for each rank, all of one dtype. The others: see `all_reduce`.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def swapped(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         out = [torch.empty(1), torch.empty(1)]
+        ...         dist.all_to_all(out, [torch.tensor([10.0 * dist.get_rank() + to]) for to in range(2)])
+        ...         return out
+        >>> run_ranks(2, swapped)[1]
+        [tensor([1.]), tensor([11.])]
+    """
     if not_in(group):
         return outsider("all_to_all")
     check_list("input_tensor_list", input_tensor_list, group)
@@ -239,7 +412,19 @@ def all_to_all(
 
 
 def barrier(group: ProcessGroup | None = None, async_op: bool = False, device_ids: object = None) -> TensorWork | None:
-    """Return when all ranks are here."""
+    """Return when all ranks are here. Group and async_op: see `all_reduce`; device_ids: without effect.
+
+    Raises: CollectiveTimeoutError, which names ranks that it waits for; GraphBreak while tracing.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def met(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         dist.barrier()
+        ...         return "here"
+        >>> run_ranks(2, met)
+        ['here', 'here']
+    """
     check_not_traced("barrier")
     if not_in(group):
         return outsider("barrier")
@@ -247,7 +432,16 @@ def barrier(group: ProcessGroup | None = None, async_op: bool = False, device_id
 
 
 def monitored_barrier(group: ProcessGroup | None = None, timeout: Timeout = None, wait_all_ranks: bool = False) -> None:
-    """A barrier that names the missing ranks: CollectiveTimeoutError after `timeout`, on every rank that came."""
+    """A barrier with a limit of its own, for finding a rank that hangs.
+
+    Args:
+        timeout: timedelta or seconds; None: the group's.
+        wait_all_ranks: without effect.
+
+    Raises: CollectiveTimeoutError, which names missing ranks, on every rank that came; GraphBreak while tracing.
+
+    Example: `dist.monitored_barrier(timeout=30)`.
+    """
     check_not_traced("monitored_barrier")
     if not_in(group):
         outsider("monitored_barrier")

@@ -31,7 +31,26 @@ Results: TypeAlias = "list[tuple[Tensor, Array]]"
 
 
 class TensorWork:
-    """A collective, or a message, on Tensors in flight. results: each Tensor and the array that becomes its value."""
+    """A collective, or a message, on Tensors in flight: what async_op=True returns. Also named `Work`.
+
+    A Tensor gets its new value when somebody first learns that the collective is done: by `wait`, `is_completed`, or
+    a Future; until then it has its old one.
+
+    Args:
+        work: the collective on arrays.
+        results: each Tensor, and the array that becomes its value.
+        group: of a message, for the sender's global rank.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def late(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         x = torch.ones(1)
+        ...         work = dist.all_reduce(x, async_op=True)
+        ...         return x.item(), work.wait(), x.item()
+        >>> run_ranks(2, late)
+        [(1.0, True, 2.0), (1.0, True, 2.0)]
+    """
 
     def __init__(self, work: Work, results: Results, group: ProcessGroup | None = None) -> None:
         self.work, self.group = work, group

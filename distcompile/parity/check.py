@@ -86,13 +86,31 @@ def check(
     say: Say = nothing,
     **ddp_options: Any,
 ) -> ParityReport:
-    """Compare gradients of `module(*inputs)`; collective over `group` (default: the process group, or one rank alone).
+    """Compare the gradients of `module(*inputs)`: compiled, eager, float64, finite differences, DDP, the joined batch.
 
-    module: wrapped in DistributedDataParallel or not. inputs: this rank's part of the batch. loss: (output, *inputs) ->
-    scalar; it may close over tensors, as this rank's targets are, but not over the module. ddp_options: for
-    DistributedDataParallel; as there, all ranks start from rank 0's parameters. say: is told what is being judged,
-    and the share of the work behind it (`showing/progress.py` has a bar). Raises ParityError on failure if
-    `raise_on_failure`, ParityTargetError. The module itself is left as it is.
+    Collective over `group`: every rank calls it. The module itself is left as it is.
+
+    Args:
+        module: wrapped in DistributedDataParallel or not. All ranks start from rank 0's parameters.
+        inputs: this rank's part of the batch.
+        loss: (output, *inputs) -> scalar; it may close over tensors, as this rank's targets are, but not over the
+            module. None: the first scalar among the outputs, else the mean square of the first.
+        backend: what `compile` is given.
+        group: None: the process group, or this process alone where there is none.
+        seed: of random draws, the same in every run.
+        tolerance: how far compiled gradients may be off; see `Tolerance`.
+        raise_on_failure: raise ParityError, on all ranks, instead of returning a report that says so.
+        judges: which judges sit; see `Judges`.
+        say: is told what is being judged, and the share of the work behind it (`showing/progress.py` has a bar).
+        ddp_options: for DistributedDataParallel.
+
+    Raises: ParityError, ParityTargetError (a module or loss that cannot be judged).
+
+    Example (`print(report)` shows the table):
+        >>> from distcompile import parity
+        >>> report = parity.check(nn.Linear(3, 1), torch.ones(2, 3))
+        >>> report.ok, [row.parameter for row in report.rows]
+        (True, ['(loss)', 'weight', 'bias'])
     """
     if isinstance(module, DistributedDataParallel):
         module = module.module

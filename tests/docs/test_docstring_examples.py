@@ -1,7 +1,8 @@
 """Examples in docstrings: what a public class, method or function shows with `>>>` is run, and prints what it says.
 
-In: the public names of nn, nn.functional, nn.init, optim, optim.lr_scheduler and distributed. Out: a test a name that
-has an example. Examples are written as a script is that imports torch: `torch`, `nn`, `F`, `optim`, `dist` are there.
+In: the public names of nn, nn.functional, nn.init, optim and its modules, distributed, ddp, data and parity, and some
+of torch's own. Out: a test a name that has an example. Examples are written as a script is that imports torch: `torch`,
+`nn`, `F`, `optim`, `dist` are there.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from types import ModuleType
 import pytest
 
 import distcompile
-from distcompile import distributed, nn, optim
+from distcompile import data, ddp, distributed, nn, optim, parity
 from distcompile.nn import functional, init
-from distcompile.optim import lr_scheduler
+from distcompile.optim import lr_scheduler, swa_utils
 
-MODULES = (nn, functional, init, optim, lr_scheduler, distributed)
+MODULES = (nn, functional, init, optim, lr_scheduler, swa_utils, distributed, ddp, data, parity)
+ALONE = ("compile", "save", "load")  # of the many names of `torch` itself
 NAMES = {"torch": distcompile, "nn": nn, "F": functional, "optim": optim, "dist": distributed}
 OURS = ("distcompile.", "compiler_core.", "collectives.")
 
@@ -30,6 +32,7 @@ def public_names(module: ModuleType) -> list[str]:
 
 def documented() -> Iterator[tuple[str, object]]:
     """(name, thing) of every public class and function, and of the classes' public methods, theirs or a base's."""
+    yield from ((f"distcompile.{name}", getattr(distcompile, name)) for name in ALONE)
     for module in MODULES:
         for name in public_names(module):
             thing = getattr(module, name)

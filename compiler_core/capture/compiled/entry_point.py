@@ -44,16 +44,28 @@ def compile(
 ) -> Any:
     """Compile a function or a module; also a decorator, with or without arguments.
 
-    fullgraph: raise GraphBreak where a call cannot be captured, instead of running it eager. dynamic: sizes are static,
-    whatever it says: another shape compiles again, up to DISTCOMPILE_RECOMPILE_LIMIT times; True warns of that, once.
-    backend: "codegen" ("inductor" is taken for it), "aot_eager",
-    "eager", or fn(graph, example_inputs) -> callable. mode: torch's;
-    "reduce-overhead" of "codegen" is backend "cudagraphs", "max-autotune" "tuned-cudagraphs",
-    "max-autotune-no-cudagraphs" "tuned": all of them change only what runs on CUDA devices.
-    options: {"skip_hook_guards": True}: hooks added, changed or removed after compilation are not noticed (they are, by
-    default). {"fallback_random": True}: random numbers are those that eager code draws. Torch's others have no effect.
-    disable: give `model` back as it is.
-    Raises ConfigError for an unknown mode, BackendError for an unknown backend.
+    It is captured at its first call, and again for a call that does not fit what was captured.
+
+    Args:
+        fullgraph: raise GraphBreak where a call cannot be captured, instead of running it eager.
+        dynamic: sizes are static, whatever it says: another shape compiles again, up to DISTCOMPILE_RECOMPILE_LIMIT
+            times; True warns of that, once.
+        backend: "codegen" ("inductor" is taken for it), "aot_eager", "eager", or fn(graph, example_inputs) -> callable.
+        mode: torch's. "reduce-overhead" of "codegen" is backend "cudagraphs", "max-autotune" "tuned-cudagraphs",
+            "max-autotune-no-cudagraphs" "tuned": all of them change only what runs on CUDA devices.
+        options: {"skip_hook_guards": True}: hooks added, changed or removed after compilation are not noticed (they
+            are, by default). {"fallback_random": True}: random numbers are those that eager code draws. Torch's others
+            have no effect.
+        disable: give `model` back as it is.
+
+    Raises: ConfigError for an unknown mode, BackendError for an unknown backend.
+
+    Example:
+        >>> @torch.compile
+        ... def one(x):
+        ...     return x.sin() ** 2 + x.cos() ** 2
+        >>> one(torch.zeros(3))
+        tensor([1., 1., 1.])
     """
     if model is None:
         return functools.partial(

@@ -32,7 +32,22 @@ Hook: TypeAlias = Callable[[Any, "GradBucket"], Future[Any]]
 
 
 class GradBucket:
-    """One bucket's local gradients, as a hook sees them."""
+    """One bucket's local gradients, as a communication hook sees them: flat, not yet divided by the number of ranks.
+
+    Example (the mean, as without a hook):
+        >>> from collectives import run_ranks
+        >>> def mean(state, bucket):
+        ...     work = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
+        ...     return work.get_future().then(lambda future: future.value()[0])
+        >>> def gradient(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         model = nn.parallel.DistributedDataParallel(nn.Linear(1, 1, bias=False))
+        ...         model.register_comm_hook(None, mean)
+        ...         model(torch.tensor([[1.0 + dist.get_rank()]])).sum().backward()
+        ...         return model.module.weight.grad
+        >>> run_ranks(2, gradient)
+        [tensor([[1.5000]]), tensor([[1.5000]])]
+    """
 
     def __init__(
         self, plan: BucketPlan, number: int, flat: Array, parameters: Sequence[Tensor], *, is_last: bool

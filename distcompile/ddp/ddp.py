@@ -351,9 +351,13 @@ class DistributedDataParallel(Module):
         switch(self._books, value)
 
     def register_comm_hook(self, state: object, hook: Hook) -> None:
-        """Have `hook(state, bucket)` reduce each bucket of gradients: see comm_hook.py. Once, on all ranks.
+        """Have `hook(state, bucket)` reduce each bucket of gradients. Once, on all ranks.
 
-        Raises CommHookError, or RankDisagreementError if the ranks register different hooks.
+        Args:
+            state: handed to the hook.
+            hook: (state, GradBucket) -> Future of the flat tensor that becomes its gradients; see `GradBucket`.
+
+        Raises: CommHookError for a second one, or RankDisagreementError if the ranks register different hooks.
         """
         if self._books.comm_hook is not None:
             raise CommHookError("a communication hook can be registered only once, and this instance has one")

@@ -44,7 +44,12 @@ def transport_of(backend: str | None) -> Transport:
 
 
 class Backend(str):
-    """torch's class of backend names: `Backend("GLOO") == "gloo"`."""
+    """A backend's name, in small letters: a string.
+
+    Example:
+        >>> dist.Backend("GLOO") == "gloo"
+        True
+    """
 
     UNDEFINED = "undefined"
     GLOO = "gloo"

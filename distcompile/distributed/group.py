@@ -47,7 +47,12 @@ class group(metaclass=_Names):
 
 
 class GroupMember(metaclass=_Names):
-    """torch's names of the default group and of a group that this rank is not in."""
+    """Names of the default group, `GroupMember.WORLD`, and of a group that this rank is not in, NON_GROUP_MEMBER.
+
+    Example:
+        >>> dist.GroupMember.WORLD is None, dist.GroupMember.NON_GROUP_MEMBER  # before init_process_group
+        (True, -100)
+    """
 
     NON_GROUP_MEMBER = -100
 
@@ -355,7 +360,7 @@ def not_in(group: ProcessGroup | None) -> bool:
 
 
 def get_rank(group: ProcessGroup | None = None) -> int:
-    """This process's rank in the group, 0 .. world_size-1; -1 if it is not in it."""
+    """This process's rank in the group, 0 .. world_size-1; -1 if it is not in it. None: the default group."""
     return -1 if not_in(group) else group_or_default(group).rank
 
 
@@ -365,13 +370,32 @@ def get_world_size(group: ProcessGroup | None = None) -> int:
 
 
 def get_process_group_ranks(group: ProcessGroup | None) -> list[int]:
-    """The global ranks of the group, by group rank."""
+    """The global ranks of the group, by group rank. None: the default group.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def members(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         return dist.get_process_group_ranks(dist.new_subgroups(2)[0])
+        >>> run_ranks(4, members)
+        [[0, 1], [0, 1], [2, 3], [2, 3]]
+    """
     found = group_or_default(group)
     return list(_members.get(found, range(found.world_size)))
 
 
 def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
-    """The rank in `group` of a global rank. Raises GroupRankError if it is not in it."""
+    """The rank in `group` of a global rank. Raises GroupRankError if it is not in it.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def of_2(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         group = dist.new_group([0, 2])
+        ...         return dist.get_group_rank(group, 2) if dist.get_rank() == 0 else None
+        >>> run_ranks(3, of_2)
+        [1, None, None]
+    """
     ranks = get_process_group_ranks(group)
     if global_rank not in ranks:
         raise GroupRankError(f"global rank {global_rank} is not part of the group", expected=f"one of {ranks}")
@@ -379,7 +403,17 @@ def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
 
 
 def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
-    """The global rank of a rank in `group`. Raises GroupRankError if there is none."""
+    """The global rank of a rank in `group`. Raises GroupRankError if there is none.
+
+    Example:
+        >>> from collectives import run_ranks
+        >>> def of_1(ranks):
+        ...     with dist.use_communicator(ranks):
+        ...         group = dist.new_group([0, 2])
+        ...         return dist.get_global_rank(group, 1) if dist.get_rank() == 0 else None
+        >>> run_ranks(3, of_1)
+        [2, None, None]
+    """
     ranks = get_process_group_ranks(group)
     if not 0 <= group_rank < len(ranks):
         raise GroupRankError(f"group rank {group_rank} is not part of the group", expected=f"0..{len(ranks) - 1}")

@@ -40,7 +40,18 @@ class BucketRow:
 
 @dataclass(frozen=True, slots=True)
 class OverlapReport:
-    """Medians over `steps` steps of one rank; milliseconds. late_ms: the part of exposed_ms due to slower ranks."""
+    """One rank's communication: medians over its last steps, in milliseconds. Made by `overlap_report()`.
+
+        hidden_share = 1 - (exposed_ms - late_ms)/moving_ms, at least 0; NaN without communication
+
+    Fields:
+        steps: how many synchronised backwards these are medians of.
+        backward_ms: of computation, from the backward's beginning to its end.
+        moving_ms: in which data moved.
+        exposed_ms: for which the main thread stood waiting for buckets.
+        late_ms: the part of exposed_ms in which a slower rank was waited for, not data.
+        rows: for each bucket its size, when it was ready, launched, started and ended, and why it was waited for.
+    """
 
     rank: int
     steps: int

@@ -39,42 +39,72 @@ class _InPlace(_Activation):
 
 
 class ReLU(_InPlace):
-    """max(x, 0)."""
+    """The rectifier: max(x, 0). inplace: overwrite the input.
+
+    Example:
+        >>> nn.ReLU()(torch.tensor([-1.0, 2.0]))
+        tensor([0., 2.])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.relu(input, self.inplace)
 
 
 class ReLU6(_InPlace):
-    """min(max(x, 0), 6)."""
+    """The rectifier up to 6: min(max(x, 0), 6). inplace: overwrite the input.
+
+    Example:
+        >>> nn.ReLU6()(torch.tensor([-1.0, 2.0, 8.0]))
+        tensor([0., 2., 6.])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.relu6(input, self.inplace)
 
 
 class SiLU(_InPlace):
-    """x · sigmoid(x)."""
+    """x · sigmoid(x), also called swish. inplace: overwrite the input. Elfwing et al. 2017.
+
+    Example:
+        >>> nn.SiLU()(torch.tensor([-1.0, 2.0]))
+        tensor([-0.2689,  1.7616])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.silu(input, self.inplace)
 
 
 class Mish(_InPlace):
-    """x · tanh(softplus(x))."""
+    """x · tanh(softplus(x)). inplace: overwrite the input. Source: Misra 2019.
+
+    Example:
+        >>> nn.Mish()(torch.tensor([0.0, 2.0]))
+        tensor([0.0000, 1.9440])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.mish(input, self.inplace)
 
 
 class SELU(_InPlace):
-    """scale · elu(x, alpha), with the constants of Klambauer et al. 2017."""
+    """scale · elu(x, alpha), whose constants keep mean 0 and variance 1 through layers. Source: Klambauer et al. 2017.
+
+    Example:
+        >>> nn.SELU()(torch.tensor([-1.0, 1.0]))
+        tensor([-1.1113,  1.0507])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.selu(input, self.inplace)
 
 
 class Hardswish(_InPlace):
-    """x · relu6(x + 3) / 6."""
+    """x · relu6(x + 3) / 6, near SiLU and cheaper. inplace: overwrite the input. Source: Howard et al. 2019.
+
+    Example:
+        >>> nn.Hardswish()(torch.tensor([-1.5, 1.5, 3.0]))
+        tensor([-0.3750,  1.1250,  3.0000])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardswish(input, self.inplace)
@@ -84,7 +114,12 @@ class Hardswish(_InPlace):
 
 
 class Hardsigmoid(_InPlace):
-    """relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6, near the sigmoid and cheaper. inplace: overwrite the input.
+
+    Example:
+        >>> nn.Hardsigmoid()(torch.tensor([-3.0, 0.0, 3.0]))
+        tensor([0.0000, 0.5000, 1.0000])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardsigmoid(input, self.inplace)
@@ -94,7 +129,12 @@ class Hardsigmoid(_InPlace):
 
 
 class Sigmoid(_Activation):
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)), between 0 and 1.
+
+    Example:
+        >>> nn.Sigmoid()(torch.tensor([0.0, 2.0]))
+        tensor([0.5000, 0.8808])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         result: Tensor = sigmoid(input)
@@ -102,7 +142,12 @@ class Sigmoid(_Activation):
 
 
 class Tanh(_Activation):
-    """tanh(x)."""
+    """The hyperbolic tangent, between -1 and 1.
+
+    Example:
+        >>> nn.Tanh()(torch.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.7616])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         result: Tensor = tanh(input)
@@ -110,28 +155,52 @@ class Tanh(_Activation):
 
 
 class LogSigmoid(_Activation):
-    """log(sigmoid(x)), stable."""
+    """log(sigmoid(x)), without overflow.
+
+    Example:
+        >>> nn.LogSigmoid()(torch.tensor([0.0, -200.0]))
+        tensor([  -0.6931, -200.0000])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.logsigmoid(input)
 
 
 class Softsign(_Activation):
-    """x / (1 + |x|)."""
+    """x / (1 + |x|), between -1 and 1.
+
+    Example:
+        >>> nn.Softsign()(torch.tensor([-3.0, 1.0]))
+        tensor([-0.7500,  0.5000])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softsign(input)
 
 
 class Tanhshrink(_Activation):
-    """x - tanh(x)."""
+    """x - tanh(x).
+
+    Example:
+        >>> nn.Tanhshrink()(torch.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.2384])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.tanhshrink(input)
 
 
 class GELU(_Activation):
-    """x · Φ(x); approximate="tanh": its tanh form. Hendrycks, Gimpel 2016."""
+    """x · Φ(x), with Φ the distribution function of N(0, 1).
+
+    Args: approximate="tanh" is x/2 · (1 + tanh(√(2/π)·(x + 0.044715·x³))). Source: Hendrycks, Gimpel 2016.
+
+    Example:
+        >>> nn.GELU()(torch.tensor([-1.0, 1.0]))
+        tensor([-0.1587,  0.8413])
+        >>> nn.GELU(approximate="tanh")(torch.tensor([-1.0, 1.0]))
+        tensor([-0.1588,  0.8412])
+    """
 
     _shown = ("approximate",)
 
@@ -144,7 +213,12 @@ class GELU(_Activation):
 
 
 class ELU(_Activation):
-    """x where positive, else alpha · (exp(x) - 1)."""
+    """x where positive, else alpha · (exp(x) - 1). inplace: overwrite the input. Source: Clevert et al. 2015.
+
+    Example:
+        >>> nn.ELU()(torch.tensor([-1.0, 2.0]))
+        tensor([-0.6321,  2.0000])
+    """
 
     _shown = ("alpha",)
 
@@ -157,7 +231,12 @@ class ELU(_Activation):
 
 
 class CELU(_Activation):
-    """max(x, 0) + min(0, alpha · (exp(x/alpha) - 1))."""
+    """max(x, 0) + min(0, alpha · (exp(x/alpha) - 1)). inplace: overwrite the input. Source: Barron 2017.
+
+    Example:
+        >>> nn.CELU(alpha=2.0)(torch.tensor([-2.0, 2.0]))
+        tensor([-1.2642,  2.0000])
+    """
 
     _shown = ("alpha",)
 
@@ -170,7 +249,12 @@ class CELU(_Activation):
 
 
 class LeakyReLU(_Activation):
-    """x where positive, else negative_slope · x."""
+    """x where positive, else negative_slope · x (0.01 unless given). inplace: overwrite the input.
+
+    Example:
+        >>> nn.LeakyReLU(0.1)(torch.tensor([-1.0, 2.0]))
+        tensor([-0.1000,  2.0000])
+    """
 
     _shown = ("negative_slope",)
 
@@ -183,7 +267,14 @@ class LeakyReLU(_Activation):
 
 
 class RReLU(_Activation):
-    """x where positive, else slope · x; slopes are drawn from U(lower, upper) in training. Xu et al. 2015."""
+    """x where positive, else slope · x; the slopes are drawn from U(lower, upper) in training, (lower + upper)/2 else.
+
+    inplace: overwrite the input. Source: Xu et al. 2015.
+
+    Example:
+        >>> nn.RReLU(0.1, 0.3).eval()(torch.tensor([-1.0, 2.0]))
+        tensor([-0.2000,  2.0000])
+    """
 
     _shown = ("lower", "upper")
 
@@ -196,7 +287,14 @@ class RReLU(_Activation):
 
 
 class PReLU(_Activation):
-    """x where positive, else weight · x, with one learned slope or one a channel (dimension 1)."""
+    """x where positive, else weight · x, with a learned slope, or one a channel (dimension 1). Source: He et al. 2015.
+
+    Args: num_parameters, 1 or the number of channels; init, the first slope.
+
+    Example:
+        >>> nn.PReLU()(torch.tensor([-1.0, 2.0])).detach()
+        tensor([-0.2500,  2.0000])
+    """
 
     _shown = ("num_parameters",)
 
@@ -217,7 +315,12 @@ class PReLU(_Activation):
 
 
 class Hardtanh(_Activation):
-    """x clamped to [min_val, max_val]."""
+    """x clamped to [min_val, max_val], from -1 to 1 unless given. inplace: overwrite the input.
+
+    Example:
+        >>> nn.Hardtanh()(torch.tensor([-2.0, 0.5, 2.0]))
+        tensor([-1.0000,  0.5000,  1.0000])
+    """
 
     _shown = ("min_val", "max_val")
 
@@ -230,7 +333,12 @@ class Hardtanh(_Activation):
 
 
 class Threshold(_Activation):
-    """x where above threshold, else value."""
+    """x where above threshold, else value. inplace: overwrite the input.
+
+    Example:
+        >>> nn.Threshold(1.0, 20.0)(torch.tensor([0.5, 1.0, 2.0]))
+        tensor([20., 20.,  2.])
+    """
 
     _shown = ("threshold", "value")
 
@@ -243,7 +351,12 @@ class Threshold(_Activation):
 
 
 class Softplus(_Activation):
-    """log(1 + exp(beta·x)) / beta; x itself where beta·x > threshold."""
+    """log(1 + exp(beta·x)) / beta, a smooth `ReLU`; x itself where beta·x > threshold.
+
+    Example:
+        >>> nn.Softplus()(torch.tensor([0.0, 30.0]))
+        tensor([ 0.6931, 30.0000])
+    """
 
     _shown = ("beta", "threshold")
 
@@ -256,7 +369,12 @@ class Softplus(_Activation):
 
 
 class Softshrink(_Activation):
-    """x moved towards zero by lambd."""
+    """x moved towards zero by lambd, and zero where |x| ≤ lambd.
+
+    Example:
+        >>> nn.Softshrink(0.5)(torch.tensor([-2.0, 0.25, 1.0]))
+        tensor([-1.5000,  0.0000,  0.5000])
+    """
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
@@ -270,14 +388,24 @@ class Softshrink(_Activation):
 
 
 class Hardshrink(Softshrink):
-    """x where |x| > lambd, else zero."""
+    """x where |x| > lambd, else zero.
+
+    Example:
+        >>> nn.Hardshrink(0.5)(torch.tensor([-2.0, 0.25, 1.0]))
+        tensor([-2.,  0.,  1.])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.hardshrink(input, self.lambd)
 
 
 class GLU(_Activation):
-    """a · sigmoid(b), with a and b the halves of x along dim. Dauphin et al. 2016."""
+    """A gated linear unit: a · sigmoid(b), with a and b the halves of x along dim. Dauphin et al. 2016.
+
+    Example:
+        >>> nn.GLU()(torch.tensor([1.0, 2.0, 0.0, 0.0]))
+        tensor([0.5000, 1.0000])
+    """
 
     _shown = ("dim",)
 
@@ -298,28 +426,48 @@ class _AlongDim(_Activation):
 
 
 class Softmax(_AlongDim):
-    """exp(x) / sum(exp(x)) along dim."""
+    """exp(x) / Σ exp(x) along dim: positive numbers whose sum is 1. Say dim; None chooses one, with a warning.
+
+    Example:
+        >>> nn.Softmax(dim=-1)(torch.tensor([0.0, 0.0, 1.0]))
+        tensor([0.2119, 0.2119, 0.5761])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softmax(input, self.dim)
 
 
 class Softmin(_AlongDim):
-    """softmax(-x) along dim."""
+    """softmax(-x) along dim.
+
+    Example:
+        >>> nn.Softmin(dim=-1)(torch.tensor([0.0, 0.0, -1.0]))
+        tensor([0.2119, 0.2119, 0.5761])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.softmin(input, self.dim)
 
 
 class LogSoftmax(_AlongDim):
-    """log(softmax(x)) along dim."""
+    """log(softmax(x)) along dim, without the loss of digits that the two have one after the other.
+
+    Example:
+        >>> nn.LogSoftmax(dim=-1)(torch.tensor([0.0, 0.0]))
+        tensor([-0.6931, -0.6931])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return F.log_softmax(input, self.dim)
 
 
 class Softmax2d(_Activation):
-    """Softmax over the channels of f[N, C, H, W] (or f[C, H, W])."""
+    """`Softmax` over the channels of f[N, C, H, W] or f[C, H, W], at every place.
+
+    Example:
+        >>> nn.Softmax2d()(torch.zeros(2, 4, 4)).sum()
+        tensor(16.)
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         if input.dim() not in (3, 4):

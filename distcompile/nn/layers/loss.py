@@ -34,21 +34,50 @@ class _WeightedLoss(_Loss):
 
 
 class L1Loss(_Loss):
-    """|x - y|."""
+    """The absolute error, |x - y|.
+
+    Args: reduction says what is made of the loss of each element: "mean", "sum" or "none" (as it is). It means the same
+    in every loss; `size_average` and `reduce` are its deprecated forms.
+
+    Shape: x and y alike -> a scalar, or with "none" the shape of x.
+
+    Example:
+        >>> nn.L1Loss()(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 5.0]))
+        tensor(1.5000)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.l1_loss(input, target, reduction=self.reduction)
 
 
 class MSELoss(_Loss):
-    """(x - y)²."""
+    """The squared error, (x - y)².
+
+    Args: reduction, "mean", "sum" or "none".
+
+    Shape: x and y alike -> a scalar, or with "none" the shape of x. Shapes that differ are broadcast, with a warning.
+
+    Example:
+        >>> nn.MSELoss()(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 5.0]))
+        tensor(4.5000)
+        >>> nn.MSELoss(reduction="none")(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 5.0]))
+        tensor([0., 9.])
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(input, target, reduction=self.reduction)
 
 
 class SmoothL1Loss(_Loss):
-    """(x - y)²/(2·beta) where |x - y| < beta, else |x - y| - beta/2."""
+    """The squared error where it is small, else the absolute one: (x - y)²/(2·beta) where |x - y| < beta, else
+    |x - y| - beta/2. Source: Girshick 2015 (Fast R-CNN).
+
+    Args: reduction, "mean", "sum" or "none"; beta, not negative; 0 is `L1Loss`.
+
+    Example:
+        >>> nn.SmoothL1Loss(reduction="none")(torch.tensor([0.5, 3.0]), torch.zeros(2))
+        tensor([0.1250, 2.5000])
+    """
 
     def __init__(
         self,
@@ -65,7 +94,16 @@ class SmoothL1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """(x - y)²/2 where |x - y| < delta, else delta·(|x - y| - delta/2)."""
+    """(x - y)²/2 where |x - y| ≤ delta, else delta·(|x - y| - delta/2).
+
+    It is delta times `SmoothL1Loss` with beta=delta.
+
+    Args: reduction, "mean", "sum" or "none"; delta, positive, else ArgumentError. Source: Huber 1964.
+
+    Example:
+        >>> nn.HuberLoss(reduction="none", delta=2.0)(torch.tensor([1.0, 3.0]), torch.zeros(2))
+        tensor([0.5000, 4.0000])
+    """
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction=reduction)
@@ -78,7 +116,25 @@ class HuberLoss(_Loss):
 
 
 class CrossEntropyLoss(_WeightedLoss):
-    """-log softmax(x)[y], for x: f[N, C, ...] and y: i64[N, ...] of classes, or f[N, C, ...] of probabilities."""
+    """The cross entropy of a softmax: -log softmax(x)[y], for scores x (logits) and classes y.
+
+    With probabilities for y it is -Σ over c of y[c] · log softmax(x)[c].
+
+    Args:
+        weight: f[C], a factor a class; the mean divides by the sum of the weights of the targets
+        ignore_index: a class whose elements count for nothing, not in the mean either
+        reduction: "mean", "sum" or "none"
+        label_smoothing: s from 0 to 1; the target is (1-s) of the class and s/C of every class
+
+    Shape: x f[N, C], f[N, C, d1, ...] or f[C]; y i64 without C, or f like x -> a scalar, or with "none" x without C.
+
+    Example:
+        >>> loss = nn.CrossEntropyLoss()
+        >>> loss(torch.tensor([[0.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1]))
+        tensor(0.4100)
+        >>> loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[0.5, 0.5]]))
+        tensor(0.6931)
+    """
 
     def __init__(
         self,
@@ -104,7 +160,16 @@ class CrossEntropyLoss(_WeightedLoss):
 
 
 class NLLLoss(_WeightedLoss):
-    """-x[y], for log probabilities x: f[N, C, ...] and classes y: i64[N, ...]."""
+    """The negative log likelihood, -x[y], for log probabilities x (of `LogSoftmax`) and classes y.
+
+    Args: weight, ignore_index and reduction as in `CrossEntropyLoss`.
+
+    Shape: x f[N, C], f[N, C, d1, ...] or f[C]; y i64 without C -> a scalar, or with "none" x without C.
+
+    Example:
+        >>> nn.NLLLoss()(torch.tensor([[0.25, 0.75]]).log(), torch.tensor([1]))
+        tensor(0.2877)
+    """
 
     def __init__(
         self,
@@ -122,14 +187,35 @@ class NLLLoss(_WeightedLoss):
 
 
 class BCELoss(_WeightedLoss):
-    """-(y·log x + (1-y)·log(1-x)), for probabilities x; logarithms are clamped at -100."""
+    """The cross entropy of two classes, -(y·log x + (1-y)·log(1-x)), for probabilities x.
+
+    The logarithms are clamped at -100, so that the loss stays finite.
+
+    Args: weight, a factor that is broadcast to x; reduction, "mean", "sum" or "none". From scores take
+    `BCEWithLogitsLoss`, which is exact where the sigmoid is 0 or 1.
+
+    Shape: x and y alike, else ShapeError -> a scalar, or with "none" the shape of x.
+
+    Example:
+        >>> nn.BCELoss()(torch.tensor([0.5, 0.75]), torch.tensor([1.0, 1.0]))
+        tensor(0.4904)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.binary_cross_entropy(input, target, weight=self.weight, reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(_WeightedLoss):
-    """BCELoss of sigmoid(x), stable. pos_weight: factor of the positive term, a class."""
+    """`BCELoss` of sigmoid(x), computed without the sigmoid, so that large scores neither overflow nor saturate.
+
+    Args: weight and reduction as there; pos_weight, a factor of the term y·log σ(x), broadcast to x: one a class.
+
+    Shape: x and y alike, else ShapeError -> a scalar, or with "none" the shape of x.
+
+    Example:
+        >>> nn.BCEWithLogitsLoss()(torch.tensor([0.0, 100.0]), torch.tensor([1.0, 1.0]))
+        tensor(0.3466)
+    """
 
     pos_weight: Tensor | None
 
@@ -151,7 +237,16 @@ class BCEWithLogitsLoss(_WeightedLoss):
 
 
 class KLDivLoss(_Loss):
-    """y·(log y - x), for log probabilities x. reduction "batchmean" divides the sum by the batch size."""
+    """The terms of the Kullback-Leibler divergence, y·(log y - x), for log probabilities x and probabilities y.
+
+    Args: reduction, "mean", "sum", "none", or "batchmean": the sum over the batch size, which is the divergence;
+    log_target: y is given as its logarithm.
+
+    Example:
+        >>> x, y = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.25, 0.75]])
+        >>> nn.KLDivLoss(reduction="batchmean")(x, y)
+        tensor(0.1308)
+    """
 
     def __init__(
         self,

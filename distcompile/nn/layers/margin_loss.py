@@ -31,21 +31,44 @@ class _MarginLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_MarginLoss):
-    """1 - cos(x₁, x₂) where y is 1, max(0, cos - margin) where it is -1."""
+    """For pairs that belong together (y = 1) or not (y = -1): 1 - cos(x₁, x₂), or max(0, cos(x₁, x₂) - margin).
+
+    Shape: f[N, D], f[N, D] and y[N], or without N. margin: 0 unless given; reduction as in `L1Loss`.
+
+    Example:
+        >>> a, b = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+        >>> nn.CosineEmbeddingLoss()(a, b, torch.tensor([1]))
+        tensor(1.)
+    """
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.cosine_embedding_loss(input1, input2, target, margin=self.margin, reduction=self.reduction)
 
 
 class MarginRankingLoss(_MarginLoss):
-    """max(0, -y·(x₁ - x₂) + margin)."""
+    """max(0, -y·(x₁ - x₂) + margin): x₁ should be the larger where y is 1, x₂ where it is -1.
+
+    Args: margin, 0 unless given; reduction as in `L1Loss`.
+
+    Example:
+        >>> nn.MarginRankingLoss(reduction="none")(torch.tensor([3.0, 3.0]), torch.zeros(2), torch.tensor([1.0, -1.0]))
+        tensor([0., 3.])
+    """
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         return F.margin_ranking_loss(input1, input2, target, margin=self.margin, reduction=self.reduction)
 
 
 class HingeEmbeddingLoss(_MarginLoss):
-    """x where y is 1, max(0, margin - x) where it is -1."""
+    """For distances x: x where y is 1, max(0, margin - x) where y is -1.
+
+    Args: margin, 1 unless given; reduction as in `L1Loss`.
+
+    Example:
+        >>> loss = nn.HingeEmbeddingLoss(reduction="none")
+        >>> loss(torch.tensor([0.25, 0.25]), torch.tensor([1.0, -1.0]))
+        tensor([0.2500, 0.7500])
+    """
 
     def __init__(
         self,
@@ -61,28 +84,56 @@ class HingeEmbeddingLoss(_MarginLoss):
 
 
 class SoftMarginLoss(_Loss):
-    """log(1 + exp(-y·x))."""
+    """log(1 + exp(-y·x)), for y of 1 and -1. reduction as in `L1Loss`.
+
+    Example:
+        >>> nn.SoftMarginLoss()(torch.zeros(2), torch.tensor([1.0, -1.0]))
+        tensor(0.6931)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.soft_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiLabelMarginLoss(_Loss):
-    """Every class that is no label against every label, by a margin of 1."""
+    """Every label against every class that is none: Σ over labels j, other classes i of max(0, 1 - x[j] + x[i]) / C.
+
+    Shape: x f[N, C] or f[C], y i64 alike: the labels, up to the first -1. reduction as in `L1Loss`.
+
+    Example:
+        >>> nn.MultiLabelMarginLoss()(torch.tensor([[0.0, 2.0, 0.5]]), torch.tensor([[1, -1, -1]]))
+        tensor(0.)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_margin_loss(input, target, reduction=self.reduction)
 
 
 class MultiLabelSoftMarginLoss(_WeightedLoss):
-    """The mean over classes of binary cross entropies of sigmoid(x)."""
+    """Several labels a row: the mean over classes of `BCEWithLogitsLoss`.
+
+    Shape: x f[N, C] and y alike, 1 at the labels. weight: f[C]; reduction as in `L1Loss`.
+
+    Example:
+        >>> nn.MultiLabelSoftMarginLoss()(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]))
+        tensor(0.6931)
+    """
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
         return F.multilabel_soft_margin_loss(input, target, weight=self.weight, reduction=self.reduction)
 
 
 class MultiMarginLoss(_WeightedLoss):
-    """Σ_{j≠y} max(0, margin - x[y] + x[j])ᵖ / C."""
+    """The hinge loss of several classes: Σ over j ≠ y of max(0, margin - x[y] + x[j])ᵖ / C.
+
+    Args: p, 1 or 2; margin; weight f[C], a factor by the class y; reduction as in `L1Loss`.
+
+    Shape: x f[N, C] or f[C], y i64 without C.
+
+    Example:
+        >>> nn.MultiMarginLoss()(torch.tensor([[1.0, 0.5, 0.0]]), torch.tensor([0]))
+        tensor(0.1667)
+    """
 
     def __init__(
         self,
@@ -106,7 +157,15 @@ class MultiMarginLoss(_WeightedLoss):
 
 
 class PoissonNLLLoss(_Loss):
-    """exp(x) - y·x, or x - y·log(x + eps) without log_input; full: plus Stirling's approximation of log y!."""
+    """The negative log likelihood of counts y under a Poisson distribution: exp(x) - y·x, or x - y·log(x + eps).
+
+    Args: log_input: x is the logarithm of the rate (the first formula); full: add Stirling's approximation of log y!,
+    where y > 1; eps; reduction as in `L1Loss`.
+
+    Example:
+        >>> nn.PoissonNLLLoss()(torch.tensor([0.0]), torch.tensor([2.0]))
+        tensor(1.)
+    """
 
     def __init__(
         self,
@@ -125,7 +184,14 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """(log v + (x - y)²/v)/2 with v = max(var, eps); full: plus log(2π)/2."""
+    """The negative log likelihood of y under a normal distribution: (log v + (x - y)²/v)/2 with v = max(var, eps).
+
+    `forward(input, target, var)`. full: add log(2π)/2; reduction as in `L1Loss`.
+
+    Example:
+        >>> nn.GaussianNLLLoss()(torch.tensor([0.0]), torch.tensor([2.0]), torch.tensor([1.0]))
+        tensor(2.)
+    """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(None, None, reduction)
@@ -136,7 +202,18 @@ class GaussianNLLLoss(_Loss):
 
 
 class TripletMarginLoss(_Loss):
-    """max(0, margin + ‖a - p‖ₚ - ‖a - n‖ₚ); swap: ‖p - n‖ₚ where that is less."""
+    """An anchor should be nearer to a positive than to a negative: max(0, margin + ‖a - p‖ₚ - ‖a - n‖ₚ).
+
+    Args: margin, positive; p of the norm; eps, added to each difference; swap: take ‖p - n‖ₚ where that is less than
+    ‖a - n‖ₚ; reduction as in `L1Loss`.
+
+    Shape: f[N, D] each. Source: Schroff et al. 2015; swap: Balntas et al. 2016.
+
+    Example:
+        >>> a, p, n = torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.5]])
+        >>> nn.TripletMarginLoss()(a, p, n)
+        tensor(0.5000)
+    """
 
     def __init__(
         self,
@@ -159,7 +236,13 @@ class TripletMarginLoss(_Loss):
 
 
 class TripletMarginWithDistanceLoss(_Loss):
-    """`TripletMarginLoss` with any distance (PairwiseDistance unless given)."""
+    """`TripletMarginLoss` with any distance, distance_function(x₁, x₂); `PairwiseDistance` unless given.
+
+    Example:
+        >>> loss = nn.TripletMarginWithDistanceLoss(distance_function=lambda a, b: (a - b).abs().sum(-1))
+        >>> loss(torch.zeros(1, 2), torch.ones(1, 2), torch.ones(1, 2))
+        tensor(1.)
+    """
 
     def __init__(
         self,
@@ -192,7 +275,22 @@ def _check_margin(name: str, margin: float) -> None:
 
 
 class CTCLoss(_Loss):
-    """-log p of label sequences under unaligned frames. zero_infinity: none where a sequence cannot fit."""
+    """Connectionist temporal classification: -log p of a sequence of labels, however it lies in the frames.
+
+    Args:
+        blank: the class that stands for no label
+        reduction: "none", "sum", or "mean": each loss over the length of its target, then the mean
+        zero_infinity: zero in place of an infinite loss, where a sequence cannot fit into its frames
+
+    `forward(log_probs, targets, input_lengths, target_lengths)`. Source: Graves et al. 2006.
+
+    Shape: log_probs f[T, N, C], targets i64[N, S] or all in a row, lengths i64[N] -> a scalar, or f[N] with "none".
+
+    Example:
+        >>> frames = torch.full((2, 1, 2), 0.5).log()
+        >>> nn.CTCLoss()(frames, torch.tensor([[1]]), torch.tensor([2]), torch.tensor([1]))
+        tensor(0.2877)
+    """
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
         super().__init__(reduction=reduction)
@@ -205,7 +303,20 @@ class CTCLoss(_Loss):
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):
-    """CrossEntropyLoss of a Linear layer, `linear`: f[N, in_features] -> loss. out_features: more dimensions of it."""
+    """`CrossEntropyLoss` of a `Linear` layer, which it holds as `linear`: f[N, in_features] and y i64[N] -> a loss.
+
+    Args:
+        in_features, num_classes, bias: of the layer
+        out_features: more dimensions of its output; y is then i64[N, *out_features]
+        weight, reduction, label_smoothing: as in `CrossEntropyLoss`
+        ignore_index: as there; None: no class is left out
+        options: torch's, about cutting the work into chunks; it makes no difference here
+
+    Example:
+        >>> loss = nn.LinearCrossEntropyLoss(4, 10)
+        >>> loss(torch.zeros(3, 4), torch.tensor([1, 2, 3])).detach()
+        tensor(2.3026)
+    """
 
     def __init__(
         self,

@@ -160,13 +160,34 @@ class Hooked(Registration):
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> RemovableHandle:
-        """Run `hook(module, args) -> None | args`, or with_kwargs `(module, args, kwargs) -> None | (args, kwargs)`."""
+        """Run `hook(module, args) -> None | args`, or with_kwargs `(module, args, kwargs) -> None | (args, kwargs)`.
+
+        It runs before `forward`; what it returns replaces the arguments. prepend: before the hooks that are there.
+        The handle's `remove()` takes it away.
+
+        Example:
+            >>> layer = nn.Identity()
+            >>> handle = layer.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
+            >>> layer(torch.ones(2))
+            tensor([2., 2.])
+        """
         return registered(self._forward_pre_hooks, Hook(hook, with_kwargs), prepend=prepend)
 
     def register_forward_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False, always_call: bool = False
     ) -> RemovableHandle:
-        """Run `hook(module, args, [kwargs,] output) -> None | output` after forward; always_call: also if it raised."""
+        """Run `hook(module, args, [kwargs,] output) -> None | output` after forward; always_call: also if it raised.
+
+        What it returns replaces the output. The handle's `remove()` takes it away.
+
+        Example:
+            >>> shapes, layer = [], nn.Linear(3, 2)
+            >>> handle = layer.register_forward_hook(lambda module, args, output: shapes.append(output.shape))
+            >>> y = layer(torch.ones(4, 3))
+            >>> handle.remove()
+            >>> shapes
+            [(4, 2)]
+        """
         return registered(self._forward_hooks, Hook(hook, with_kwargs, always_call), prepend=prepend)
 
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
@@ -174,7 +195,16 @@ class Hooked(Registration):
         return registered(self._backward_pre_hooks, Hook(hook), prepend=prepend)
 
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Run `hook(module, grad_input, grad_output) -> None | grad_input` when the inputs' gradients are known."""
+        """Run `hook(module, grad_input, grad_output) -> None | grad_input` when the inputs' gradients are known.
+
+        Both are tuples, with None where there is no gradient. What it returns replaces grad_input.
+
+        Example:
+            >>> layer = nn.Tanh()
+            >>> handle = layer.register_full_backward_hook(lambda module, grad_in, grad_out: print(grad_out[0]))
+            >>> layer(torch.zeros(2, requires_grad=True)).sum().backward()
+            tensor([1., 1.])
+        """
         return registered(self._backward_hooks, Hook(hook), prepend=prepend)
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:

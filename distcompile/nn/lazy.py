@@ -62,7 +62,14 @@ def is_lazy(param: object) -> bool:
 
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: ignore[misc] # mypy on __repr__'s names
-    """A parameter without sizes yet."""
+    """A parameter without a shape yet, as in a lazy layer before its first call. `materialize(shape)` gives it one.
+
+    Example:
+        >>> weight = nn.UninitializedParameter()
+        >>> weight.materialize((2, 3))
+        >>> type(weight).__name__, weight.shape
+        ('Parameter', (2, 3))
+    """
 
     cls_to_become = Parameter
 
@@ -79,7 +86,14 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: igno
 
 
 class UninitializedBuffer(UninitializedTensorMixin, Tensor):  # type: ignore[misc]
-    """A buffer without sizes yet."""
+    """A buffer without a shape yet. `materialize(shape)` makes it a tensor.
+
+    Example:
+        >>> mean = nn.UninitializedBuffer()
+        >>> mean.materialize((3,))
+        >>> mean.shape
+        (3,)
+    """
 
     persistent: bool
 

@@ -29,7 +29,29 @@ M = TypeVar("M", bound="Module")
 
 
 class Module(Stateful):
-    """Base class of layers and models: assign parameters, buffers and children in `__init__`, and define `forward`."""
+    """Base of layers and models: a subclass assigns parameters, buffers and children in `__init__`, and has a `forward`.
+
+    What is assigned is registered: a `Parameter`, a `Buffer`, and a Module as a child. From there come `parameters()`,
+    `state_dict()`, `to()`, `train()` and printing, for the whole tree. Call the module, not its `forward`, so that hooks run.
+    Call `super().__init__()` before the first assignment, else RegistrationOrderError.
+
+    Attributes: `training`, True until `eval()`.
+
+    Example:
+        >>> class Scaled(nn.Module):
+        ...     def __init__(self, size):
+        ...         super().__init__()
+        ...         self.inner = nn.Linear(size, size)
+        ...         self.scale = nn.Parameter(torch.ones(()))
+        ...
+        ...     def forward(self, x):
+        ...         return self.scale * self.inner(x)
+        >>> model = Scaled(3)
+        >>> model(torch.ones(2, 3)).shape
+        (2, 3)
+        >>> [name for name, _ in model.named_parameters()]
+        ['scale', 'inner.weight', 'inner.bias']
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._init_registries()
@@ -48,7 +70,12 @@ class Module(Stateful):
     # --- mode -----------------------------------------------------------------------------------------------------
 
     def train(self, mode: bool = True) -> Self:
-        """Set training mode on the whole tree (dropout acts); `mode=False` is `eval()`."""
+        """Set training mode on the whole tree (dropout acts, batch norms use the batch); `mode=False` is `eval()`.
+
+        Example:
+            >>> nn.Dropout().train(False).training
+            False
+        """
         if not isinstance(mode, bool):
             raise ArgumentError("training mode is expected to be boolean", got=type_name(mode))
         self.training = mode
@@ -57,11 +84,24 @@ class Module(Stateful):
         return self
 
     def eval(self) -> Self:
-        """Set evaluation mode on the whole tree."""
+        """Set evaluation mode on the whole tree: `train(False)`. It does not turn gradients off; `no_grad` does.
+
+        Example:
+            >>> nn.Dropout(0.5).eval()(torch.ones(2))
+            tensor([1., 1.])
+        """
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Set `requires_grad` of every parameter."""
+        """Set `requires_grad` of every parameter: False freezes the module.
+
+        Example:
+            >>> model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
+            >>> model[0].requires_grad_(False)
+            Linear(in_features=4, out_features=8, bias=True)
+            >>> [p.requires_grad for p in model.parameters()]
+            [False, False, True, True]
+        """
         for parameter in self.parameters():
             parameter.requires_grad_(requires_grad)
         for module in self.modules():
@@ -77,7 +117,16 @@ class Module(Stateful):
                 (grad.detach_() if grad.is_sparse else grad.detach()).zero_()
 
     def apply(self, fn: Callable[[Module], None]) -> Self:
-        """Call `fn` on every module of the tree, children first."""
+        """Call `fn` on every module of the tree, children first; to initialise, for example.
+
+        Example:
+            >>> def zero(module):
+            ...     if isinstance(module, nn.Linear):
+            ...         nn.init.zeros_(module.weight)
+            >>> model = nn.Sequential(nn.Linear(2, 2)).apply(zero)
+            >>> model[0].weight.abs().sum().item()
+            0.0
+        """
         for module in self.children():
             module.apply(fn)
         fn(self)
@@ -104,9 +153,15 @@ class Module(Stateful):
         return self
 
     def to(self, *args: Any, **kwargs: Any) -> Self:
-        """`to(device)`, `to(dtype)`, `to(device, dtype)` or `to(tensor)`: convert floating parameters and buffers.
+        """`to(device)`, `to(dtype)`, `to(device, dtype)` or `to(tensor)`: convert parameters and buffers in place.
 
-        Raises: RegistrationTypeError for a dtype that is not floating.
+        A dtype is for those that are floating, a device for all. Returns the module itself.
+
+        Raises: RegistrationTypeError for a dtype that is neither floating nor complex.
+
+        Example:
+            >>> nn.Linear(2, 2).to(torch.float64).weight.dtype == torch.float64
+            True
         """
         device, dtype, *_ = parse_to(*args, **kwargs)
         if dtype is not None and not dtype.is_inexact:
@@ -147,7 +202,14 @@ class Module(Stateful):
         return self._apply(lambda t: t.share_memory_())
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile this module's forward in place, with `distcompile.compile`'s arguments. Copies are not compiled."""
+        """Compile this module's forward in place, with `distcompile.compile`'s arguments. Copies are not compiled.
+
+        Example:
+            >>> model = nn.Linear(3, 2)
+            >>> model.compile()
+            >>> model(torch.ones(4, 3)).shape
+            (4, 2)
+        """
         from compiler_core.capture import compile as compile_
 
         plain = self.__dict__.get("_plain_forward", self.forward)

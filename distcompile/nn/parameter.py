@@ -26,9 +26,21 @@ class _Marks(type):
 
 
 class Parameter(Tensor, metaclass=_Marks):
-    """A tensor that is a module's parameter: `data`, with `requires_grad` (default True).
+    """A tensor that a module takes note of when it is assigned to it: `parameters()` and `state_dict()` have it.
 
-    Of a subclass of Tensor it is another instance of that class, marked as a parameter, as in torch.
+    It shares the data of the tensor that it is made of. Of a subclass of Tensor it is another instance of that class,
+    marked as a parameter, as in torch.
+
+    Args:
+        data: the tensor; None: an empty one
+        requires_grad: whether gradients are computed for it
+
+    Example:
+        >>> layer = nn.Module()
+        >>> layer.scale = nn.Parameter(torch.ones(2))
+        >>> dict(layer.named_parameters())
+        {'scale': Parameter containing:
+        tensor([1., 1.], requires_grad=True)}
     """
 
     mark, printed_as = "_is_param", "tensor"
@@ -61,9 +73,19 @@ class Parameter(Tensor, metaclass=_Marks):
 
 
 class Buffer(Tensor, metaclass=_Marks):
-    """A tensor that is a module's buffer when assigned to it. persistent: whether it is part of the state dict.
+    """A tensor that is a module's buffer when assigned to it: state that is saved and moved, but not trained.
 
     What is made is of `data`'s class, marked as a buffer, as in torch.
+
+    Args:
+        data: the tensor; None: an empty one
+        persistent: whether it is part of the state dict
+
+    Example:
+        >>> layer = nn.Module()
+        >>> layer.mean = nn.Buffer(torch.zeros(2))
+        >>> list(layer.state_dict()), list(layer.parameters())
+        (['mean'], [])
     """
 
     mark = "_is_buffer"

@@ -189,7 +189,15 @@ class Registration:
     def register_parameter(self, name: str, param: Parameter | None) -> None:
         """Add a parameter (None: the name is reserved and absent from the state dict).
 
+        Assigning a Parameter to an attribute does the same.
+
         Raises: RegistrationTypeError, RegistrationNameError, RegistrationOrderError, NonLeafParameterError.
+
+        Example:
+            >>> layer = nn.Module()
+            >>> layer.register_parameter("scale", nn.Parameter(torch.ones(2)))
+            >>> [name for name, _ in layer.named_parameters()]
+            ['scale']
         """
         self._require_init("parameter")
         self._check_name("parameter", name, self._parameters)
@@ -207,7 +215,15 @@ class Registration:
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a tensor that is state but not a parameter. persistent: whether it is part of the state dict."""
+        """Add a tensor that is state but not a parameter, such as running statistics. persistent: it is in the state dict.
+
+        Example:
+            >>> layer = nn.Module()
+            >>> layer.register_buffer("mean", torch.zeros(2))
+            >>> layer.register_buffer("cache", torch.zeros(2), persistent=False)
+            >>> [name for name, _ in layer.named_buffers()], list(layer.state_dict())
+            (['mean', 'cache'], ['mean'])
+        """
         self._require_init("buffer")
         self._check_name("buffer", name, self._buffers)
         if tensor is not None and not isinstance(tensor, Tensor):
@@ -243,7 +259,12 @@ class Registration:
     # --- lookup by path -------------------------------------------------------------------------------------------
 
     def get_submodule(self, target: str) -> Module:
-        """The module at a dotted path; "" is this module. Raises RegistrationOrderError if there is none."""
+        """The module at a dotted path; "" is this module. Raises RegistrationOrderError if there is none.
+
+        Example:
+            >>> nn.Sequential(nn.Sequential(nn.ReLU())).get_submodule("0.0")
+            ReLU()
+        """
         module = cast("Module", self)
         for item in target.split(".") if target else ():
             if not hasattr(module, item):
@@ -292,7 +313,12 @@ class Registration:
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """(path, module) of the whole tree, parents before children; a shared module once unless told otherwise."""
+        """(path, module) of the whole tree, parents before children; a shared module once unless told otherwise.
+
+        Example:
+            >>> [(name, type(m).__name__) for name, m in nn.Sequential(nn.Linear(2, 2), nn.ReLU()).named_modules()]
+            [('', 'Sequential'), ('0', 'Linear'), ('1', 'ReLU')]
+        """
         return _walked(self._walk(set() if memo is None else memo, prefix, remove_duplicate))
 
     def _walk(self, memo: set[Module], prefix: str, remove_duplicate: bool) -> Iterator[tuple[str, Module]]:
@@ -326,7 +352,14 @@ class Registration:
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Parameter]]:
-        """(path, parameter) in registration order; a tied one once, under its first path, unless told otherwise."""
+        """(path, parameter) in registration order; a tied one once, under its first path, unless told otherwise.
+
+        Args: prefix, put before every path; recurse: False leaves out the children's.
+
+        Example:
+            >>> [name for name, _ in nn.Sequential(nn.Linear(2, 2)).named_parameters()]
+            ['0.weight', '0.bias']
+        """
         return _walked(self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate))
 
     def named_buffers(

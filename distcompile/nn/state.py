@@ -112,7 +112,15 @@ class Stateful(Hooked):
     # --- out ------------------------------------------------------------------------------------------------------
 
     def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
-        """Every parameter and persistent buffer under its path, detached unless `keep_vars`. Tied ones: every path."""
+        """Every parameter and persistent buffer under its path, detached unless `keep_vars`. Tied ones: every path.
+
+        The tensors are the module's own, not copies.
+
+        Example:
+            >>> state = nn.Sequential(nn.Linear(2, 1, bias=False), nn.BatchNorm1d(1)).state_dict()
+            >>> list(state)[:4]
+            ['0.weight', '1.weight', '1.bias', '1.running_mean']
+        """
         if destination is None:
             destination = StateDict()
         local_metadata = {"version": self._version}
@@ -148,7 +156,16 @@ class Stateful(Hooked):
     ) -> IncompatibleKeys:
         """Copy a state dict's tensors into this module's; assign: take the tensors themselves instead.
 
+        Returns: (missing_keys, unexpected_keys), both empty if strict.
+
         Raises: StateDictError listing every size mismatch and, if strict, every missing and unexpected key.
+
+        Example:
+            >>> source, target = nn.Linear(3, 2), nn.Linear(3, 2)
+            >>> target.load_state_dict(source.state_dict())
+            <All keys matched successfully>
+            >>> target.load_state_dict({"scale": torch.ones(2)}, strict=False).unexpected_keys
+            ['scale']
         """
         if not isinstance(state_dict, Mapping):
             raise RegistrationTypeError(f"Expected state_dict to be dict-like, got {type(state_dict)}.")

@@ -31,7 +31,25 @@ class ASMOutput(NamedTuple):
 
 
 class AdaptiveLogSoftmaxWithLoss(Module):
-    """cutoffs: where clusters of classes, sorted by frequency, begin; cluster i has in_features/div_valueⁱ features."""
+    """A log softmax over many classes: frequent ones in a head, rare ones in clusters with small projections.
+
+    Every cluster is computed for every row, so the saving of time of the paper is not had. Source: Grave et al. 2017.
+
+    Args:
+        in_features: width of the input
+        n_classes: how many classes, sorted by frequency, the most frequent first
+        cutoffs: where clusters begin, increasing, from 1 to n_classes - 1
+        div_value: cluster i has in_features/div_valueⁱ features
+        head_bias: whether the head has a bias
+
+    Shape: f[N, in_features] and i64[N], or without N -> (output: log p of each target, f[N]; loss: minus their mean).
+
+    Example:
+        >>> softmax = nn.AdaptiveLogSoftmaxWithLoss(8, 100, cutoffs=[10, 50])
+        >>> result = softmax(torch.randn(4, 8), torch.tensor([0, 20, 60, 99]))
+        >>> result.output.shape, softmax.log_prob(torch.randn(4, 8)).shape
+        ((4,), (4, 100))
+    """
 
     def __init__(
         self,

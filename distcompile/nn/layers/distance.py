@@ -11,7 +11,12 @@ from distcompile.nn.module import Module
 
 
 class PairwiseDistance(Module):
-    """‖x₁ - x₂ + eps‖ₚ over the last dimension."""
+    """The distance of two vectors, ‖x₁ - x₂ + eps‖ₚ over the last dimension; keepdim: which stays, with size 1.
+
+    Example:
+        >>> nn.PairwiseDistance()(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2))
+        tensor([5.0000])
+    """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__()
@@ -22,7 +27,12 @@ class PairwiseDistance(Module):
 
 
 class CosineSimilarity(Module):
-    """x₁·x₂ / max(‖x₁‖, eps) / max(‖x₂‖, eps) along dim."""
+    """The cosine of the angle between two vectors, x₁·x₂ / (max(‖x₁‖, eps) · max(‖x₂‖, eps)) along dim.
+
+    Example:
+        >>> nn.CosineSimilarity()(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 1.0]]))
+        tensor([0.7071])
+    """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__()

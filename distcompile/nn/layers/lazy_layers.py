@@ -38,7 +38,17 @@ def _materialize(tensor: object, shape: Sequence[int]) -> None:
 
 
 class LazyLinear(LazyModuleMixin, Linear):
-    """Linear, its in_features the last size of the first input."""
+    """`Linear` without in_features: it is the last size of the first input. Then the layer is a `Linear`.
+
+    Until then the weights have no shape, so make the optimizer after a first call.
+
+    Example:
+        >>> layer = nn.LazyLinear(2)
+        >>> layer(torch.ones(5, 3)).shape
+        (5, 2)
+        >>> type(layer).__name__
+        'Linear'
+    """
 
     cls_to_become = Linear
 
@@ -138,37 +148,85 @@ class _LazyConvTranspose(_LazyConv):
 
 
 class LazyConv1d(_LazyForwardConv, Conv1d):
-    """Conv1d, its in_channels those of the first input."""
+    """`Conv1d` without in_channels: they are those of the first input. Then the layer is a `Conv1d`.
+
+    Example:
+        >>> layer = nn.LazyConv1d(4, kernel_size=3)
+        >>> layer(torch.ones(2, 3, 8)).shape
+        (2, 4, 6)
+        >>> type(layer).__name__
+        'Conv1d'
+    """
 
     cls_to_become = Conv1d
 
 
 class LazyConv2d(_LazyForwardConv, Conv2d):
-    """Conv2d, its in_channels those of the first input."""
+    """`Conv2d` without in_channels: they are those of the first input. Then the layer is a `Conv2d`.
+
+    Example:
+        >>> layer = nn.LazyConv2d(4, kernel_size=3)
+        >>> layer(torch.ones(2, 3, 8, 8)).shape
+        (2, 4, 6, 6)
+        >>> type(layer).__name__
+        'Conv2d'
+    """
 
     cls_to_become = Conv2d
 
 
 class LazyConv3d(_LazyForwardConv, Conv3d):
-    """Conv3d, its in_channels those of the first input."""
+    """`Conv3d` without in_channels: they are those of the first input. Then the layer is a `Conv3d`.
+
+    Example:
+        >>> layer = nn.LazyConv3d(4, kernel_size=3)
+        >>> layer(torch.ones(2, 3, 8, 8, 8)).shape
+        (2, 4, 6, 6, 6)
+        >>> type(layer).__name__
+        'Conv3d'
+    """
 
     cls_to_become = Conv3d
 
 
 class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
-    """ConvTranspose1d, its in_channels those of the first input."""
+    """`ConvTranspose1d` without in_channels: they are those of the first input, and then it is one.
+
+    Example:
+        >>> layer = nn.LazyConvTranspose1d(4, kernel_size=3)
+        >>> layer(torch.ones(2, 3, 8)).shape
+        (2, 4, 10)
+        >>> type(layer).__name__
+        'ConvTranspose1d'
+    """
 
     cls_to_become = ConvTranspose1d
 
 
 class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
-    """ConvTranspose2d, its in_channels those of the first input."""
+    """`ConvTranspose2d` without in_channels: they are those of the first input, and then it is one.
+
+    Example:
+        >>> layer = nn.LazyConvTranspose2d(4, kernel_size=3)
+        >>> layer(torch.ones(2, 3, 8, 8)).shape
+        (2, 4, 10, 10)
+        >>> type(layer).__name__
+        'ConvTranspose2d'
+    """
 
     cls_to_become = ConvTranspose2d
 
 
 class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
-    """ConvTranspose3d, its in_channels those of the first input."""
+    """`ConvTranspose3d` without in_channels: they are those of the first input, and then it is one.
+
+    Example:
+        >>> layer = nn.LazyConvTranspose3d(4, kernel_size=3)
+        >>> layer(torch.ones(2, 3, 8, 8, 8)).shape
+        (2, 4, 10, 10, 10)
+        >>> type(layer).__name__
+        'ConvTranspose3d'
+    """
 
     cls_to_become = ConvTranspose3d
 
@@ -213,36 +271,84 @@ class _LazyNorm(LazyModuleMixin, _NormBase):
 
 
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
-    """BatchNorm1d, its num_features those of the first input."""
+    """`BatchNorm1d` without num_features: they are those of the first input, and then it is one.
+
+    Example:
+        >>> layer = nn.LazyBatchNorm1d()
+        >>> layer(torch.ones(2, 3, 8)).shape
+        (2, 3, 8)
+        >>> type(layer).__name__
+        'BatchNorm1d'
+    """
 
     cls_to_become = BatchNorm1d
 
 
 class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
-    """BatchNorm2d, its num_features those of the first input."""
+    """`BatchNorm2d` without num_features: they are those of the first input, and then it is one.
+
+    Example:
+        >>> layer = nn.LazyBatchNorm2d()
+        >>> layer(torch.ones(2, 3, 8, 8)).shape
+        (2, 3, 8, 8)
+        >>> type(layer).__name__
+        'BatchNorm2d'
+    """
 
     cls_to_become = BatchNorm2d
 
 
 class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
-    """BatchNorm3d, its num_features those of the first input."""
+    """`BatchNorm3d` without num_features: they are those of the first input, and then it is one.
+
+    Example:
+        >>> layer = nn.LazyBatchNorm3d()
+        >>> layer(torch.ones(2, 3, 8, 8, 8)).shape
+        (2, 3, 8, 8, 8)
+        >>> type(layer).__name__
+        'BatchNorm3d'
+    """
 
     cls_to_become = BatchNorm3d
 
 
 class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
-    """InstanceNorm1d, its num_features those of the first input."""
+    """`InstanceNorm1d` without num_features: they are those of the first input, and then it is one.
+
+    Example:
+        >>> layer = nn.LazyInstanceNorm1d()
+        >>> layer(torch.ones(2, 3, 8)).shape
+        (2, 3, 8)
+        >>> type(layer).__name__
+        'InstanceNorm1d'
+    """
 
     cls_to_become = InstanceNorm1d
 
 
 class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
-    """InstanceNorm2d, its num_features those of the first input."""
+    """`InstanceNorm2d` without num_features: they are those of the first input, and then it is one.
+
+    Example:
+        >>> layer = nn.LazyInstanceNorm2d()
+        >>> layer(torch.ones(2, 3, 8, 8)).shape
+        (2, 3, 8, 8)
+        >>> type(layer).__name__
+        'InstanceNorm2d'
+    """
 
     cls_to_become = InstanceNorm2d
 
 
 class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
-    """InstanceNorm3d, its num_features those of the first input."""
+    """`InstanceNorm3d` without num_features: they are those of the first input, and then it is one.
+
+    Example:
+        >>> layer = nn.LazyInstanceNorm3d()
+        >>> layer(torch.ones(2, 3, 8, 8, 8)).shape
+        (2, 3, 8, 8, 8)
+        >>> type(layer).__name__
+        'InstanceNorm3d'
+    """
 
     cls_to_become = InstanceNorm3d

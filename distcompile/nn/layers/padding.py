@@ -66,90 +66,173 @@ class _CircularPad(_Pad):
 
 
 class ConstantPad1d(_ConstantPad):
-    """`value` around the last dimension."""
+    """`value` around the last dimension of f[N, C, L] or f[C, L].
+
+    Args: padding, a number for both sides or (left, right); negative numbers crop.
+
+    Example:
+        >>> nn.ConstantPad1d((1, 2), 9.0)(torch.ones(1, 2))
+        tensor([[9., 1., 1., 9., 9.]])
+    """
 
     _rank = 1
 
 
 class ConstantPad2d(_ConstantPad):
-    """`value` around the last two dimensions."""
+    """`value` around the last two dimensions of f[N, C, H, W] or f[C, H, W].
+
+    Args: padding, a number for all sides or (left, right, top, bottom); negative numbers crop.
+
+    Example:
+        >>> nn.ConstantPad2d((1, 0, 0, 1), 9.0)(torch.ones(1, 2, 2))
+        tensor([[[9., 1., 1.],
+                 [9., 1., 1.],
+                 [9., 9., 9.]]])
+    """
 
     _rank = 2
 
 
 class ConstantPad3d(_ConstantPad):
-    """`value` around the last three dimensions."""
+    """`value` around the last three dimensions of f[N, C, D, H, W] or f[C, D, H, W].
+
+    Args: padding, a number for all sides or (left, right, top, bottom, front, back); negative numbers crop.
+
+    Example:
+        >>> nn.ConstantPad3d(1, 9.0)(torch.ones(1, 2, 3, 4)).shape
+        (1, 4, 5, 6)
+    """
 
     _rank = 3
 
 
 class ZeroPad1d(_ZeroPad):
-    """Zeros around the last dimension."""
+    """`ConstantPad1d` with zeros.
+
+    Example:
+        >>> nn.ZeroPad1d(1)(torch.ones(1, 2))
+        tensor([[0., 1., 1., 0.]])
+    """
 
     _rank = 1
 
 
 class ZeroPad2d(_ZeroPad):
-    """Zeros around the last two dimensions."""
+    """`ConstantPad2d` with zeros.
+
+    Example:
+        >>> nn.ZeroPad2d((1, 1, 0, 0))(torch.ones(1, 1, 2))
+        tensor([[[0., 1., 1., 0.]]])
+    """
 
     _rank = 2
 
 
 class ZeroPad3d(_ZeroPad):
-    """Zeros around the last three dimensions."""
+    """`ConstantPad3d` with zeros.
+
+    Example:
+        >>> nn.ZeroPad3d(1)(torch.ones(1, 2, 3, 4)).shape
+        (1, 4, 5, 6)
+    """
 
     _rank = 3
 
 
 class ReflectionPad1d(_Pad):
-    """The last dimension mirrored at its ends, which are not repeated."""
+    """The last dimension mirrored at its ends, which are not repeated. padding: less than the size.
+
+    Example:
+        >>> nn.ReflectionPad1d(2)(torch.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[3., 2., 1., 2., 3., 2., 1.]])
+    """
 
     _rank, _mode = 1, "reflect"
 
 
 class ReflectionPad2d(_Pad):
-    """The last two dimensions mirrored at their ends, which are not repeated."""
+    """The last two dimensions mirrored at their ends, which are not repeated. padding as in `ConstantPad2d`.
+
+    Example:
+        >>> nn.ReflectionPad2d((1, 1, 0, 0))(torch.tensor([[[1.0, 2.0, 3.0]]]))
+        tensor([[[2., 1., 2., 3., 2.]]])
+    """
 
     _rank, _mode = 2, "reflect"
 
 
 class ReflectionPad3d(_Pad):
-    """The last three dimensions mirrored at their ends, which are not repeated."""
+    """The last three dimensions mirrored at their ends, which are not repeated. padding as in `ConstantPad3d`.
+
+    Example:
+        >>> nn.ReflectionPad3d(1)(torch.ones(1, 2, 3, 4)).shape
+        (1, 4, 5, 6)
+    """
 
     _rank, _mode = 3, "reflect"
 
 
 class ReplicationPad1d(_Pad):
-    """The ends of the last dimension repeated."""
+    """The ends of the last dimension repeated. padding as in `ConstantPad1d`.
+
+    Example:
+        >>> nn.ReplicationPad1d(2)(torch.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[1., 1., 1., 2., 3., 3., 3.]])
+    """
 
     _rank, _mode = 1, "replicate"
 
 
 class ReplicationPad2d(_Pad):
-    """The ends of the last two dimensions repeated."""
+    """The ends of the last two dimensions repeated. padding as in `ConstantPad2d`.
+
+    Example:
+        >>> nn.ReplicationPad2d((1, 1, 0, 0))(torch.tensor([[[1.0, 2.0, 3.0]]]))
+        tensor([[[1., 1., 2., 3., 3.]]])
+    """
 
     _rank, _mode = 2, "replicate"
 
 
 class ReplicationPad3d(_Pad):
-    """The ends of the last three dimensions repeated."""
+    """The ends of the last three dimensions repeated. padding as in `ConstantPad3d`.
+
+    Example:
+        >>> nn.ReplicationPad3d(1)(torch.ones(1, 2, 3, 4)).shape
+        (1, 4, 5, 6)
+    """
 
     _rank, _mode = 3, "replicate"
 
 
 class CircularPad1d(_CircularPad):
-    """The last dimension continued from its other end."""
+    """The last dimension continued from its other end. padding as in `ConstantPad1d`, at most the size.
+
+    Example:
+        >>> nn.CircularPad1d(2)(torch.tensor([[1.0, 2.0, 3.0]]))
+        tensor([[2., 3., 1., 2., 3., 1., 2.]])
+    """
 
     _rank = 1
 
 
 class CircularPad2d(_CircularPad):
-    """The last two dimensions continued from their other ends."""
+    """The last two dimensions continued from their other ends. padding as in `ConstantPad2d`.
+
+    Example:
+        >>> nn.CircularPad2d((1, 1, 0, 0))(torch.tensor([[[1.0, 2.0, 3.0]]]))
+        tensor([[[3., 1., 2., 3., 1.]]])
+    """
 
     _rank = 2
 
 
 class CircularPad3d(_CircularPad):
-    """The last three dimensions continued from their other ends."""
+    """The last three dimensions continued from their other ends. padding as in `ConstantPad3d`.
+
+    Example:
+        >>> nn.CircularPad3d(1)(torch.ones(1, 2, 3, 4)).shape
+        (1, 4, 5, 6)
+    """
 
     _rank = 3

@@ -31,7 +31,13 @@ def _describe(key: object, value: Any, by_type: bool = False) -> str:
 
 
 class ParameterList(Module):
-    """A list of parameters. Tensors become Parameters; other values are kept as they are."""
+    """A list of parameters, registered under "0", "1", ... Tensors become Parameters; other values stay as they are.
+
+    Example:
+        >>> scales = nn.ParameterList([torch.ones(2), torch.zeros(3)])
+        >>> [(name, tuple(p.shape)) for name, p in scales.named_parameters()]
+        [('0', (2,)), ('1', (3,))]
+    """
 
     def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
@@ -80,7 +86,15 @@ class ParameterList(Module):
 
 
 class ParameterDict(Module):
-    """A dict of parameters. Tensors become Parameters; other values are kept as they are."""
+    """A dict of parameters, registered under their keys. Tensors become Parameters; other values stay as they are.
+
+    Args: a dict (a plain one is taken in sorted order), or pairs of (key, value).
+
+    Example:
+        >>> scales = nn.ParameterDict({"left": torch.ones(2), "right": torch.zeros(3)})
+        >>> list(scales.state_dict())
+        ['left', 'right']
+    """
 
     def __init__(self, parameters: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
         super().__init__()

@@ -29,7 +29,15 @@ from distcompile.nn.module import Module
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation over the ranks of `process_group` (None: the default group), for f[N, C, ...]."""
+    """Batch normalisation over the batches of all ranks of `process_group` (None: the default group), for f[N, C, ...].
+
+    On one rank, and in evaluation, it is `BatchNorm1d`, whose arguments it takes. Batches may differ in size.
+
+    Example:
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8))
+        >>> nn.SyncBatchNorm.convert_sync_batchnorm(model)[1]
+        SyncBatchNorm(8, eps=1e-05, momentum=0.1, affine=True, bias=True, track_running_stats=True)
+    """
 
     def __init__(
         self,

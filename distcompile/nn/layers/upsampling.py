@@ -15,7 +15,20 @@ Ints = int | Sequence[int]
 
 
 class Upsample(Module):
-    """functional.interpolate to `size`, or by `scale_factor`."""
+    """Resizes f[N, C, *n] along its spatial dimensions, to `size` or by `scale_factor`.
+
+    Args:
+        size, scale_factor: a number or one a dimension; exactly one of the two
+        mode: "nearest", "nearest-exact", "linear" (1-d), "bilinear" and "bicubic" (2-d), "trilinear" (3-d), "area"
+        align_corners: the middles of the outer elements stay where they are, else the edges; for linear and cubic modes
+        recompute_scale_factor: compute with the factor that the rounded size has
+
+    Example:
+        >>> nn.Upsample(scale_factor=2)(torch.tensor([[[1.0, 2.0]]]))
+        tensor([[[1., 1., 2., 2.]]])
+        >>> nn.Upsample(size=3, mode="linear", align_corners=True)(torch.tensor([[[1.0, 2.0]]]))
+        tensor([[[1.0000, 1.5000, 2.0000]]])
+    """
 
     def __init__(
         self,
@@ -54,21 +67,37 @@ class Upsample(Module):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Upsample by the nearest element."""
+    """`Upsample` of images by the nearest element.
+
+    Example:
+        >>> nn.UpsamplingNearest2d(scale_factor=2)(torch.ones(1, 3, 4, 4)).shape
+        (1, 3, 8, 8)
+    """
 
     def __init__(self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None) -> None:
         super().__init__(size, scale_factor, mode="nearest")
 
 
 class UpsamplingBilinear2d(Upsample):
-    """Upsample by bilinear weights, corners aligned."""
+    """`Upsample` of images by bilinear weights, corners aligned.
+
+    Example:
+        >>> nn.UpsamplingBilinear2d(size=(1, 3))(torch.tensor([[[[1.0, 2.0]]]]))
+        tensor([[[[1.0000, 1.5000, 2.0000]]]])
+    """
 
     def __init__(self, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None) -> None:
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
 
 
 class PixelShuffle(Module):
-    """f[*, C*r*r, H, W] -> f[*, C, H*r, W*r]."""
+    """Channels into places: f[*, C·r·r, H, W] -> f[*, C, H·r, W·r], r = upscale_factor. Source: Shi et al. 2016.
+
+    Example:
+        >>> nn.PixelShuffle(2)(torch.arange(4.0).reshape(4, 1, 1))
+        tensor([[[0., 1.],
+                 [2., 3.]]])
+    """
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__()
@@ -83,7 +112,12 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """f[*, C, H*r, W*r] -> f[*, C*r*r, H, W]."""
+    """`PixelShuffle` undone: f[*, C, H·r, W·r] -> f[*, C·r·r, H, W], r = downscale_factor.
+
+    Example:
+        >>> nn.PixelUnshuffle(2)(torch.ones(1, 3, 4, 6)).shape
+        (1, 12, 2, 3)
+    """
 
     def __init__(self, downscale_factor: int) -> None:
         super().__init__()
@@ -98,7 +132,12 @@ class PixelUnshuffle(Module):
 
 
 class ChannelShuffle(Module):
-    """f[N, C, *] with its channels taken from each of `groups` in turn."""
+    """f[N, C, *] with its channels taken from each of `groups` in turn. Source: Zhang et al. 2017 (ShuffleNet).
+
+    Example:
+        >>> nn.ChannelShuffle(2)(torch.arange(4.0).reshape(1, 4, 1)).flatten()
+        tensor([0., 2., 1., 3.])
+    """
 
     def __init__(self, groups: int) -> None:
         super().__init__()
@@ -113,7 +152,15 @@ class ChannelShuffle(Module):
 
 
 class Fold(Module):
-    """Columns f[N, C*kH*kW, L] summed where they overlap: f[N, C, H, W]."""
+    """Columns summed where they overlap, the transpose of `Unfold`: f[N, C·kH·kW, L] -> f[N, C, *output_size].
+
+    Args: output_size, and those of `Unfold`. ShapeError if there are not as many columns as the output has windows.
+
+    Example:
+        >>> nn.Fold((2, 3), 2)(torch.ones(1, 4, 2))
+        tensor([[[[1., 2., 1.],
+                  [1., 2., 1.]]]])
+    """
 
     def __init__(
         self, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
@@ -134,7 +181,17 @@ class Fold(Module):
 
 
 class Unfold(Module):
-    """The windows of f[N, C, H, W] as columns f[N, C*kH*kW, L]."""
+    """The windows of images as columns: f[N, C, H, W] -> f[N, C·kH·kW, L], with L the number of windows.
+
+    Args: kernel_size, dilation, padding and stride as in `Conv2d`, a number or (height, width).
+
+    Example:
+        >>> nn.Unfold(2)(torch.arange(6.0).reshape(1, 1, 2, 3))
+        tensor([[[0., 1.],
+                 [1., 2.],
+                 [3., 4.],
+                 [4., 5.]]])
+    """
 
     def __init__(self, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> None:
         super().__init__()

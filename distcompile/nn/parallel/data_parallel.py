@@ -42,9 +42,22 @@ def _check_home(module: Module, home: Device) -> None:
 
 
 class DataParallel(Module, Generic[M]):
-    """`module`, called so in the state dict too.
+    """One process, several GPUs: the batch is cut among copies of `module`, and the results are joined.
 
-    device_ids: the GPUs to spread over, all by default. output_device: where results go, the first by default.
+    Without GPUs it runs the module as it is.
+
+    For several processes, and for speed, take `DistributedDataParallel`.
+
+    Args:
+        module: what is called; its state dict's keys begin with "module."
+        device_ids: the GPUs to spread over; None: all
+        output_device: where results go; None: the first GPU
+        dim: which dimension of the arguments is the batch
+
+    Example:
+        >>> model = nn.DataParallel(nn.Linear(3, 2))
+        >>> list(model.state_dict())
+        ['module.weight', 'module.bias']
     """
 
     def __init__(

@@ -29,11 +29,11 @@ M = TypeVar("M", bound="Module")
 
 
 class Module(Stateful):
-    """Base of layers and models: a subclass assigns parameters, buffers and children in `__init__`, and has a `forward`.
+    """Base of layers and models: a subclass assigns parameters and children in `__init__`, and has a `forward`.
 
     What is assigned is registered: a `Parameter`, a `Buffer`, and a Module as a child. From there come `parameters()`,
-    `state_dict()`, `to()`, `train()` and printing, for the whole tree. Call the module, not its `forward`, so that hooks run.
-    Call `super().__init__()` before the first assignment, else RegistrationOrderError.
+    `state_dict()`, `to()`, `train()` and printing, for the whole tree. Call the module, not its `forward`, which runs no
+    hooks. Call `super().__init__()` before the first assignment, else RegistrationOrderError.
 
     Attributes: `training`, True until `eval()`.
 

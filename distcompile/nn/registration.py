@@ -215,7 +215,7 @@ class Registration:
         self._parameters[name] = param
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Add a tensor that is state but not a parameter, such as running statistics. persistent: it is in the state dict.
+        """Add a tensor that is state but not a parameter, as running statistics are. persistent: the state dict has it.
 
         Example:
             >>> layer = nn.Module()

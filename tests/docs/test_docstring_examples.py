@@ -77,6 +77,14 @@ def run(name: str, text: str) -> str:
     return "".join(told)
 
 
+def test_every_class_shows_an_example() -> None:
+    """Each of nn and optim in its own docstring, not its base's."""
+    found = {name: getattr(module, name) for module in (nn, optim, lr_scheduler) for name in public_names(module)}
+    classes = {name: thing for name, thing in found.items() if inspect.isclass(thing)}
+    assert len(classes) > 150
+    assert [name for name, thing in classes.items() if ">>>" not in (vars(thing).get("__doc__") or "")] == []
+
+
 def test_an_example_can_fail() -> None:
     assert run("right", ">>> torch.ones(2)\ntensor([1., 1.])\n") == ""
     assert "tensor([1., 1.])" in run("wrong", ">>> torch.ones(2)\ntensor([0., 0.])\n")

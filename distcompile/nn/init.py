@@ -33,7 +33,14 @@ _GAINS = {"sigmoid": 1.0, "tanh": 5.0 / 3, "relu": math.sqrt(2.0), "selu": 3.0 /
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """The factor that keeps the variance through a nonlinearity. Raises ArgumentError for an unknown one."""
+    """The factor that keeps the variance through a nonlinearity: √2 for "relu", 5/3 for "tanh", 1 for "linear", ...
+
+    param: the slope of "leaky_relu", 0.01 unless given. Raises ArgumentError for an unknown one.
+
+    Example:
+        >>> nn.init.calculate_gain("relu")
+        1.4142135623730951
+    """
     if nonlinearity == "leaky_relu":
         slope = 0.01 if param is None else param
         return math.sqrt(2.0 / (1 + slope**2))
@@ -43,13 +50,24 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """U(a, b)."""
+    """Fill with draws from U(a, b).
+
+    Example:
+        >>> w = nn.init.uniform_(torch.empty(100), -0.5, 0.5)
+        >>> bool((w.abs() <= 0.5).all())
+        True
+    """
     with no_grad():
         return tensor if tensor.is_meta else tensor.uniform_(a, b, generator=generator)
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """N(mean, std²)."""
+    """Fill with draws from N(mean, std²).
+
+    Example:
+        >>> nn.init.normal_(torch.empty(2, 3), std=0.02).shape
+        (2, 3)
+    """
     with no_grad():
         return tensor if tensor.is_meta else tensor.normal_(mean, std, generator=generator)
 
@@ -101,23 +119,44 @@ def _drawn_below(tensor: Tensor, mean: float, std: float, a: float, b: float, ge
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
-    """Every element `val`."""
+    """Set every element to `val`.
+
+    Example:
+        >>> nn.init.constant_(torch.empty(2), 0.5)
+        tensor([0.5000, 0.5000])
+    """
     with no_grad():
         return tensor.fill_(val)
 
 
 def ones_(tensor: Tensor) -> Tensor:
-    """Every element 1."""
+    """Set every element to 1.
+
+    Example:
+        >>> nn.init.ones_(torch.empty(2))
+        tensor([1., 1.])
+    """
     return constant_(tensor, 1.0)
 
 
 def zeros_(tensor: Tensor) -> Tensor:
-    """Every element 0."""
+    """Set every element to 0.
+
+    Example:
+        >>> nn.init.zeros_(torch.empty(2))
+        tensor([0., 0.])
+    """
     return constant_(tensor, 0.0)
 
 
 def eye_(tensor: Tensor) -> Tensor:
-    """The identity matrix."""
+    """Fill a matrix with the identity: 1 on the diagonal, 0 elsewhere. Raises ArgumentError for another rank.
+
+    Example:
+        >>> nn.init.eye_(torch.empty(2, 3))
+        tensor([[1., 0., 0.],
+                [0., 1., 0.]])
+    """
     if tensor.dim() != 2:
         raise ArgumentError("Only tensors with 2 dimensions are supported", got=f"{tensor.dim()}")
     with no_grad():
@@ -143,13 +182,26 @@ _calculate_fan_in_and_fan_out, _calculate_correct_fan = fans, correct_fan  # the
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """U(-a, a) with a = gain·√(6/(fan_in + fan_out))."""
+    """Fill with draws from U(-a, a), a = gain·√(6/(fan_in + fan_out)), the fans of a weight f[out, in, *kernel].
+
+    Source: Glorot, Bengio 2010. Raises ArgumentError for fewer than two dimensions.
+
+    Example:
+        >>> w = nn.init.xavier_uniform_(torch.empty(2, 4))
+        >>> bool((w.abs() <= 1).all())
+        True
+    """
     bound = math.sqrt(3.0) * gain * math.sqrt(2.0 / sum(fans(tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
-    """N(0, σ²) with σ = gain·√(2/(fan_in + fan_out))."""
+    """Fill with draws from N(0, σ²), σ = gain·√(2/(fan_in + fan_out)). Source: Glorot, Bengio 2010.
+
+    Example:
+        >>> nn.init.xavier_normal_(torch.empty(2, 4)).shape
+        (2, 4)
+    """
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fans(tensor))), generator)
 
 
@@ -164,7 +216,21 @@ def kaiming_uniform_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    """U(-b, b) with b = gain·√(3/fan)."""
+    """Fill with draws from U(-b, b), b = gain·√(3/fan), so that the variance stays through layers of a rectifier.
+
+    Args:
+        a: the negative slope, if the nonlinearity is "leaky_relu"
+        mode: "fan_in" keeps the variance of the forward, "fan_out" that of the backward
+        nonlinearity: whose gain; see `calculate_gain`
+        generator: where to draw from; None: the default one
+
+    Source: He et al. 2015.
+
+    Example:
+        >>> w = nn.init.kaiming_uniform_(torch.empty(8, 6), nonlinearity="relu")
+        >>> bool((w.abs() <= 1).all())
+        True
+    """
     if 0 in tensor.shape:
         return tensor
     bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
@@ -178,14 +244,25 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: Generator | None = None,
 ) -> Tensor:
-    """N(0, σ²) with σ = gain/√fan."""
+    """Fill with draws from N(0, σ²), σ = gain/√fan. Args: those of `kaiming_uniform_`. Source: He et al. 2015.
+
+    Example:
+        >>> nn.init.kaiming_normal_(torch.empty(8, 6), mode="fan_out", nonlinearity="relu").shape
+        (8, 6)
+    """
     if 0 in tensor.shape:
         return tensor
     return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
-    """A (semi-)orthogonal matrix f[rows, the rest], times gain."""
+    """Fill with a (semi-)orthogonal matrix f[rows, the rest], times gain. Source: Saxe et al. 2013.
+
+    Example:
+        >>> w = nn.init.orthogonal_(torch.empty(2, 4))
+        >>> torch.allclose(w @ w.T, torch.eye(2), atol=1e-6)
+        True
+    """
     if tensor.is_meta:
         return tensor
     if tensor.dim() < 2:

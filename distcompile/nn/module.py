@@ -32,8 +32,8 @@ class Module(Stateful):
     """Base of layers and models: a subclass assigns parameters and children in `__init__`, and has a `forward`.
 
     What is assigned is registered: a `Parameter`, a `Buffer`, and a Module as a child. From there come `parameters()`,
-    `state_dict()`, `to()`, `train()` and printing, for the whole tree. Call the module, not its `forward`, which runs no
-    hooks. Call `super().__init__()` before the first assignment, else RegistrationOrderError.
+    `state_dict()`, `to()`, `train()` and printing, for the whole tree. Call the module, not its `forward`, which runs
+    no hooks. Call `super().__init__()` before the first assignment, else RegistrationOrderError.
 
     Attributes: `training`, True until `eval()`.
 

@@ -113,7 +113,16 @@ def conv_nd(
     dilation: Ints = 1,
     groups: int = 1,
 ) -> Value:
-    """The cross-correlation of input T[N, C, {n}] with weight T[O, C/groups, {k}], plus bias T[O]: T[N, O, {o}]."""
+    """The cross-correlation of input T[N, C, {n}] with weight T[O, C/groups, {k}], plus bias T[O]: T[N, O, {o}].
+
+    Args: stride, padding ("same", "valid" or added on both sides), dilation, a number or one a dimension; groups.
+    Each output size is (n + 2*padding - dilation*(k - 1) - 1) // stride + 1. N may be left out.
+
+    Example, in two dimensions:
+        >>> F.conv2d(torch.ones(1, 1, 3, 3), torch.ones(1, 1, 2, 2))
+        tensor([[[[4., 4.],
+                  [4., 4.]]]])
+    """
     name = f"conv{rank}d"
     x, had_batch = batched(name, input, rank)
     w = as_value(weight)
@@ -162,6 +171,10 @@ def conv_transpose_nd(
 
     The adjoint of a convolution: each input element adds weight, times itself, around its place in the output.
     Output size: (n - 1)*stride - 2*padding + dilation*(k - 1) + output_padding + 1.
+
+    Example, in one dimension:
+        >>> F.conv_transpose1d(torch.tensor([[[1.0, 2.0]]]), torch.ones(1, 1, 3), stride=2)
+        tensor([[[1., 1., 3., 2., 2.]]])
     """
     name = f"conv_transpose{rank}d"
     x, had_batch = batched(name, input, rank)
@@ -196,7 +209,12 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = (in_lower(at_rank(k, conv
 
 @lies("new")
 def unfold(input: Value, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1) -> Value:
-    """The windows of T[N, C, H, W] as columns, T[N, C*kH*kW, oH*oW] (or without N)."""
+    """The windows of T[N, C, H, W] as columns, T[N, C*kH*kW, oH*oW] (or without N).
+
+    Example:
+        >>> F.unfold(torch.ones(1, 3, 4, 4), kernel_size=2, stride=2).shape
+        (1, 12, 4)
+    """
     need_kind("im2col", "bfc", input)
     x, had_batch = batched("unfold", input, 2)
     kernel, gaps = spread("kernel_size", kernel_size, 2), spread("dilation", dilation, 2)

@@ -83,7 +83,14 @@ def _kernel(sizes: Shape, target: Shape) -> tuple[int, ...]:
 
 
 def adaptive_avg_pool_nd(rank: int, input: Value, output_size: Sizes) -> Value:
-    """T[N, C, {n}] averaged into T[N, C, {o}]."""
+    """T[N, C, {n}] averaged into T[N, C, {o}], whatever the sizes of the input.
+
+    output_size: a number or one a dimension; None keeps a dimension.
+
+    Example, in two dimensions:
+        >>> F.adaptive_avg_pool2d(torch.ones(2, 8, 10, 7), (None, 1)).shape
+        (2, 8, 10, 1)
+    """
     x, had_batch = batched(f"adaptive_avg_pool{rank}d", input, rank)
     need_kind(f"adaptive_avg_pool{rank}d", "f", x)
     sizes = shape_of(x)[2:]

@@ -127,7 +127,14 @@ def max_pool_nd(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Value:
-    """The maximum of each window of T[N, C, {n}]; with return_indices, also its place in the flattened {n}."""
+    """The maximum of each window of T[N, C, {n}]; with return_indices, also its place in the flattened {n}.
+
+    stride None: kernel_size. Padding counts as -inf. See `MaxPool2d` for the arguments and sizes.
+
+    Example, in one dimension:
+        >>> F.max_pool1d(torch.tensor([[1.0, 5.0, 2.0, 3.0]]), kernel_size=2)
+        tensor([[5., 3.]])
+    """
     x, had_batch = batched(f"max_pool{rank}d", input, rank)
     need_kind(f"max_pool{rank}d", "f" if rank == 1 else "iuf", x)
     sizes = shape_of(x)[2:]
@@ -204,7 +211,14 @@ def avg_pool_nd(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Value:
-    """The mean of each window of T[N, C, {n}]; the sum over divisor_override, if given."""
+    """The mean of each window of T[N, C, {n}]; the sum over divisor_override, if given.
+
+    stride None: kernel_size. See `AvgPool2d` for the arguments.
+
+    Example, in two dimensions:
+        >>> F.avg_pool2d(torch.arange(4.0).reshape(1, 2, 2), kernel_size=2)
+        tensor([[[1.5000]]])
+    """
     x, had_batch = batched(f"avg_pool{rank}d", input, rank)
     if dtype_of(x) is not dt.int64:
         need_kind(f"avg_pool{rank}d", "f", x)

@@ -35,7 +35,12 @@ def _kept(input: Tensor, inplace: bool) -> Tensor:
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """max(x, 0)."""
+    """max(x, 0). inplace: overwrite the input.
+
+    Example:
+        >>> F.relu(torch.tensor([-1.0, 2.0]))
+        tensor([0., 2.])
+    """
     return _placed(input, C.relu(input), inplace)
 
 
@@ -64,7 +69,12 @@ def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Ten
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """x where positive, else negative_slope · x."""
+    """x where positive, else negative_slope · x.
+
+    Example:
+        >>> F.leaky_relu(torch.tensor([-1.0, 2.0]), 0.1)
+        tensor([-0.1000,  2.0000])
+    """
     return _placed(input, C.leaky_relu(_kept(input, inplace), negative_slope), inplace)
 
 
@@ -155,7 +165,12 @@ def selu_(input: Tensor) -> Tensor:
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
-    """x · sigmoid(x)."""
+    """x · sigmoid(x).
+
+    Example:
+        >>> F.silu(torch.tensor([-1.0, 2.0]))
+        tensor([-0.2689,  1.7616])
+    """
     return _placed(input, C.silu(_kept(input, inplace)), inplace)
 
 
@@ -175,7 +190,12 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
-    """x · Φ(x), or approximate="tanh"."""
+    """x · Φ(x), or approximate="tanh". See `GELU`.
+
+    Example:
+        >>> F.gelu(torch.tensor([-1.0, 1.0]))
+        tensor([-0.1587,  0.8413])
+    """
     return C.gelu(input, approximate)
 
 
@@ -195,7 +215,12 @@ def logsigmoid(input: Tensor) -> Tensor:
 
 
 def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    """log(1 + exp(beta·x)) / beta; x itself where beta·x > threshold."""
+    """log(1 + exp(beta·x)) / beta; x itself where beta·x > threshold.
+
+    Example:
+        >>> F.softplus(torch.tensor([0.0, 30.0]))
+        tensor([ 0.6931, 30.0000])
+    """
     return C.softplus(input, beta, threshold)
 
 
@@ -239,7 +264,12 @@ def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
-    """a · sigmoid(b), with a and b the halves of x along dim."""
+    """a · sigmoid(b), with a and b the halves of x along dim.
+
+    Example:
+        >>> F.glu(torch.tensor([1.0, 2.0, 0.0, 0.0]))
+        tensor([0.5000, 1.0000])
+    """
     return C.glu(input, dim)
 
 
@@ -253,7 +283,12 @@ def _dim(dim: int | None, name: str, input: Tensor, level: int) -> int:
 
 
 def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
-    """exp(x) / sum(exp(x)) along dim; dtype: cast first."""
+    """exp(x) / sum(exp(x)) along dim; dtype: cast first.
+
+    Example:
+        >>> F.softmax(torch.tensor([0.0, 0.0, 1.0]), dim=0)
+        tensor([0.2119, 0.2119, 0.5761])
+    """
     return C.softmax(input, _dim(dim, "softmax", input, _stacklevel), dtype)
 
 
@@ -263,12 +298,22 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
-    """log(softmax(x)) along dim."""
+    """log(softmax(x)) along dim.
+
+    Example:
+        >>> F.log_softmax(torch.tensor([0.0, 0.0]), dim=0)
+        tensor([-0.6931, -0.6931])
+    """
     return C.log_softmax(input, _dim(dim, "log_softmax", input, _stacklevel), dtype)
 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
-    """softmax((x + Gumbel noise)/tau); hard: one-hot, with the soft one's gradient. Jang et al. 2017."""
+    """softmax((x + Gumbel noise)/tau); hard: one-hot, with the soft one's gradient. Jang et al. 2017.
+
+    Example:
+        >>> F.gumbel_softmax(torch.zeros(4, 3), hard=True).sum(-1)
+        tensor([1., 1., 1., 1.])
+    """
     drawn = empty(tuple(logits.shape), dtype=logits.dtype, device=logits.device).exponential_()
     soft = C.softmax((logits - drawn.log()) / tau, dim)
     if not hard:

@@ -28,7 +28,20 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(Q Kᵀ·scale + mask) V: f[..., L, E], f[..., S, E], f[..., S, Ev] -> f[..., L, Ev].
 
-    attn_mask: bool (True: may be attended) or float (added), broadcastable to [..., L, S]. scale None: 1/√E.
+    Args:
+        attn_mask: bool (True: may be attended) or float (added), broadcastable to [..., L, S]
+        dropout_p: probability of a weight being zeroed, always: it knows no evaluation mode
+        is_causal: position i sees positions up to i; ArgumentError with an attn_mask
+        scale: None: 1/√E
+        enable_gqa: key and value may have fewer heads (dimension -3); each serves several of query's
+
+    Source: Vaswani et al. 2017, section 3.2.1.
+
+    Example:
+        >>> q = k = v = torch.eye(2)
+        >>> F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        tensor([[1.0000, 0.0000],
+                [0.3302, 0.6698]])
     """
     if attn_mask is not None and is_causal:
         raise ArgumentError("Explicit attn_mask should not be set when is_causal=True")

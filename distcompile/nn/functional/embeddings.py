@@ -42,6 +42,11 @@ def embedding(
 
     max_norm: rows that are looked up are first scaled, in place, to at most this norm. scale_grad_by_freq: a row's
     gradient is divided by how often it is looked up. sparse: the gradient is a sparse tensor.
+
+    Example:
+        >>> F.embedding(torch.tensor([1, 0]), torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+        tensor([[3., 4.],
+                [1., 2.]])
     """
     if weight.dim() != 2:
         raise ShapeError("'weight' must be 2-D", got=str(tuple(weight.shape)))

@@ -26,7 +26,12 @@ from distcompile.errors import ArgumentError, NotSupportedError
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x Wᵀ + b: f[..., in] -> f[..., out], W: f[out, in]."""
+    """x Wᵀ + b: f[..., in] -> f[..., out], W: f[out, in].
+
+    Example:
+        >>> F.linear(torch.tensor([1.0, 2.0]), torch.tensor([[1.0, 1.0], [0.0, 1.0]]))
+        tensor([3., 2.])
+    """
     return C.linear(input, weight, bias)
 
 
@@ -36,7 +41,13 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """i64[..., num_classes]: 1 at the class. num_classes -1: the largest class plus one (reads the data)."""
+    """i64[..., num_classes]: 1 at the class. num_classes -1: the largest class plus one (reads the data).
+
+    Example:
+        >>> F.one_hot(torch.tensor([0, 2]))
+        tensor([[1, 0, 0],
+                [0, 0, 1]])
+    """
     if num_classes == -1:
         num_classes = int(C.amax(tensor).item()) + 1
     return C.one_hot(tensor, num_classes)
@@ -49,21 +60,36 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """(x - mean)/√(var + eps)·weight + bias over the last len(normalized_shape) dimensions."""
+    """(x - mean)/√(var + eps)·weight + bias over the last len(normalized_shape) dimensions. See `LayerNorm`.
+
+    Example:
+        >>> F.layer_norm(torch.tensor([[1.0, 3.0]]), (2,))
+        tensor([[-1.0000,  1.0000]])
+    """
     return C.layer_norm(input, normalized_shape, weight, bias, eps)
 
 
 def rms_norm(
     input: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
-    """x/√(mean(x²) + eps)·weight over the last len(normalized_shape) dimensions; eps None: the dtype's epsilon."""
+    """x/√(mean(x²) + eps)·weight over the last len(normalized_shape) dimensions; eps None: the dtype's epsilon.
+
+    Example:
+        >>> F.rms_norm(torch.tensor([[0.0, 1.0]]), (2,))
+        tensor([[0.0000, 1.4142]])
+    """
     return C.rms_norm(input, normalized_shape, weight, eps)
 
 
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """f[N, C, ...] normalised over each group of channels; weight and bias f[C]."""
+    """f[N, C, ...] normalised over each group of channels; weight and bias f[C]. See `GroupNorm`.
+
+    Example:
+        >>> F.group_norm(torch.tensor([[1.0, 3.0, 10.0, 30.0]]), num_groups=2)
+        tensor([[-1.0000,  1.0000, -1.0000,  1.0000]])
+    """
     return C.group_norm(input, num_groups, weight, bias, eps)
 
 
@@ -77,7 +103,18 @@ def batch_norm(
     momentum: float | Tensor = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """f[N, C, ...] normalised per channel: by the batch if training (the running statistics move), else by them."""
+    """f[N, C, ...] normalised per channel: by the batch if training (the running statistics move), else by them.
+
+    See `BatchNorm1d` for the formula. running_mean and running_var, f[C], change in place; None: there are none, which
+    evaluation does not allow (ShapeError). Training needs more than one value a channel, else ArgumentError.
+
+    Example:
+        >>> mean, variance = torch.zeros(1), torch.ones(1)
+        >>> F.batch_norm(torch.tensor([[1.0], [3.0]]), mean, variance, training=True).flatten()
+        tensor([-1.0000,  1.0000])
+        >>> mean
+        tensor([0.2000])
+    """
     if training and math.prod((*input.shape[:1], *input.shape[2:])) == 1:
         raise ArgumentError("Expected more than 1 value per channel when training", got=f"input size {input.shape}")
     if eps < 0 or (training and not eps):
@@ -151,7 +188,12 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Tensor:
-    """x / max(‖x‖ₚ, eps) along dim."""
+    """x / max(‖x‖ₚ, eps) along dim.
+
+    Example:
+        >>> F.normalize(torch.tensor([[3.0, 4.0]]))
+        tensor([[0.6000, 0.8000]])
+    """
     if out is not None:
         raise NotSupportedError("normalize(out=...) is not offered")
     return C.normalize(input, p, dim, eps)
@@ -180,7 +222,14 @@ def _check_p(p: float) -> None:
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Each element zero with probability p, the others times 1/(1-p); the identity unless training."""
+    """Each element zero with probability p, the others times 1/(1-p); the identity unless training.
+
+    training is True unless given: in a module, pass `self.training`. See `Dropout`.
+
+    Example:
+        >>> F.dropout(torch.ones(3), p=0.5, training=False)
+        tensor([1., 1., 1.])
+    """
     _check_p(p)
     return _dropped(input, input.shape, p, inplace) if training and p > 0 else input
 
@@ -238,7 +287,14 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
 
 
 def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
-    """Pads the last dimensions first: (left, right, top, bottom, ...); negative numbers crop."""
+    """Pads the last dimensions first: (left, right, top, bottom, ...); negative numbers crop.
+
+    mode: "constant" (with `value`, 0 unless given), "reflect", "replicate" or "circular".
+
+    Example:
+        >>> F.pad(torch.tensor([[1.0, 2.0, 3.0]]), (1, 2), mode="reflect")
+        tensor([[2., 1., 2., 3., 2., 1.]])
+    """
     return C.pad(input, pad, mode, value)
 
 

@@ -56,7 +56,14 @@ def mse_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
-    """(x - y)²; with a weight, the mean is the weighted one."""
+    """The squared error, (x - y)²; with a weight, the mean is the weighted one.
+
+    Args: reduction, "mean", "sum" or "none". See `MSELoss`.
+
+    Example:
+        >>> F.mse_loss(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 5.0]))
+        tensor(4.5000)
+    """
     reduction = checked_reduction(reduction, size_average, reduce)
     _warn_if_broadcast("mse_loss", input, target)
     if weight is not None:
@@ -72,7 +79,14 @@ def l1_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Tensor:
-    """|x - y|; with a weight, the mean is the weighted one."""
+    """The absolute error, |x - y|; with a weight, the mean is the weighted one.
+
+    Args: reduction, "mean", "sum" or "none".
+
+    Example:
+        >>> F.l1_loss(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 5.0]), reduction="sum")
+        tensor(3.)
+    """
     reduction = checked_reduction(reduction, size_average, reduce)
     _warn_if_broadcast("l1_loss", input, target)
     if weight is not None:
@@ -83,7 +97,12 @@ def l1_loss(
 def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
-    """(x - y)²/2 where |x - y| <= delta, else delta·(|x - y| - delta/2)."""
+    """(x - y)²/2 where |x - y| ≤ delta, else delta·(|x - y| - delta/2). See `HuberLoss`.
+
+    Example:
+        >>> F.huber_loss(torch.tensor([1.0, 3.0]), torch.zeros(2), reduction="none")
+        tensor([0.5000, 2.5000])
+    """
     if delta <= 0:
         raise ArgumentError("huber_loss does not support non-positive values for delta.", got=str(delta))
     _warn_if_broadcast("huber_loss", input, target)
@@ -101,7 +120,12 @@ def smooth_l1_loss(
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Tensor:
-    """(x - y)²/(2·beta) where |x - y| < beta, else |x - y| - beta/2."""
+    """(x - y)²/(2·beta) where |x - y| < beta, else |x - y| - beta/2. See `SmoothL1Loss`.
+
+    Example:
+        >>> F.smooth_l1_loss(torch.tensor([0.5, 3.0]), torch.zeros(2), reduction="none")
+        tensor([0.1250, 2.5000])
+    """
     if beta < 0:
         raise ArgumentError("smooth_l1_loss does not support negative values for beta.", got=str(beta))
     _warn_if_broadcast("smooth_l1_loss", input, target)
@@ -118,7 +142,20 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """-log softmax(x)[y], for x: f[N, C, ...] (or f[C]); y: i64[N, ...] classes, or f[N, C, ...] probabilities."""
+    """-log softmax(x)[y], for scores x: f[N, C, ...] (or f[C]); y: i64[N, ...] classes, or f[N, C, ...] probabilities.
+
+    Args:
+        weight: f[C], a factor a class
+        ignore_index: a class whose elements count for nothing
+        reduction: "mean" (over the weights of the targets), "sum" or "none"
+        label_smoothing: s from 0 to 1; the target is (1-s) of the class and s/C of every class
+
+    Example:
+        >>> F.cross_entropy(torch.tensor([[0.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1]))
+        tensor(0.4100)
+        >>> F.cross_entropy(torch.zeros(2, 3), torch.tensor([0, -100]), reduction="none")
+        tensor([1.0986, 0.0000])
+    """
     return C.cross_entropy(
         input,
         target,
@@ -138,7 +175,12 @@ def nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """-x[y], for log probabilities x: f[N, C, ...] and classes y: i64[N, ...]."""
+    """-x[y], for log probabilities x: f[N, C, ...] and classes y: i64[N, ...]. Arguments as in `cross_entropy`.
+
+    Example:
+        >>> F.nll_loss(F.log_softmax(torch.zeros(1, 2), dim=1), torch.tensor([1]))
+        tensor(0.6931)
+    """
     reduction = checked_reduction(reduction, size_average, reduce)
     return C.nll_loss(input, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
 
@@ -158,7 +200,14 @@ def binary_cross_entropy(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """-(y·log x + (1-y)·log(1-x)), for probabilities x; logarithms are clamped at -100, as in torch."""
+    """-(y·log x + (1-y)·log(1-x)), for probabilities x; logarithms are clamped at -100, as in torch.
+
+    Raises ShapeError unless x and y have one shape. weight is broadcast to x.
+
+    Example:
+        >>> F.binary_cross_entropy(torch.tensor([0.5]), torch.tensor([1.0]))
+        tensor(0.6931)
+    """
     _same_shape("binary_cross_entropy", input, target)
     return C.binary_cross_entropy(input, target, weight, checked_reduction(reduction, size_average, reduce))
 
@@ -172,7 +221,12 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
-    """binary_cross_entropy of sigmoid(x), stable. pos_weight: factor of the positive term, a class."""
+    """binary_cross_entropy of sigmoid(x), stable. pos_weight: factor of the positive term, a class.
+
+    Example:
+        >>> F.binary_cross_entropy_with_logits(torch.tensor([0.0, 200.0]), torch.tensor([1.0, 0.0]), reduction="none")
+        tensor([  0.6931, 200.0000])
+    """
     _same_shape("binary_cross_entropy_with_logits", input, target)
     reduction = checked_reduction(reduction, size_average, reduce)
     return C.binary_cross_entropy_with_logits(input, target, weight, reduction, pos_weight)
@@ -186,13 +240,24 @@ def kl_div(
     reduction: str = "mean",
     log_target: bool = False,
 ) -> Tensor:
-    """y·(log y - x), for log probabilities x; "batchmean" divides the sum by the batch size. log_target: y is log y."""
+    """y·(log y - x), for log probabilities x; "batchmean" divides the sum by the batch size. log_target: y is log y.
+
+    Example:
+        >>> x, y = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.25, 0.75]])
+        >>> F.kl_div(x, y, reduction="batchmean")
+        tensor(0.1308)
+    """
     reduction = reduction if reduction == "batchmean" else checked_reduction(reduction, size_average, reduce)
     return C.kl_div(input, target, reduction, log_target)
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """x₁·x₂ / max(‖x₁‖, eps) / max(‖x₂‖, eps) along dim."""
+    """x₁·x₂ / max(‖x₁‖, eps) / max(‖x₂‖, eps) along dim.
+
+    Example:
+        >>> F.cosine_similarity(torch.tensor([1.0, 0.0]), torch.tensor([1.0, 1.0]), dim=0)
+        tensor(0.7071)
+    """
     return C.cosine_similarity(x1, x2, dim, eps)
 
 

@@ -87,6 +87,8 @@ def _described(frame: FrameType) -> str:
         if name[0] != "_" and values.get(name) is not None and values[name] is not False
     }
     title = code.co_name.strip("_")
+    if "_nd" in title and "rank" in given:  # a family of ops/ranks.py: conv2d was called
+        title = title.replace("_nd", f"{given.pop('rank')}d")
     own = given.get("self")
     if own is not None and not hasattr(own, "dtype"):
         del given["self"]

@@ -21,7 +21,7 @@ from compiler_core.overrides import calls, state
 ENTRIES: dict[int, calls.Entry] = {}  # by id of the function that was noted
 _PUBLIC: dict[int, FunctionType] = {}  # by id of what an operator was made of: the operator
 _waiting: list[FunctionType] = []  # those that do not ask yet
-_lock = threading.Lock()
+_lock = threading.RLock()  # a finaliser may come while the lock is held
 is_on = False
 
 

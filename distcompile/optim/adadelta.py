@@ -77,7 +77,7 @@ class Adadelta(RuleOptimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
-        given = options(locals())
+        given = options(locals(), order="maximize capturable foreach")
         check_not_negative({"learning rate": lr, "epsilon value": eps, "weight_decay value": weight_decay})
         if not 0 <= rho <= 1:
             raise ArgumentError(f"Invalid rho value: {rho}", expected="0 <= rho <= 1")

@@ -74,7 +74,7 @@ class Adagrad(RuleOptimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        given = options(locals())
+        given = options(locals(), order="eps weight_decay initial_accumulator_value")
         check_not_negative({"learning rate": lr, "lr_decay value": lr_decay, "weight_decay value": weight_decay})
         check_not_negative({"initial_accumulator_value value": initial_accumulator_value, "epsilon value": eps})
         super().__init__(params, given)

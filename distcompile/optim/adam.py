@@ -106,7 +106,7 @@ class Adam(RuleOptimizer):
         fused: bool | None = None,
         decoupled_weight_decay: bool = False,
     ) -> None:
-        given = options(locals())
+        given = options(locals(), order="maximize foreach")
         check_not_negative({"learning rate": lr, "epsilon value": eps, "weight_decay value": weight_decay})
         check_betas(betas)
         check_alike({"betas": betas})

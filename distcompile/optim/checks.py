@@ -12,9 +12,14 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 
 
-def options(names: Mapping[str, Any]) -> dict[str, Any]:
-    """The options among the local names at the start of an optimizer's `__init__`: its arguments but the parameters."""
-    return {name: value for name, value in names.items() if name not in ("self", "params", "__class__")}
+def options(names: Mapping[str, Any], order: str = "") -> dict[str, Any]:
+    """The options among the local names at the start of an optimizer's `__init__`: its arguments but the parameters.
+
+    order: options that torch's groups hold in another order than its arguments; they take each other's places.
+    """
+    given = {name: value for name, value in names.items() if name not in ("self", "params", "__class__")}
+    placed = iter(order.split())
+    return {name: given[name] for name in [next(placed) if name in order.split() else name for name in given]}
 
 
 def check_not_negative(options: Mapping[str, float]) -> None:

@@ -81,7 +81,7 @@ class NAdam(RuleOptimizer):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        given = options(locals())
+        given = options(locals(), order="maximize foreach")
         check_not_negative({"learning rate": lr, "epsilon value": eps})
         check_betas(betas)
         check_not_negative({"weight_decay value": weight_decay, "momentum_decay value": momentum_decay})

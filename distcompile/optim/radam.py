@@ -89,7 +89,7 @@ class RAdam(RuleOptimizer):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        given = options(locals())
+        given = options(locals(), order="maximize foreach capturable decoupled_weight_decay")
         check_not_negative({"learning rate": lr, "epsilon value": eps})
         check_betas(betas)
         check_not_negative({"weight_decay value": weight_decay})

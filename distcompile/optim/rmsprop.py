@@ -95,7 +95,7 @@ class RMSprop(RuleOptimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
-        given = options(locals())
+        given = options(locals(), order="momentum alpha eps centered weight_decay")
         check_not_negative({"learning rate": lr, "epsilon value": eps, "momentum value": momentum})
         check_not_negative({"weight_decay value": weight_decay, "alpha value": alpha})
         super().__init__(params, given)

@@ -82,7 +82,7 @@ class Rprop(RuleOptimizer):
         maximize: bool = False,
         differentiable: bool = False,
     ) -> None:
-        given = options(locals())
+        given = options(locals(), order="foreach maximize differentiable capturable")
         check_not_negative({"learning rate": lr})
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ArgumentError(f"Invalid eta values: {etas[0]}, {etas[1]}", expected="0 < eta[0] < 1 < eta[1]")

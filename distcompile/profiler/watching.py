@@ -192,13 +192,14 @@ def _wrapped(frame: FrameType) -> str:
     """The name of the function that a wrapper has closed over, or of the op."""
     for name in frame.f_code.co_freevars:
         inner: Any = frame.f_locals.get(name)
-        while hasattr(inner, "__wrapped__"):
+        while hasattr(inner, "__wrapped__") and not hasattr(inner, "__signature__"):  # conv2d has one: no conv_nd
             inner = inner.__wrapped__
         found = getattr(inner, "__name__", None) or getattr(inner, "name", None)
         if not isinstance(found, str) or not found.isidentifier() or found.startswith("_") or isinstance(inner, type):
             continue
         if "<locals>" not in getattr(inner, "__qualname__", ""):  # another wrapper
-            return found
+            rank = frame.f_locals.get("rank")  # of a family of ops/ranks.py: conv2d was called
+            return found if rank is None else found.replace("_nd", f"{rank}d")
     return ""
 
 

@@ -32,6 +32,16 @@ _REBUILDERS = (
     "_rebuild_parameter_with_state", "_rebuild_meta_tensor_no_storage", "_rebuild_sparse_tensor",
 )  # fmt: skip
 
+_ROOMS = {"distcompile.nn": "layers", "distcompile.optim": "update_rules", "compiler_core.tensor": "making"}
+_ROOMS |= {"compiler_core.tensor.handles": "autograd"}
+
+
+def moved(module: str) -> str:
+    """Where that module of ours is now, if a file from before 2026-11-25 names it: layers lay in nn itself."""
+    folder, _, file = module.rpartition(".")
+    room = _ROOMS.get(module) or _ROOMS.get(folder)
+    return f"{folder}.{room}.{file}" if room else module
+
 
 @functools.cache
 def allowed() -> dict[str, Any]:

@@ -67,6 +67,9 @@ class WeightsUnpickler(pickle._Unpickler):
         found = _found(module, name)  # what the user added, under torch's name of it
         if found is not None and any(found is thing for thing in names.added().values()):
             return found
+        now = f"{names.moved(module)}.{name}"
+        if full not in self.known and now in self.known:
+            return self.known[now]
         if full not in self.known:
             raise WeightsOnlyError(
                 f"Weights only load failed: Unsupported global: GLOBAL {full} was not an allowed global by default",
@@ -140,7 +143,12 @@ class FullUnpickler(pickle.Unpickler):
             return known[f"{module}.{name}"]
         if f"{module}.".startswith("torch."):
             return _ours(module, name)
-        return super().find_class(module, name)
+        try:
+            return super().find_class(module, name)
+        except ModuleNotFoundError:
+            if names.moved(module) == module:
+                raise
+            return super().find_class(names.moved(module), name)
 
 
 _ELSEWHERE = {  # module of torch -> where its names are

@@ -41,6 +41,8 @@ def test_the_line_is_this_one() -> None:
         (lambda: torch.ones(2).view(3), "in: view(self: f32[2], 3)\n"),
         (lambda: nn.Sequential(nn.Linear(2, 3), nn.Linear(4, 2))(torch.ones(1, 2)), "in: Linear(f32[1, 3])\n"),
         (lambda: nn.Conv2d(3, 4, 3, groups=2), "in: Conv2d(in_channels: 3, out_channels: 4, kernel_size: 3, "),
+        (lambda: nn.functional.conv2d(torch.ones(2, 3), torch.ones(1)), "in: conv2d(input: f32[2, 3], weight: f32[1],"),
+        (lambda: nn.functional.max_pool1d(torch.ones(2, 3), 0), "in: max_pool1d(input: f32[2, 3], kernel_size: 0, "),
         (lambda: torch.ones(2).item(), "in: item(self: f32[2])\n"),
         (lambda: torch.normal(0.0, -1.0, (2,)), "in: normal(mean: 0.0, std: -1.0, size: (2,))"),
     ],

@@ -451,6 +451,32 @@ def test_whole_modules_by_pickle_only_where_asked(tmp_path: Path) -> None:
     assert dc.compile(again.eval(), backend="aot_eager")(x).shape == (3, 1)
 
 
+def test_whole_modules_and_optimizers_from_before_files_moved(tmp_path: Path) -> None:
+    """Layers lay in nn itself, what optimizers hold in optim itself."""
+    net = dc.nn.Sequential(dc.nn.Conv2d(1, 2, 3), dc.nn.MaxPool2d(2), dc.nn.Flatten(), dc.nn.Linear(2, 1))
+    x = dc.randn(1, 1, 4, 4)
+    optimizer = dc.optim.SGD(net.parameters(), 0.1)
+    net(x).sum().backward()
+    optimizer.step()
+    now = io.BytesIO()
+    dc.save((net, optimizer), now)
+    with zipfile.ZipFile(now) as new, zipfile.ZipFile(tmp_path / "old.pt", "w") as old:
+        for entry in new.infolist():
+            data = new.read(entry)
+            for room in (b"nn.layers", b"optim.update_rules") if entry.filename.endswith("data.pkl") else ():
+                data = _renamed(data, b"distcompile." + room, b"distcompile." + room.partition(b".")[0])
+            old.writestr(entry, data)
+    again, its_optimizer = dc.load(tmp_path / "old.pt", weights_only=False)
+    assert dc.equal(again(x), net(x))
+    assert its_optimizer.state_dict()["param_groups"] == optimizer.state_dict()["param_groups"]
+
+
+def _renamed(pickled: bytes, room: bytes, before: bytes) -> bytes:
+    """A pickle of protocol 2, whose global names are lines."""
+    assert b"c" + room in pickled
+    return pickled.replace(b"c" + room, b"c" + before)
+
+
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
 def test_copies_of_tensors_modules_and_optimizers(copied: Callable[[Any], Any]) -> None:
     net = Net()

@@ -156,3 +156,6 @@ def test_named_parameters_print_and_defaults_are_torchs() -> None:
         assert mine.state_dict()["param_groups"] == want.state_dict()["param_groups"]
         assert mine.state_dict()["state"].keys() == want.state_dict()["state"].keys()
         assert mine.defaults == want.defaults
+        assert list(mine.defaults) == list(want.defaults)
+        for ours_of, theirs_of in zip(mine.param_groups, want.param_groups, strict=True):
+            assert list(ours_of) == list(theirs_of)

@@ -65,6 +65,16 @@ def test_rows_are_the_calls_that_a_program_makes() -> None:
     assert linear == "[[3, 4], [8, 4], [8]]"
 
 
+def test_functions_of_one_two_and_three_dims_have_their_own_names() -> None:
+    x = dc.ones(1, 1, 4, 4)
+    with profile(activities=[ProfilerActivity.CPU]) as found:
+        dc.conv2d(x, x)
+        nn.functional.lp_pool2d(x, 2.0, 2)
+        nn.functional.max_pool2d_with_indices(x, 2)
+        nn.functional.max_pool1d(x[0], 2)
+    assert {"conv2d", "lp_pool2d", "max_pool2d_with_indices", "max_pool1d"} <= set(rows(found))
+
+
 def test_times_are_times() -> None:
     with profile() as found, record_function("sleep"):
         time.sleep(0.02)

@@ -14,6 +14,7 @@ In: `Graph`s, straight-line and without autograd (except for "eager"). Out: one 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -157,12 +158,15 @@ NATIVE: dict[str, Late[Callable[[], Backend]]] = {
     "triton": Late("backend: triton"),
 }
 INTERPRETERS: dict[str, Backend] = {name: InterpreterBackend(name) for name in ("eager", "aot_eager")}
+_CALLED = "fn(graph, example_inputs) -> callable(*arrays) -> arrays"
 _registered: dict[str, GraphCompiler] = {}  # what a program has given names to
 _tags: dict[str, tuple[str, ...]] = dict.fromkeys(INTERPRETERS, ("debug",))
 
 
 def register_backend(function: GraphCompiler, name: str, tags: Sequence[str] = ()) -> None:
-    """Let `name` mean a user's function. Raises BackendError (an AssertionError) for a name that is taken."""
+    """Let `name` mean a user's function. Raises BackendError: an AssertionError too for a name that is taken."""
+    if not callable(function):
+        raise BackendError(f"backend {name!r} is nothing that can be called", expected=_CALLED, got=_told(function))
     if name in backend_names():
         raise TakenNameError(f"duplicate name: {name}", remedy="give the backend another name")
     _registered[name], _tags[name] = function, tuple(tags)
@@ -182,14 +186,23 @@ def find_backend(backend: object) -> Backend:
         if backend in _registered:
             return CallableBackend(_registered[backend])
         if backend not in NATIVE:
-            known = ", ".join([*INTERPRETERS, *NATIVE, *_registered])
-            raise BackendError(f"there is no backend {backend!r}", expected=f"{known}, or a callable")
+            known = [*INTERPRETERS, *NATIVE, *_registered]
+            near = difflib.get_close_matches(backend, known, n=1)
+            raise BackendError(
+                f"there is no backend {backend!r}",
+                expected=f"{', '.join(known)}, or a callable",
+                remedy=f"did you mean {near[0]!r}?" if near else "",
+            )
         return NATIVE[backend].get()()
     if hasattr(backend, "compile") and hasattr(backend, "name"):
         return cast(Backend, backend)
     if callable(backend):
         return CallableBackend(backend)
-    raise BackendError(f"a {type(backend).__name__} is not a backend", expected="a name, a Backend, or a callable")
+    raise BackendError("this is no backend", expected="a name, a Backend, or a callable", got=_told(backend))
+
+
+def _told(value: object) -> str:
+    return f"{value!r} ({type(value).__name__})"
 
 
 def backend_names(without: Sequence[str] = ()) -> list[str]:

@@ -1,15 +1,18 @@
-"""A command line that says what was probably meant: of an unknown option or command, the nearest that there is.
+"""A command line that says what was probably meant, and takes no number or file that the work would fail on later.
 
 In: declarations, as argparse takes them. Out: an `argparse.ArgumentParser`; misuse ends the process with code 2.
-Method: edit similarity of names, by difflib.
+Method: edit similarity of names, by difflib. Values are checked as they are read: `at_least`, `amount`, `writable`.
 """
 
 from __future__ import annotations
 
 import argparse
 import difflib
+import math
 import re
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 _COMMAND = re.compile(r"invalid choice: '(?P<word>[^']*)'")
@@ -43,3 +46,56 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """ "; did you mean X?", or nothing if no name is near."""
     found = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {found[0]}?" if found else ""
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """An option's type: a whole number, `least` or more."""
+
+    def whole(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, {least} or more")
+        return number
+
+    return whole
+
+
+def amount(text: str) -> float:
+    """An option's type: a finite number, 0 or more."""
+    number = _finite(text)
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a finite number, 0 or more")
+    return number
+
+
+def above_zero(text: str) -> float:
+    """An option's type: a finite number above 0."""
+    number = _finite(text)
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a finite number above 0")
+    return number
+
+
+def _finite(text: str) -> float:
+    """NaN, which passes no comparison, for what is no finite number."""
+    try:
+        number = float(text)
+    except ValueError:
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def writable(text: str) -> str:
+    """An option's type: a file that can be written. A trial says so; it changes no file, and leaves none."""
+    path = Path(text)
+    try:
+        if path.exists():
+            path.open("ab").close()
+        else:
+            tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text} cannot be written: {error.strerror}") from error
+    return text

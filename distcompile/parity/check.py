@@ -16,6 +16,7 @@ from typing import Any
 from collectives import Communicator
 from compiler_core.backend import Backend, GraphCompiler, find_backend
 from compiler_core.capture import compile
+from compiler_core.errors import ArgumentError
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.making.random_state import set_shard
 from distcompile import distributed
@@ -71,6 +72,10 @@ class Judges:
     joined_inputs: tuple[Any, ...] | None = None
     bisect: bool = False
     limit_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.steps < 0:
+            raise ArgumentError("parity: steps of training are counted from 0", got=str(self.steps))
 
 
 def check(

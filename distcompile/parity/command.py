@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distcompile.commands.options import above_zero, amount, at_least, writable
+
 if TYPE_CHECKING:
     from collectives import Communicator
     from distcompile.parity import ParityReport
@@ -19,16 +21,16 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.add_argument("target", help="package.module:factory or script.py:factory, see distcompile/parity/target.py")
-    parser.add_argument("--backend", default="codegen", help="codegen (default), aot_eager or eager")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the default generator")
-    parser.add_argument("--factor", type=float, default=4.0, help="err(compiled) may be this times err(eager)")
-    parser.add_argument("--ulps", type=float, default=32.0, help="plus this many units of rounding")
-    parser.add_argument("--samples", type=int, default=2, help="elements a parameter for finite differences; -1: none")
-    parser.add_argument("--steps", type=int, default=0, help="training steps to compare, with the optimizer")
+    parser.add_argument("--backend", default="codegen", help="codegen (default), triton, aot_eager or eager")
+    parser.add_argument("--seed", type=at_least(0), default=0, help="seed of the default generator")
+    parser.add_argument("--factor", type=above_zero, default=4.0, help="err(compiled) may be this times err(eager)")
+    parser.add_argument("--ulps", type=amount, default=32.0, help="plus this many units of rounding")
+    parser.add_argument("--samples", type=at_least(-1), default=2, help="elements a parameter for finite differences; -1: none")
+    parser.add_argument("--steps", type=at_least(1), default=0, help="training steps to compare, with the optimizer")
     parser.add_argument("--bisect", action="store_true", help="find stage, graph, op and line of a failure")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds for differences, and for the bisection")
+    parser.add_argument("--limit", type=above_zero, default=60.0, help="seconds for differences, and for the bisection")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--html", metavar="FILE", help="write the report as a page")
+    parser.add_argument("--html", type=writable, metavar="FILE", help="write the report as a page")
     parser.add_argument("--record", metavar="FOLDER", help="keep what collectives gave every rank")
     parser.add_argument("--replay", metavar="FILE", help="run one recorded rank alone")
 
@@ -36,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """`distcompile parity`."""
     from distcompile import distributed, parity
-    from distcompile.parity.errors import RecordingFileError, ReplayError
+    from distcompile.parity.errors import BackendNameError, RecordingFileError, ReplayError
     from distcompile.parity.target import users_traceback
 
     try:
@@ -51,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     except parity.ParityTargetError as error:
         print(f"{users_traceback(error)}distcompile: {error}", file=sys.stderr)
         return 2
-    except (RecordingFileError, ReplayError) as error:
+    except (BackendNameError, RecordingFileError, ReplayError) as error:
         print(f"distcompile: {error}", file=sys.stderr)
         return 2
 
@@ -77,10 +79,11 @@ def _replay(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace, group: Communicator) -> int:
     from distcompile import parity
     from distcompile.parity.replay import RecordingCommunicator, ReplayCommunicator
-    from distcompile.parity.target import load_target
+    from distcompile.parity.target import check_backend_name, load_target
     from distcompile.showing.progress import make_console, progress
 
     target = load_target(options.target)
+    check_backend_name(options.backend)
     judges = parity.Judges(
         samples=None if options.samples < 0 else options.samples,
         steps=options.steps,
@@ -109,9 +112,9 @@ def _check(options: argparse.Namespace, group: Communicator) -> int:
 
 
 def show(report: ParityReport, *, as_json: bool, page: str | None) -> None:
-    """The report on stdout, as a page if asked for, and its verdict on stderr if it failed."""
+    """The report on stdout, as a page if asked for; a failing verdict once: the text has it, beside JSON it is told."""
     print(report.to_json() if as_json else report)
     if page:
         report.to_html(page)
-    if not report.ok:
+    if as_json and not report.ok:
         print(report.verdict(), file=sys.stderr)

@@ -13,6 +13,10 @@ class ParityTargetError(DistCompileError, ValueError):
     """What to check was given in a form that cannot be checked."""
 
 
+class BackendNameError(DistCompileError, ValueError):
+    """The option --backend names none."""
+
+
 class ReplayError(DistCompileError, RuntimeError):
     """A replayed program asked for another collective than the one that was recorded."""
 

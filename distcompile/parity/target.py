@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from compiler_core.backend import check_backend
+from compiler_core.errors import BackendError
 from distcompile.nn.module import Module
-from distcompile.parity.errors import ParityTargetError
+from distcompile.parity.errors import BackendNameError, ParityTargetError
 from distcompile.showing.traces import fold, has_others
 
 EXPECTED = "package.module:factory or path/to/script.py:factory"
@@ -48,6 +50,14 @@ def load_target(text: str) -> Target:
     if not callable(factory):
         raise ParityTargetError(f"{place} has no function {name!r}", expected=EXPECTED)
     return check_made(factory, text)
+
+
+def check_backend_name(name: str) -> None:
+    """Raise BackendNameError if --backend names none. Asked once the target is loaded, which may register one."""
+    try:
+        check_backend(name)
+    except BackendError as error:
+        raise BackendNameError(error.what, expected=error.expected, remedy=error.remedy) from error
 
 
 def check_made(factory: Callable[[], Any], text: str) -> Target:

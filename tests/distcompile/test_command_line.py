@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from compiler_core.errors import ArgumentError
 from distcompile import distributed
 from distcompile.cli import COMMANDS, main
-from distcompile.parity import ParityTargetError
+from distcompile.commands.options import writable
+from distcompile.parity import Judges, ParityTargetError
 from distcompile.parity.target import load_target
 from distcompile.surface.torch_version import OWN
 
@@ -133,6 +135,55 @@ def test_a_factory_that_raises_says_so_with_its_own_traceback(
     assert "target.py" not in found
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["parity", "--steps", "-1"], "--steps: '-1': expected a whole number, 1 or more"),
+        (["parity", "--steps", "two"], "--steps: 'two': expected a whole number, 1 or more"),
+        (["parity", "--seed", "-1"], "--seed: '-1': expected a whole number, 0 or more"),
+        (["parity", "--samples", "-2"], "expected a whole number, -1 or more"),
+        (["parity", "--factor", "nan"], "--factor: 'nan': expected a finite number above 0"),
+        (["parity", "--factor", "0"], "expected a finite number above 0"),
+        (["parity", "--ulps", "inf"], "expected a finite number, 0 or more"),
+        (["parity", "--limit", "inf"], "expected a finite number above 0"),
+        (["parity", "--html", "/proc/nowhere/page.html"], "/proc/nowhere/page.html cannot be written"),
+        (["parity", "--html", "/"], "/ cannot be written: Is a directory"),
+        (["tune", "--budget-s", "nan"], "expected a finite number above 0"),
+        (["tune", "--caps-mb", "1,inf"], "'inf': expected a finite number above 0"),
+        (["tune", "--output", "/proc/nowhere/plan.json"], "cannot be written"),
+    ],
+)
+def test_values_that_the_work_would_fail_on_are_refused_before_it(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([words[0], "no/such/target.py:make", *words[1:]])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["parity", "tune"])
+def test_a_backend_that_is_none_is_misuse(command: str, script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, f"{script}:right", "--backend", "codgen"]) == 2
+    found = capsys.readouterr().err
+    assert "there is no backend 'codgen'" in found
+    assert "did you mean 'codegen'?" in found
+
+
+def test_a_failing_verdict_is_told_once(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["parity", f"{script}:wrong", "--backend", "aot_eager"]) == 1
+    captured = capsys.readouterr()
+    assert (captured.out + captured.err).count("parity fails on") == 1
+
+
+def test_a_page_that_can_be_written_is_not_touched_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "old.html").write_text("old")
+    for name in ("old.html", "new.html"):
+        assert writable(str(tmp_path / name)) == str(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["old.html"]
+    assert (tmp_path / "old.html").read_text() == "old"
+
+
 def test_env_says_what_a_report_needs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTCOMPILE_FUSION", "0")
     monkeypatch.setenv("DISTCOMPILE_VERIFY", "0")  # its default
@@ -188,6 +239,11 @@ def test_what_is_near_nothing_gets_no_suggestion(capsys: pytest.CaptureFixture[s
 def test_options_may_not_be_shortened() -> None:
     with pytest.raises(SystemExit):
         main(["parity", "x", "--back", "eager"])
+
+
+def test_training_that_would_never_end_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="counted from 0"):
+        Judges(steps=-1)
 
 
 def test_the_version_stands_in_one_place() -> None:

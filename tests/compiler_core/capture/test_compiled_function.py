@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import compiler_core.dtype as dtypes
-from compiler_core.backend import CallableBackend, find_backend
+import compiler_core.backend as backend_module
+from compiler_core.backend import CallableBackend, backend_names, find_backend, register_backend
 from compiler_core.capture import CompiledFunction, compile
 from compiler_core.config import config
 from compiler_core.errors import AutogradError, BackendError, RecompileLimitError
@@ -339,8 +340,23 @@ def test_a_backend_that_lies_is_found_out() -> None:
 def test_unknown_backends_are_refused() -> None:
     with pytest.raises(BackendError, match="there is no backend 'fast'"):
         compile(lambda x: x, backend="fast")
-    with pytest.raises(BackendError, match="is not a backend"):
+    with pytest.raises(BackendError, match="this is no backend") as caught:
         compile(lambda x: x, backend=3)
+    assert caught.value.got == "3 (int)"
+
+
+def test_what_cannot_be_called_is_registered_as_no_backend() -> None:
+    with pytest.raises(BackendError, match="backend 'five' is nothing that can be called") as caught:
+        register_backend(5, name="five")  # type: ignore[arg-type]
+    assert caught.value.got == "5 (int)"
+    assert "five" not in backend_names()
+
+
+def test_a_misspelt_backend_is_answered_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(backend_module._registered, "counting", lambda graph, examples: None)
+    with pytest.raises(BackendError) as caught:
+        compile(lambda x: x, backend="countign")
+    assert caught.value.remedy == "did you mean 'counting'?"
 
 
 def test_dynamic_sizes_are_constant_ones_which_is_said_once(backend: str) -> None:

@@ -5,13 +5,15 @@
     distcompile tune, env, cache                                     see `distcompile --help`
 
 In: the command line. Out: an exit code: 0; 1 if what was asked failed (parity names the first differing parameter); 2
-for misuse. A command is a row of COMMANDS; its options and what it runs stand in its own room, loaded when it is asked
-for.
+for misuse; 141, as of a program that SIGPIPE ends, if who reads the output has gone (`distcompile cache list | head`).
+A command is a row of COMMANDS; its options and what it runs stand in its own room, loaded when it is asked for.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,6 +29,9 @@ started in other ways:
   distcompile-run -n 2 -m distcompile.demo         train a small GPT on two ranks
   python -m distcompile.as_torch train.py          run a script that imports torch, as it is
 """
+
+
+_READER_IS_GONE = 128 + 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     module = next(command.module for command in COMMANDS if command.name == options.command)
     run: Callable[[argparse.Namespace], int] = import_module(module).run
-    return run(options)
+    try:
+        code = run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not _reader_is_gone():
+            raise
+        return _READER_IS_GONE
+    return code
+
+
+def _reader_is_gone() -> bool:
+    """Whether stdout is what broke; then what is left for it goes nowhere, so that Python ends without a word."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except OSError:  # no file of the system's
+        return False
+    asked = select.poll()
+    asked.register(descriptor, 0)  # errors only
+    if not asked.poll(0):
+        return False
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+    return True
 
 
 if __name__ == "__main__":

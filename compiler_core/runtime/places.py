@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 
 from compiler_core import log
-from compiler_core.config import config
+from compiler_core.config import Config, config
 
 ROOTS = 3
 LEAST_FREE_NBYTES = 1 << 20
@@ -49,6 +49,11 @@ def lasting_roots() -> list[Path]:
     except OSError:
         return [config.cache_dir]
     return [config.cache_dir, fallback]
+
+
+def kept_roots() -> list[Path]:
+    """The folders that are counted and cleared: who set DISTCOMPILE_CACHE_DIR means that one, and it alone."""
+    return [config.cache_dir] if Config.cache_dir.env in os.environ else lasting_roots()
 
 
 @cache

@@ -1,6 +1,6 @@
 """What lies in the cache of compiled artefacts, and how it is cleared away.
 
-In: the folders that an earlier process may have left entries in (`places.lasting_roots`). Out: `Stored`, one per entry;
+In: the folders that are counted and cleared (`places.kept_roots`). Out: `Stored`, one per entry;
 `remove`, which takes entries away whole: first by a rename, so that no reader finds half of one.
 Invariants: nothing is touched that the cache did not make; an entry that a process is building now stays.
 A program that has loaded an entry goes on with it; one that is about to read its files starts again (CacheError).
@@ -67,7 +67,7 @@ def remove(folders: Iterable[Path]) -> None:
 
 
 def _folders(name: re.Pattern[str]) -> Iterator[Path]:
-    for root in places.lasting_roots():
+    for root in places.kept_roots():
         for shelf in sorted((root / FORMAT).glob("[0-9a-f][0-9a-f]")):
             yield from (entry for entry in sorted(shelf.iterdir()) if name.match(entry.name) and entry.is_dir())
 

@@ -36,7 +36,8 @@ def run(options: argparse.Namespace) -> int:
 
 def facts() -> dict[str, str]:
     """Name -> value, in the order in which a reader wants them."""
-    from compiler_core.config import available_cores, config
+    from compiler_core.config import available_cores
+    from compiler_core.runtime.places import kept_roots
     from compiler_core.runtime.toolchain import cpu_features
 
     vectors = [name for name in ("avx2", "avx512f", "amx_tile", "neon", "asimd", "sve") if name in cpu_features()]
@@ -49,7 +50,7 @@ def facts() -> dict[str, str]:
     }
     found |= {name: _version(name) for name in PACKAGES}
     found |= {"C++ compiler": _compiler(), "BLAS": _blas(), "MPI library": _mpi_library(), "devices": _devices()}
-    found["cache"] = str(config.cache_dir)
+    found["cache"] = ", ".join(map(str, kept_roots()))
     found["knobs that differ"] = ", ".join(_knobs()) or "none"
     return found
 

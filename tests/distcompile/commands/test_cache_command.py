@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from compiler_core.config import config
 from compiler_core.runtime import places
 from compiler_core.runtime.cache import FORMAT, find, load_or_build, make_key
 from distcompile.cli import main
+from distcompile.commands import environment, stored
 
 
 def keep(name: str, nbytes: int, days: float = 0.0) -> str:
@@ -31,6 +34,7 @@ def keep(name: str, nbytes: int, days: float = 0.0) -> str:
 @pytest.fixture
 def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache, and nothing in the temporary folder either."""
+    monkeypatch.delenv("DISTCOMPILE_CACHE_DIR", raising=False)
     monkeypatch.setattr(places, "lasting_roots", lambda: [config.cache_dir])
     with config.patch(cache_dir=tmp_path / "cache", use_cache=True):
         yield tmp_path / "cache"
@@ -77,8 +81,16 @@ def test_prune_to_a_size_keeps_what_was_used_last(capsys: pytest.CaptureFixture[
 @pytest.mark.usefixtures("shelf")
 def test_prune_without_a_limit_takes_no_entry_away(capsys: pytest.CaptureFixture[str]) -> None:
     key = keep("any", 1000, days=400)
-    said(capsys, "prune")
+    assert main(["cache", "prune"]) == 0
+    assert "--days N or --to MIB" in capsys.readouterr().err
     assert find(key) is not None
+
+
+@pytest.mark.parametrize("words", [("--days", "x"), ("--to", "nan"), ("--to", "-1")])
+def test_prune_says_what_a_limit_is(words: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["cache", "prune", *words])
+    assert f"{words[0]}: '{words[1]}': expected a finite number, 0 or more" in capsys.readouterr().err
 
 
 def test_clear_takes_all_that_is_ours_and_nothing_else(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,3 +119,67 @@ def test_what_a_dead_builder_left_goes_and_what_is_being_built_stays(
         said(capsys, "clear")
     assert not list((shelf / FORMAT / dead[:2]).iterdir())
     assert list((shelf / FORMAT / alive[:2]).iterdir())
+
+
+def test_who_set_the_folder_means_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without DISTCOMPILE_CACHE_DIR the folder in the temporary directory is cleared, too; with it, it stays."""
+    fallback = tmp_path / "fallback"
+    monkeypatch.setattr(places, "lasting_roots", lambda: [config.cache_dir, fallback])
+    with config.patch(cache_dir=fallback, use_cache=True):
+        key = keep("of the fallback", 1000)
+    with config.patch(cache_dir=tmp_path / "mine", use_cache=True):
+        monkeypatch.setenv("DISTCOMPILE_CACHE_DIR", str(tmp_path / "mine"))
+        keep("mine", 1000)
+        assert str(fallback) not in said(capsys, "size")
+        assert environment.facts()["cache"] == str(tmp_path / "mine")
+        assert "taken away: 1 entries" in said(capsys, "clear")
+        assert find(key) is not None
+        monkeypatch.delenv("DISTCOMPILE_CACHE_DIR")
+        assert str(fallback) in said(capsys, "size")
+        assert environment.facts()["cache"] == f"{tmp_path / 'mine'}, {fallback}"
+        assert "taken away: 1 entries" in said(capsys, "clear")
+        assert find(key) is None
+
+
+def test_help_says_which_folders(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["cache", "--help"])
+    found = capsys.readouterr().out
+    assert "DISTCOMPILE_CACHE_DIR, if it is set, and no other" in found
+    assert "temporary directory" in found
+
+
+@pytest.mark.parametrize("action", ["size", "list", "prune", "clear"])
+def test_a_file_is_no_cache(shelf: Path, action: str, capsys: pytest.CaptureFixture[str]) -> None:
+    shelf.write_text("not a folder")
+    assert main(["cache", action]) == 2
+    assert f"the cache {shelf} is no folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone_is_no_error_of_ours(unbuffered: str) -> None:
+    """As `distcompile cache list | head -1` has it."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "distcompile", "env"],
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    os.close(writing)
+    assert done.stderr == b""
+    assert done.returncode == 141
+
+
+def test_a_pipe_of_the_commands_own_that_breaks_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(options: object) -> int:
+        raise BrokenPipeError(32, "of a worker")
+
+    monkeypatch.setattr(stored, "run", run)
+    with pytest.raises(BrokenPipeError, match="of a worker"):
+        main(["cache"])

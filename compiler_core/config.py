@@ -59,6 +59,13 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _level(text: str) -> int:
+    level = int(text)
+    if not 0 <= level <= 5:
+        raise ValueError("expected 0 to 5")
+    return level
+
+
 def _threads(text: str) -> int:
     """The first number of OpenMP's list, which is that of the outermost level."""
     number = int(text.split(",")[0])
@@ -101,9 +108,9 @@ def _draws(text: str) -> str:
 
 
 def _traceback(text: str) -> str:
-    if text not in ("folded", "full"):
+    if text not in ("", "folded", "full"):
         raise ValueError("expected folded or full")
-    return text
+    return text or "folded"
 
 
 def _progress(text: str) -> str:
@@ -128,7 +135,7 @@ class Config:
 
     debug = Knob(
         "DISTCOMPILE_DEBUG",
-        int,
+        _level,
         0,
         "0..5: 1 steps, 2 graphs, 3 fusion, 4 loop IR, 5 generated source",
         affects_codegen=False,

@@ -58,11 +58,19 @@ def emit(artefact: str, text: str) -> None:
 
 
 def dump(graph_name: str, number: int, step: str, text: str) -> None:
-    """Write one stage's text below DISTCOMPILE_DUMP, if that is set."""
-    if config.dump_dir:
-        folder = Path(config.dump_dir) / f"rank{_rank}" / graph_name
+    """Write one stage's text below DISTCOMPILE_DUMP, if that is set. Raises ConfigError where it cannot be written."""
+    if not config.dump_dir:
+        return
+    folder = Path(config.dump_dir) / f"rank{_rank}" / graph_name
+    try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{number:02d}_{step}.txt").write_text(text)
+    except OSError as error:
+        raise ConfigError(
+            f"DISTCOMPILE_DUMP={config.dump_dir!r} cannot be written",
+            got=str(error),
+            remedy="set it to a folder that can be written, or to nothing",
+        ) from error
 
 
 class DistCompileWarning(UserWarning):

@@ -25,7 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=at_least(0), default=0, help="seed of the default generator")
     parser.add_argument("--factor", type=above_zero, default=4.0, help="err(compiled) may be this times err(eager)")
     parser.add_argument("--ulps", type=amount, default=32.0, help="plus this many units of rounding")
-    parser.add_argument("--samples", type=at_least(-1), default=2, help="elements a parameter for finite differences; -1: none")
+    parser.add_argument(
+        "--samples", type=at_least(-1), default=2, help="elements a parameter for differences; -1: none"
+    )
     parser.add_argument("--steps", type=at_least(1), default=0, help="training steps to compare, with the optimizer")
     parser.add_argument("--bisect", action="store_true", help="find stage, graph, op and line of a failure")
     parser.add_argument("--limit", type=above_zero, default=60.0, help="seconds for differences, and for the bisection")

@@ -70,12 +70,19 @@ def _show_in_notebook(
 
 def fold(error: BaseException) -> None:
     """Shorten the tracebacks of `error` and of those that led to it. The launcher calls it, too."""
-    if _is_whole():
+    if _is_whole(error):
         return
     left_out = sum(map(_shorten, _led_to(error)))
-    if left_out and isinstance(getattr(error, "__notes__", []), list):
+    if left_out:
         frames = "frame of distcompile's own is" if left_out == 1 else "frames of distcompile's own are"
-        error.add_note(f"({left_out} {frames} left out; DISTCOMPILE_TRACEBACK=full shows all)")
+        _note(error, f"({left_out} {frames} left out; DISTCOMPILE_TRACEBACK=full shows all)")
+
+
+def _note(error: BaseException, text: str) -> None:
+    """Add a note once, unless the program made something else of the error's notes."""
+    notes = getattr(error, "__notes__", [])
+    if isinstance(notes, list) and text not in notes:
+        error.add_note(text)
 
 
 def has_others(error: BaseException) -> bool:
@@ -83,14 +90,15 @@ def has_others(error: BaseException) -> bool:
     return any(_kind(frame.tb_frame.f_code) == "theirs" for frame in _frames(error.__traceback__))
 
 
-def _is_whole() -> bool:
-    """Whether tracebacks stay as they are. A knob's value that is none must not hide the error that is told."""
+def _is_whole(error: BaseException) -> bool:
+    """Whether tracebacks stay as they are. A knob's value that is none must not hide the error that is told: a note."""
     from compiler_core.config import config
     from compiler_core.errors import ConfigError
 
     try:
         return config.traceback == "full"
-    except ConfigError:
+    except ConfigError as wrong:
+        _note(error, f"({wrong.what}; all frames are shown)")
         return True
 
 

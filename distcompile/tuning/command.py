@@ -25,12 +25,18 @@ DESCRIPTION = "measure bucket plans for a model on these ranks, recommend one, w
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `distcompile tune`."""
     parser.add_argument("target", help="package.module:factory or script.py:factory, as for parity")
-    parser.add_argument("--budget-s", type=above_zero, default=60.0, help="seconds after the first compilation (default 60)")
+    parser.add_argument(
+        "--budget-s", type=above_zero, default=60.0, help="seconds after the first compilation (default 60)"
+    )
     parser.add_argument("--caps-mb", type=_numbers, default=None, help="bucket caps to compare, in MiB: 1,5,25")
     parser.add_argument("--optimizer", default="adamw", choices=("adamw", "sgd"), help="default adamw")
     parser.add_argument("--backend", default="codegen", help="codegen (default), triton or aot_eager")
-    parser.add_argument("--output", type=writable, default="bucket_plan.json", help="the plan file (default bucket_plan.json)")
-    parser.add_argument("--picture", type=writable, default="bucket_plan.png", help="step time against bucket size (bucket_plan.png)")
+    parser.add_argument(
+        "--output", type=writable, default="bucket_plan.json", help="the plan file (default bucket_plan.json)"
+    )
+    parser.add_argument(
+        "--picture", type=writable, default="bucket_plan.png", help="step time against bucket size (bucket_plan.png)"
+    )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
 

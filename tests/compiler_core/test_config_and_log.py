@@ -5,7 +5,9 @@ import warnings
 import pytest
 
 from compiler_core import errors, log
+from compiler_core.capture import compile
 from compiler_core.config import Config, config
+from compiler_core.tensor.making.creation import ones
 
 
 def test_environment_gives_the_value(monkeypatch):
@@ -20,6 +22,13 @@ def test_a_bad_value_names_the_variable(monkeypatch):
     monkeypatch.setenv("DISTCOMPILE_CACHE", "maybe")
     with pytest.raises(errors.ConfigError, match="DISTCOMPILE_CACHE='maybe'"):
         _ = Config().use_cache
+
+
+@pytest.mark.parametrize("value", ["9", "-1", "all"])
+def test_levels_that_there_are_not(monkeypatch, value):
+    monkeypatch.setenv("DISTCOMPILE_DEBUG", value)
+    with pytest.raises(errors.ConfigError, match=f"DISTCOMPILE_DEBUG='{value}' is not valid"):
+        _ = Config().debug
 
 
 def test_patch_restores_and_checks_names():
@@ -56,6 +65,12 @@ def test_dump_writes_one_file_per_stage(tmp_path):
     with config.patch(dump_dir=str(tmp_path)):
         log.dump("f_0", 2, "joint", "graph text")
     assert (tmp_path / "rank0" / "f_0" / "02_joint.txt").read_text() == "graph text"
+
+
+def test_a_dump_that_cannot_be_written_names_the_knob():
+    with config.patch(dump_dir="/proc/nowhere"), pytest.raises(errors.ConfigError, match="DISTCOMPILE_DUMP") as caught:
+        compile(lambda x: x + 1, backend="aot_eager")(ones(2))
+    assert "/proc/nowhere" in caught.value.got
 
 
 def test_warn_once_warns_once():

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-import compiler_core.dtype as dtypes
 import compiler_core.backend as backend_module
+import compiler_core.dtype as dtypes
 from compiler_core.backend import CallableBackend, backend_names, find_backend, register_backend
 from compiler_core.capture import CompiledFunction, compile
 from compiler_core.config import config

@@ -117,6 +117,12 @@ def test_all_frames_are_there_if_asked_for(tmp_path: Path, value: str) -> None:
     text = failed(tmp_path, "captured", [], DISTCOMPILE_TRACEBACK=value)
     assert len(our_frames(text)) > 5
     assert "ValueError: mine: too many rows" in text
+    said = f"DISTCOMPILE_TRACEBACK={value!r} is not valid: expected folded or full; all frames are shown"
+    assert (said in text) == (value != "full")
+
+
+def test_an_empty_knob_is_as_one_that_is_not_set(tmp_path: Path) -> None:
+    assert our_frames(failed(tmp_path, "captured", [], DISTCOMPILE_TRACEBACK="")) == []
 
 
 @pytest.mark.parametrize("case", ["captured", "data"])

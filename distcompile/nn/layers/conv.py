@@ -179,7 +179,7 @@ class Conv1d(_Conv):
 
 
 class Conv2d(_Conv):
-    """A convolution over images (cross-correlation, as in every library of this kind), plus a bias a channel:
+    """A convolution over images (a cross-correlation) plus a bias a channel, with x padded first:
 
         y[n, o, i, j] = b[o] + Σ over c, u, v of W[o, c, u, v] · x[n, c, i·stride + u·dilation, j·stride + v·dilation]
 

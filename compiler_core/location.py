@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,10 @@ from types import FrameType
 from typing import Any, Protocol
 
 _ROOT = Path(__file__).resolve().parents[1]
-_OURS = tuple(f"{_ROOT / package}/" for package in ("compiler_core", "collectives", "distcompile", "launch"))
+_OURS = (
+    *(f"{_ROOT / package}/" for package in ("compiler_core", "collectives", "distcompile", "launch")),
+    f"{sysconfig.get_path('scripts')}/distcompile",  # the commands, as pip writes them
+)
 _MACHINE = (f"{_ROOT / 'compiler_core' / 'bytecode'}/", f"{_ROOT / 'compiler_core' / 'capture' / 'tracing'}/")
 _PASSING = ("overrides/", "sparse/rules.py", "sparse/tensor.py", "errors.py")
 _OVERRIDES = tuple(  # who asks whether a call is handed to somebody, and who computes one of sparse tensors

@@ -13,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from collectives import Communicator
 from compiler_core.backend import Backend, GraphCompiler, find_backend
 from compiler_core.capture import compile
@@ -38,7 +40,7 @@ from distcompile.parity.case import (
 )
 from distcompile.parity.closing import closes_over_tensors
 from distcompile.parity.differences import check_differences
-from distcompile.parity.errors import ParityError
+from distcompile.parity.errors import ParityError, ParityTargetError
 from distcompile.parity.joined import JoinedBatch, check_joined
 from distcompile.parity.judge import Comparison, Tolerance
 from distcompile.parity.report import (
@@ -119,6 +121,7 @@ def check(
     """
     if isinstance(module, DistributedDataParallel):
         module = module.module
+    _check_inputs(inputs)
     communicator = group or (distributed.group_or_default(None) if distributed.is_initialized() else alone())
     holds = closes_over_tensors(loss or default_loss, module)
     module = of_rank_0(module, communicator)
@@ -136,7 +139,19 @@ def check(
     return report if shown.ok else shown
 
 
-_RUNS = ("float64 reference", "eager", "compiled", "eager DDP", "compiled DDP")
+def _check_inputs(inputs: tuple[Any, ...]) -> None:
+    """Floating NumPy arrays are refused: the reference takes the module's inputs in float64, and is given Tensors."""
+    for place, value in enumerate(inputs):
+        if isinstance(value, np.ndarray) and value.dtype.kind in "fc":
+            raise ParityTargetError(
+                f"input {place} is a NumPy array",
+                expected="Tensors",
+                got=f"{value.dtype}[{', '.join(map(str, value.shape))}]",
+                remedy="distcompile.from_numpy(array)",
+            )
+
+
+_RUNS = ("eager", "float64 reference", "compiled", "eager DDP", "compiled DDP")
 
 
 def _is_joined(judges: Judges, communicator: Communicator) -> bool:
@@ -179,9 +194,11 @@ class _Check:
     def report(self) -> ParityReport:
         """All judges."""
         case, backend = self.case, self.backend
-        float64, alone, compiled_alone, eager_ddp, compiled_ddp = _RUNS
+        alone, float64, compiled_alone, eager_ddp, compiled_ddp = _RUNS
+        eager = self._run(
+            alone, case, lambda module: module
+        )  # first: what the module refuses, it says in its own dtypes
         reference = self._run(float64, self.wide, lambda module: module)
-        eager = self._run(alone, case, lambda module: module)
         compiled = self._run(compiled_alone, case, lambda module: compile(module, backend=backend))
         averaged = average(reference, self.communicator)
         yardstick = average(eager, self.communicator)

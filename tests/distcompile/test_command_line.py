@@ -6,13 +6,15 @@ import json
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from compiler_core.errors import ArgumentError
-from distcompile import distributed
+import distcompile as dc
+from compiler_core.errors import ArgumentError, DTypeError
+from distcompile import distributed, nn
 from distcompile.cli import COMMANDS, main
 from distcompile.commands.options import writable
 from distcompile.parity import Judges, ParityTargetError
@@ -43,6 +45,12 @@ def right():
 def wrong():
     dc.manual_seed(0)
     return Model(True), (dc.randn(5, 4),), lambda y, x: y.sum()
+
+def whole():
+    return Model(False), dc.ones(5, 4).long()
+
+def numpys():
+    return Model(False), dc.ones(5, 4).numpy()
 
 def nothing():
     return 3
@@ -168,6 +176,27 @@ def test_a_backend_that_is_none_is_misuse(command: str, script: str, capsys: pyt
     found = capsys.readouterr().err
     assert "there is no backend 'codgen'" in found
     assert "did you mean 'codegen'?" in found
+
+
+def test_what_a_module_refuses_is_said_in_its_own_dtypes(script: str) -> None:
+    with pytest.raises(DTypeError, match="linear") as caught:
+        main(["parity", f"{script}:whole", "--backend", "eager"])
+    assert caught.value.got == "int64 and float32 and float32"
+
+
+def test_numpy_inputs_are_to_be_made_tensors(script: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["parity", f"{script}:numpys", "--backend", "eager"]) == 2
+    found = capsys.readouterr().err
+    assert "input 0 is a NumPy array" in found
+    assert "what to do: distcompile.from_numpy(array)" in found
+
+
+def test_the_commands_script_is_no_line_of_the_users(script: str) -> None:
+    path = Path(sysconfig.get_path("scripts")) / "distcompile"
+    names: dict[str, object] = {"x": dc.ones(2, 4).long(), "module": nn.Linear(4, 2)}
+    with pytest.raises(DTypeError) as caught:
+        exec(compile("module(x)", str(path), "exec"), names)
+    assert str(path) not in caught.value.where
 
 
 def test_a_failing_verdict_is_told_once(script: str, capsys: pytest.CaptureFixture[str]) -> None:

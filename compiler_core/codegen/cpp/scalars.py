@@ -16,7 +16,7 @@ from compiler_core.codegen.cpp import complex as complex_numbers
 from compiler_core.codegen.cpp.types import literal, strip, unsigned_type
 from compiler_core.dtype import DType, bool_, float32
 from compiler_core.errors import LoweringError
-from compiler_core.loop_ir.expr import SCALARS, Const, Expr
+from compiler_core.loop_ir.expr import Const, Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +221,18 @@ EMIT: dict[str, Emit] = {
 def emit_scalar(name: str, exprs: Sequence[Expr], texts: Sequence[str], dtype: DType, used: Used) -> str:
     """The C++ for scalar function `name`. Raises LoweringError for a name that the table lacks."""
     if name not in EMIT and not dtype.is_complex:
-        raise LoweringError(f"no C++ for the scalar function {name!r}", expected=", ".join(SCALARS))
+        raise LoweringError(
+            f"no C++ for the scalar function {name!r}",
+            expected=", ".join(EMIT),
+            remedy="write it in the table EMIT of compiler_core/codegen/cpp/scalars.py",
+        )
     arguments = Arguments(exprs, texts, dtype, used)
     if not dtype.is_complex:
         return EMIT[name](arguments)
     if name not in complex_numbers.EMIT:
-        raise LoweringError(f"no C++ for the scalar function {name!r} of complex numbers")
+        raise LoweringError(
+            f"no C++ for the scalar function {name!r} of complex numbers",
+            expected=", ".join(complex_numbers.EMIT),
+            remedy="write it in the table EMIT of compiler_core/codegen/cpp/complex.py",
+        )
     return complex_numbers.EMIT[name](texts, arguments.helper)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from compiler_core.codegen.triton.types import literal, register_type
 from compiler_core.dtype import DType, bool_, float32
 from compiler_core.errors import LoweringError, NoComplexError
-from compiler_core.loop_ir.expr import SCALARS, Const, Expr
+from compiler_core.loop_ir.expr import Const, Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,5 +159,9 @@ def emit_scalar(name: str, exprs: Sequence[Expr], texts: Sequence[str], dtype: D
     if name in _COMPLEX:
         raise NoComplexError(f"Triton has no complex numbers ({name})", remedy='use backend="aot_eager"')
     if name not in EMIT:
-        raise LoweringError(f"no Triton for the scalar function {name!r}", expected=", ".join(SCALARS))
+        raise LoweringError(
+            f"no Triton for the scalar function {name!r}",
+            expected=", ".join(EMIT),
+            remedy="write it in the table EMIT of compiler_core/codegen/triton/scalars.py",
+        )
     return EMIT[name](Arguments(exprs, texts, dtype, helpers))

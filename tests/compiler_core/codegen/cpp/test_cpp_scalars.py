@@ -7,8 +7,9 @@ import pytest
 from native_harness import I0, assert_close, compile_programs, pointwise, program_of
 
 from compiler_core.codegen.cpp import complex as complex_numbers
-from compiler_core.codegen.cpp.scalars import EMIT
-from compiler_core.dtype import ALL, DType, bool_, float32, float64, uint32, uint64
+from compiler_core.codegen.cpp.scalars import EMIT, Used, emit_scalar
+from compiler_core.dtype import ALL, DType, bool_, complex64, float32, float64, uint32, uint64
+from compiler_core.errors import LoweringError
 from compiler_core.loop_ir.expr import SCALARS, Cast, Const, Load, ScalarCall
 from compiler_core.loop_ir.interpret import interpret_program
 from compiler_core.loop_ir.parse import parse_kernel
@@ -189,3 +190,11 @@ def test_exp_over_its_whole_range(tmp_path) -> None:
     tiny = exact < 2.0**-126
     assert (np.abs(got[tiny] - exact[tiny]) <= 2.0**-149).all()
     assert (got[x < -104] == 0).all()
+
+
+def test_a_scalar_without_cpp_names_those_that_have_it_and_where_it_is_to_be_written() -> None:
+    for dtype, table, path in ((float32, EMIT, "scalars.py"), (complex64, complex_numbers.EMIT, "complex.py")):
+        with pytest.raises(LoweringError, match="no C\\+\\+ for the scalar function 'absent'") as caught:
+            emit_scalar("absent", (), (), dtype, Used())
+        assert caught.value.expected == ", ".join(table)
+        assert f"compiler_core/codegen/cpp/{path}" in caught.value.remedy

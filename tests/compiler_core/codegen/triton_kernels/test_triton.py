@@ -13,7 +13,7 @@ import distcompile
 import distcompile.nn.functional as F
 from compiler_core.codegen.triton.load import compile_ptx, load
 from compiler_core.codegen.triton.module import TritonModule, print_module
-from compiler_core.codegen.triton.scalars import EMIT
+from compiler_core.codegen.triton.scalars import EMIT, emit_scalar
 from compiler_core.codegen.triton_backend import KernelRunner, TritonBackend
 from compiler_core.dtype import DType, bfloat16, float32, uint32
 from compiler_core.errors import BackendError, LoweringError
@@ -53,6 +53,16 @@ def run_both(kernel: Kernel, arrays: list[np.ndarray]) -> tuple[list[np.ndarray]
 
 def test_the_emission_table_covers_every_scalar() -> None:
     assert set(EMIT) == set(SCALARS) - COMPLEX
+
+
+def test_a_scalar_without_triton_names_those_that_have_it_and_where_it_is_to_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(EMIT, "erf")
+    with pytest.raises(LoweringError, match="no Triton for the scalar function 'erf'") as caught:
+        emit_scalar("erf", (), (), float32, set())
+    assert "erf" not in caught.value.expected.split(", ")
+    assert "compiler_core/codegen/triton/scalars.py" in caught.value.remedy
 
 
 @pytest.mark.parametrize("dtype", REAL, ids=str)

@@ -4,7 +4,8 @@ In: an error that nobody caught. Out: the same error, its traceback shortened, a
 it (Python, IPython, the launcher, another hook) prints that. DISTCOMPILE_TRACEBACK=full leaves it whole.
 Left out are frames of the four packages, what they call of the standard library on the way to another frame of theirs
 or of the user's, and the import system's. Invariants: a frame of anybody else stays; an error that our catalogues do
-not know keeps the frame of ours that raised it; a traceback with nothing but our frames stays whole.
+not know keeps the frame of ours that raised it, unless that did what the program says (looked up a key that is absent);
+a traceback with nothing but our frames stays whole.
 `distcompile.demo` counts as a user. Imported with the package, so it loads nothing.
 """
 
@@ -21,6 +22,8 @@ _HOME = __file__.rpartition("/distcompile/")[0]
 _PACKAGES = ("distcompile", "compiler_core", "collectives", "launch")
 _OURS = tuple(f"{_HOME}/{name}/" for name in _PACKAGES)
 _DEMO = f"{_HOME}/distcompile/demo/"
+_TRACING = f"{_HOME}/compiler_core/capture/tracing/"
+_PROGRAMS = (LookupError, ArithmeticError, ValueError)  # what Python raises of values; a fault of ours is seldom one
 _LIBRARY = sysconfig.get_path("stdlib") + "/"
 _OTHERS = sysconfig.get_path("purelib") + "/"  # what is installed may lie below the standard library
 Trace = types.TracebackType
@@ -118,7 +121,8 @@ def _led_to(error: BaseException | None) -> Iterator[BaseException]:
 def _shorten(error: BaseException) -> int:
     """How many frames were left out."""
     frames = list(_frames(error.__traceback__))
-    kept = kept_frames(frames, is_known=type(error).__module__.partition(".")[0] in _PACKAGES)
+    is_known = type(error).__module__.partition(".")[0] in _PACKAGES or _is_the_programs(error, frames)
+    kept = kept_frames(frames, is_known=is_known)
     if len(kept) == len(frames):
         return 0
     shorter: Trace | None = None
@@ -128,8 +132,15 @@ def _shorten(error: BaseException) -> int:
     return len(frames) - len(kept)
 
 
+def _is_the_programs(error: BaseException, frames: Sequence[Trace]) -> bool:
+    """Whether capture, in the place of Python, did what the program says, and that raised the error."""
+    if not frames or not isinstance(error, _PROGRAMS):
+        return False
+    return frames[-1].tb_frame.f_code.co_filename.startswith(_TRACING)
+
+
 def kept_frames(frames: Sequence[Trace], *, is_known: bool) -> list[Trace]:
-    """Those that are not ours. is_known: the error is of our catalogues, so that its own text says all."""
+    """Those that are not ours. is_known: the frame that raised the error says nothing that its text does not."""
     kinds = [_kind(frame.tb_frame.f_code) for frame in frames]
     if "theirs" not in kinds:
         return list(frames)

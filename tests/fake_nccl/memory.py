@@ -29,6 +29,7 @@ class Machine:
 
     faults: dict[int, str] = field(default_factory=dict)
     blocks: dict[int, tuple[int, Any]] = field(default_factory=dict)  # by address: its size, what keeps it
+    freed: list[Any] = field(default_factory=list)  # what kept blocks that are gone: a use is wrong, no crash
     maps: dict[int, int] = field(default_factory=dict)  # by address: how often it is mapped
     wrong: list[str] = field(default_factory=list)
     log: list[tuple[int, str]] = field(default_factory=list)
@@ -82,7 +83,7 @@ class PeerMemory:
         with self.machine.lock:
             if self.machine.maps[address]:
                 self.machine.wrong.append(f"rank {self.rank} frees a block that others map")
-            del self.machine.blocks[address]
+            self.machine.freed.append(self.machine.blocks.pop(address))
 
     def export(self, address: int) -> bytes:
         self._begin("export")

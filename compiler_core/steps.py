@@ -22,7 +22,7 @@ from compiler_core.errors import CompilationError, DistCompileError
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.print import print_call, print_graph, print_node
 from compiler_core.graph.verify import verify
-from compiler_core.notice import noticed
+from compiler_core.showing.notice import noticed
 
 LONGEST = 4096  # steps that are remembered
 STEPS = ("capture", "simplify", "joint", "simplify_joint", "layout", "partition", "plan", "backend")

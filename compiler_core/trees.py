@@ -4,8 +4,8 @@ In: trees of list, tuple, Size, named tuple, dict, OrderedDict, defaultdict, deq
 is a leaf, None too. Out: leaves from left to right (dicts in their order), and a `TreeSpec` that compares by value.
 `fields=True`: data classes that hold nothing but what their constructor takes are containers as well.
 Who uses it: torch.utils._pytree (distcompile/utils/_pytree.py, which adds paths and JSON), wrap_numpy, checkpoints.
-Why not optree, which is faster on large trees: it has no class by which a shape is built and read (torch's TreeSpec),
-sorts dicts unless told otherwise, takes 60 ms to import, and its C code would end a captured graph.
+Why not optree: it has no class by which a shape is built and read (torch's TreeSpec), sorts dicts unless told
+otherwise, and is C code, which capture cannot look into.
 """
 
 from __future__ import annotations

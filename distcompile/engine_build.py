@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from compiler_core.notice import noticed
 from compiler_core.runtime.build import build_library
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
 from compiler_core.runtime.toolchain import find_toolchain
+from compiler_core.showing.notice import noticed
 
 _NAME = "engine.so"
 

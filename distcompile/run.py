@@ -1,8 +1,8 @@
 """The entry point of the command `distcompile-run`: are the four packages one installation? Then the launcher.
 
-In: the command line. Out: the exit code. The launcher imports nothing of distcompile, and nothing but this file imports
-it. Importing distcompile has made the check (`installation.py`): without it another module of the name `launch`, found
-first, would end the command in an error that does not name it.
+In: the command line. Out: the exit code. The launcher imports nothing of distcompile. Importing distcompile has made
+the check (`installation.py`): without it another module of the name `launch`, found first, would end the command in an
+error that does not name it.
 """
 
 from __future__ import annotations

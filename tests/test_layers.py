@@ -7,6 +7,7 @@ imports for type checkers only do not.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -77,7 +78,7 @@ SAID = {
 }
 # whose `import_module` is given what is no string of the same file: where that comes from
 READERS = {
-    "compiler_core/late.py": "LOADS, which the two packages' first pages write down",
+    "compiler_core/late.py": "LOADS, which compiler_core/__init__.py writes down",
     "compiler_core/tensor/torch_names.py": "torch_table.py, and tables of methods in tensor/",
     "compiler_core/capture/tracing/pure_table.py": "a table of other libraries' modules",
     "compiler_core/capture/tracing/semantics.py": "an import statement of the user's code",
@@ -231,6 +232,16 @@ def test_files_open_with_what_they_do() -> None:
     texts = {path: path.read_text() for path in [*SOURCES, *OTHERS]}
     assert [named(path) for path in texts if path.name == "utils.py"] == []
     assert [named(p) for p, text in texts.items() if text.strip() and not ast.get_docstring(ast.parse(text))] == []
+
+
+def test_a_first_page_that_lists_its_files_lists_them_all() -> None:
+    wrong = {}
+    for page in (path for path in SOURCES if path.name == "__init__.py"):
+        said = set(re.findall(r"^- `(\w+\.py)`", ast.get_docstring(ast.parse(page.read_text())) or "", re.MULTILINE))
+        there = {path.name for path in page.parent.glob("*.py")} - {page.name}
+        if said and said != there:
+            wrong[named(page)] = sorted(said ^ there)
+    assert wrong == {}
 
 
 def test_import_loads_nothing_heavy() -> None:

@@ -7,8 +7,8 @@ must be short; one process leaves them to the others, for ranks need the cores, 
 memory has grown past `OWN_MB` ends after its file, and a new fork goes on; one that dies fails the test that it ran,
 and no other.
 Known limits: Linux only; `-x` ends the processes when the failure is told, in the middle of other tests.
-Method: as pytest-xdist's, whose workers each collect all tests (two minutes of silence, half a gigabyte each) and
-keep for ever what any test leaves behind.
+Method: as pytest-xdist's, whose workers each collect all tests, in silence, and keep for ever what any test leaves
+behind.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@
 - `min_cut.py`: Minimum cut of a flow network with integer capacities.
 - `needs.py`: What the backward of each output needs: which values it reads, and whose backward has to run in the same
   pass.
+- `packed.py`: A compiled call on the tape under `saved_tensors_hooks`: what it saves is packed.
 - `partition.py`: Cuts a joint graph into a forward and a backward graph at the cheapest set of saved values.
 - `pruning.py`: The backward of some of a call's outputs: what no cotangent that came can reach is not computed.
 - `recompute.py`: What it costs to keep a forward value for the backward, and which values may be computed again

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from compiler_core import log
 from compiler_core.errors import DistCompileError
-from compiler_core.notice import noticed
 from compiler_core.ops.random.draws import NATIVE, Steps
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
+from compiler_core.showing.notice import noticed
 
 _NAME = "draws.so"
 _TEXT = """\

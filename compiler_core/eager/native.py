@@ -19,9 +19,9 @@ import numpy as np
 
 from compiler_core import log
 from compiler_core.errors import BackendError, DistCompileError
-from compiler_core.notice import noticed
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
+from compiler_core.showing.notice import noticed
 
 LARGE = 1 << 15  # elements of the first array, from which on a call releases the GIL
 _POINTER, _DOUBLE, _INT = ctypes.py_object, ctypes.c_double, ctypes.c_int64

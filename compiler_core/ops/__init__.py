@@ -42,10 +42,3 @@ from compiler_core.ops.recurrent import op as recurrent_op
 from compiler_core.ops.signal import fourier
 from compiler_core.ops.sorting import op as sorting_op
 from compiler_core.ops.special import incomplete_gamma
-
-REGISTERED = (
-    *(arithmetic, bits, compare, complex_parts, convert, corners, creation, custom_gradient, integer_routines),
-    *(inverse, joining, movement, pointwise, reduction, requiring, scans, strided, incomplete_gamma, fourier),
-    *(random_op, box_muller, matmul, eigen, factor, solving, indexing_op, sorting_op, windows, windows_maximum),
-    *(inner_windows, attention_op, convolution_op, inner, last, recurrent_op),
-)

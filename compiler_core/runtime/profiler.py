@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
-from compiler_core.grid import Grid
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
 from compiler_core.runtime.toolchain import Toolchain
+from compiler_core.showing.grid import Grid
 
 if TYPE_CHECKING:
     from rich.table import Table

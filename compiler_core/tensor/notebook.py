@@ -14,13 +14,13 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.memory_format import strided
 from compiler_core.ops.registry import Array
+from compiler_core.showing.grid import row_html
 from compiler_core.tensor.printing import OPTIONS
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
 MOST = 12  # rows and columns that are shown whole
-_CELL = "padding:0.1em 0.6em;text-align:right"
 
 
 def tensor_html(tensor: Tensor) -> str:
@@ -44,8 +44,8 @@ def _numbers(array: Array) -> str:
     rows = host.reshape(1, -1) if host.ndim == 1 else host
     across, down = _places(rows.shape[1]), _places(rows.shape[0])
     lines = [["…" if -1 in (i, j) else _text(rows[i, j]) for j in across] for i in down]
-    cells = ("".join(f'<td style="{_CELL}">{escape(cell)}</td>' for cell in line) for line in lines)
-    return f"<table><tbody>{''.join(f'<tr>{row}</tr>' for row in cells)}</tbody></table>"
+    rows = (row_html(line, ["right"] * len(line)) for line in lines)
+    return f"<table><tbody>{''.join(rows)}</tbody></table>"
 
 
 def _places(size: int) -> list[int]:

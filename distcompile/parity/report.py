@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.grid import details, of_rich
 from compiler_core.ops.registry import Array
+from compiler_core.showing.grid import details, of_rich
 from distcompile.parity.judge import Comparison, Tolerance, error_of, judge
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.grid import of_rich
+from compiler_core.showing.grid import of_rich
 from distcompile.ddp.plan.bucket_plan import MIB, BucketPlan
 from distcompile.tuning.observe import spread
 from distcompile.tuning.plan_file import Place, PlanRecord

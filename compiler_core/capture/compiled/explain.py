@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.print import print_graph
-from compiler_core.grid import Grid, details
 from compiler_core.ops.routine import Routine
 from compiler_core.ops.rules import Expansion
+from compiler_core.showing.grid import Grid, details
 from compiler_core.steps import STEPS, StepTime, compile_times
 
 if TYPE_CHECKING:

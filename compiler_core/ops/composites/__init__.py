@@ -25,7 +25,7 @@
 - `shuffle.py`: Rearrangements of channels and windows: pixel_shuffle, pixel_unshuffle, channel_shuffle,
   Tensor.unfold (any Value).
 - `stacking.py`: Joining and splitting by torch's older names: hstack, atleast_1d, meshgrid, block_diag,
-  cartesian_prod, hsplit, .
+  cartesian_prod, hsplit.
 - `statistics.py`: Counting, ordering statistics and covariance: histc, bucketize, searchsorted, isin, quantile,
   mode, cov, corrcoef.
 - `trigonometry.py`: Inverse trigonometric and hyperbolic functions, signs and floating-point parts, with torch's

@@ -8,7 +8,7 @@
 - `inner.py`: The maximum over sliding windows, and its backward, with channels innermost: what a GPU's kernels
   compute.
 - `windows.py`: Sliding windows over the last dims of an array: windows, windows_add (its adjoint), windows_put,
-  window_sum, .
+  window_sum.
 - `windows_maximum.py`: The backward of a maximum over sliding windows as one op, `window_max_put`, and as a routine
   in C++.
 """

@@ -5,6 +5,7 @@
   made it.
 - `backward.py`: The ways into the tape: backward, grad, record_function for compiled calls, and Function for a
   user's own rules.
+- `boundaries.py`: Boundaries and rules of a program's own on the tape: one node each, whose backward is Python.
 - `engine.py`: The engine: runs the tape backward from some outputs, and accumulates into leaves or hands gradients
   back.
 - `function.py`: autograd.Function: a user's own forward with a user's own backward, as torch.autograd.Function.

@@ -6,6 +6,7 @@
 - `fence.py`: Fences: values that are on their way, and whoever reads one before it has arrived waits.
 - `journal.py`: The journal of a trace: what traced code changed in cells, handles and tables, so that it can be
   taken back.
+- `largest.py`: The largest tensors on a CUDA device, and where they are referred to: for errors, and for people.
 - `layout.py`: In which order a result's elements lie in memory, as far as the user can see: `stride()`, `view`,
   `is_contiguous`.
 - `lending.py`: DLPack of Tensors: `__dlpack__`, `__dlpack_device__`, `from_dlpack`, `to_dlpack`.

@@ -18,7 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from collectives import Communicator
-from compiler_core.grid import of_rich
+from compiler_core.showing.grid import of_rich
 from distcompile.ddp.overlap.clocks import Clock, make_clock, measure
 from distcompile.ddp.overlap.report import OverlapReport, make_report, shown
 from distcompile.ddp.overlap.times import NEGLIGIBLE_S, SLOWER_RANK, BucketTimes, Span, StepTimes, why_not_overlapped

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.grid import of_rich
+from compiler_core.showing.grid import of_rich
 from distcompile.ddp.overlap.times import StepTimes, segment_names, why_not_overlapped
 
 if TYPE_CHECKING:

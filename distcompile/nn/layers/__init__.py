@@ -13,7 +13,7 @@
   bags.
 - `instancenorm.py`: Instance normalisation: InstanceNorm1d, InstanceNorm2d, InstanceNorm3d.
 - `lazy_layers.py`: The layers of torch that find their input's size themselves: LazyLinear, LazyConv*,
-  LazyBatchNorm*, .
+  LazyBatchNorm*.
 - `linear.py`: Dense layers (Linear, Bilinear, Identity) and the layers that only reshape (Flatten, Unflatten).
 - `loss.py`: Losses as modules: each calls the function of `nn.functional` of the same name.
 - `margin_loss.py`: Losses on pairs, triplets, margins, likelihoods and label sequences: modules that call functions

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from compiler_core import log, notice, steps
+from compiler_core import log, steps
 from compiler_core.config import config
+from compiler_core.showing import notice
 
 
 class Terminal(io.StringIO):

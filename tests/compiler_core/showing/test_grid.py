@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 import distcompile as dc
-from compiler_core.grid import Grid, of_rich
+from compiler_core.showing.grid import Grid, of_rich
 from distcompile import debug, nn, parity
 
 ROWS = (("a[b]<c>", "1.5", "12 %"), ("[bold]", "-2e-3", "nan"))

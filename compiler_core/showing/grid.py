@@ -7,6 +7,7 @@ and `rich()`. Columns of numbers are aligned to the right.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -35,12 +36,10 @@ class Grid:
     def html(self) -> str:
         """A <table>."""
         sides = self.sides()
-        head = "".join(f'<th style="{_CELL}{side}">{escape(name)}</th>' for name, side in zip(self.columns, sides))
-        rows = ([f'<td style="{_CELL}{side}">{escape(cell)}</td>' for cell, side in zip(r, sides)] for r in self.rows)
-        body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
+        head, body = row_html(self.columns, sides, "th"), "".join(row_html(row, sides) for row in self.rows)
         title = f'<caption style="text-align:left"><b>{escape(self.title)}</b></caption>' if self.title else ""
         below = f"<p>{escape(self.caption)}</p>" if self.caption else ""
-        return f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+        return f"<table>{title}<thead>{head}</thead><tbody>{body}</tbody></table>{below}"
 
     def rich(self) -> Table:
         """For `rich.print`."""
@@ -53,6 +52,12 @@ class Grid:
         for row in self.rows:
             table.add_row(*map(Text, row))
         return table
+
+
+def row_html(cells: Sequence[str], sides: Sequence[str], tag: str = "td") -> str:
+    """A <tr>."""
+    made = (f'<{tag} style="{_CELL}{side}">{escape(cell)}</{tag}>' for cell, side in zip(cells, sides))
+    return f"<tr>{''.join(made)}</tr>"
 
 
 def of_rich(table: Table) -> Grid:

@@ -18,7 +18,7 @@ import numpy as np
 from compiler_core.dtype import of
 from compiler_core.ops.registry import Array
 from distcompile.errors import ArgumentError
-from distcompile.optim.checks import options
+from distcompile.optim.checks import check_two, options
 from distcompile.optim.optimizer import Group
 from distcompile.optim.update_rules.array_optimizer import ArrayOptimizer, put, read
 
@@ -69,6 +69,7 @@ class Adafactor(ArrayOptimizer):
             raise ArgumentError(f"Learning rate should be >= 0 but is: {lr}")
         if not beta2_decay <= 0:
             raise ArgumentError(f"beta2_decay should be <= 0 but is: {beta2_decay}")
+        check_two("eps", eps)
         for i, number in enumerate(eps, 1):
             if number is not None and not number >= 0:
                 raise ArgumentError(f"epsilon{i} should be >= 0 but is: {number}")

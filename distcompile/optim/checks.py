@@ -29,8 +29,15 @@ def check_not_negative(options: Mapping[str, float]) -> None:
             raise ArgumentError(f"Invalid {name}: {number}", expected="at least 0")
 
 
+def check_two(name: str, pair: object) -> None:
+    """Raises ArgumentError unless an option that is a pair has two elements: steps unpack it."""
+    if not hasattr(pair, "__len__") or len(pair) != 2:
+        raise ArgumentError(f"Invalid {name}: {pair}", expected="two numbers")
+
+
 def check_betas(betas: Sequence[float]) -> None:
-    """Raises ArgumentError unless every beta lies in [0, 1)."""
+    """Raises ArgumentError unless there are two betas, each in [0, 1)."""
+    check_two("betas", betas)
     for i, beta in enumerate(betas):
         if not 0 <= beta < 1:
             raise ArgumentError(f"Invalid beta parameter at index {i}: {beta}", expected="0 <= beta < 1")

@@ -14,7 +14,7 @@ from typing import Any
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from distcompile.errors import ArgumentError
-from distcompile.optim.checks import check_not_negative, options
+from distcompile.optim.checks import check_not_negative, check_two, options
 from distcompile.optim.update_rules.rule import Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
@@ -84,6 +84,8 @@ class Rprop(RuleOptimizer):
     ) -> None:
         given = options(locals(), order="foreach maximize differentiable capturable")
         check_not_negative({"learning rate": lr})
+        check_two("etas", etas)
+        check_two("step_sizes", step_sizes)
         if not 0.0 < etas[0] < 1.0 < etas[1]:
             raise ArgumentError(f"Invalid eta values: {etas[0]}, {etas[1]}", expected="0 < eta[0] < 1 < eta[1]")
         super().__init__(params, given)

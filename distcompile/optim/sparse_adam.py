@@ -21,6 +21,7 @@ from compiler_core.sparse.tensor import SparseTensor
 from compiler_core.tensor.making.creation import zeros_like
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
+from distcompile.optim.checks import check_betas
 from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
 
 
@@ -59,9 +60,7 @@ class SparseAdam(Optimizer):
             raise ArgumentError(f"Invalid learning rate: {lr}")
         if not eps > 0.0:
             raise ArgumentError(f"Invalid epsilon value: {eps}")
-        for i, beta in enumerate(betas):
-            if not 0.0 <= beta < 1.0:
-                raise ArgumentError(f"Invalid beta parameter at index {i}: {beta}")
+        check_betas(betas)
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "maximize": maximize})
         sparse = [
             [g, i]

@@ -197,3 +197,20 @@ def test_schedulers_of_another_optimizer_are_not_composed() -> None:
         lr_scheduler.ChainedScheduler([])
     with pytest.raises(ArgumentError, match="needs a metric"):
         lr_scheduler.ChainedScheduler([lr_scheduler.ReduceLROnPlateau(a)])
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "Adamax", "NAdam", "RAdam", "SparseAdam"])
+@pytest.mark.parametrize("betas", [(0.9,), (0.9, 0.99, 0.999), 0.9], ids=["one", "three", "a number"])
+def test_betas_are_two(name: str, betas: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"Invalid betas: [^~]*expected: two numbers"):
+        getattr(dc.optim, name)([weight(1)], betas=betas)
+
+
+def test_other_options_that_are_pairs_are_two() -> None:
+    for make in (
+        lambda: dc.optim.Rprop([weight(1)], etas=(0.5,)),
+        lambda: dc.optim.Rprop([weight(1)], step_sizes=(1, 2, 3)),
+        lambda: dc.optim.Adafactor([weight(1)], eps=(None,)),
+    ):
+        with pytest.raises(ArgumentError, match=r"Invalid (etas|step_sizes|eps): "):
+            make()

@@ -28,15 +28,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cached_property, partial
 
 from compiler_core.aot.cutting import Piece
 from compiler_core.aot.inner_uses import used_inside
 from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
-from compiler_core.aot.linking import link_backward, link_segments, pieces_to_run
+from compiler_core.aot.layout import Rest, layout_of, rest_of
+from compiler_core.aot.linking import link_segments, pieces_to_run
 from compiler_core.aot.needs import Needs, needs_of
 from compiler_core.aot.partition import Partition, partition
-from compiler_core.aot.pruning import only_read
+from compiler_core.aot.pruning import Pruned, only_read
 from compiler_core.aot.strategy import ComparedPlan, GradientPlan, GradientStrategy, LocalPlan, ParameterInfo, Segment
 from compiler_core.aot.wrapper import CompiledBackward, Cut
 from compiler_core.backend import Backend, Executable, GraphCompiler, find_backend
@@ -91,21 +92,16 @@ def _compile_captured(request: CompileRequest, backend: Backend) -> Compiled:
         return Compiled(run_backend(backend, [graph], name)[0], None, (), (("forward", graph),))
     joint, needs = differentiate(graph, request)
     joint = replace(joint, graph=lay_out(backend, joint.graph))
-    parts = split(joint)
-    plain = cache(partial(without_hooks, graph, request, backend))
-    plan = plan_gradients(request, joint, parts, backend, plain)
-    waits = parameter_places(parts.forward) if request.strategy.parameters_may_wait else ()
-    pieces = cut_at_stops(joint, parts, plan)
-    graphs = [replace(parts.forward, waits=tuple((i,) for i in waits)), *(piece.graph for piece in pieces)]
-    forward, *executables = run_backend(backend, graphs, name)
-    recut = partial(cut_again, request, joint, parts, backend, plain)
-    cut = link_segments(joint, parts, plan, pieces, executables) if pieces else Cut(plan, (), 0)  # none: it is put off
-    inside = used_inside(request.graph, request.wanted, joint.tangents)
-    pruned = partial(compile_pruned, joint, parts, backend)
-    backward = link_backward(
-        joint, parts, cut, recut, inside, needs, cache(partial(exact_needs, request, joint.tangents)), pruned
+    made = Differentiated(request, backend, graph, joint, split(joint))
+    plan, pieces = made.plan_pieces()
+    waits = parameter_places(made.parts.forward) if request.strategy.parameters_may_wait else ()
+    forward, *executables = run_backend(
+        backend, [replace(made.parts.forward, waits=tuple((i,) for i in waits)), *graphs_of(pieces)], name
     )
-    shown = (("joint", joint.graph), ("forward", parts.forward), ("backward", parts.backward))
+    cut = made.link(plan, pieces, executables) if pieces else Cut(plan, (), 0)  # none: it is put off
+    inside = used_inside(request.graph, request.wanted, joint.tangents)
+    backward = CompiledBackward(layout_of(joint, made.parts, inside, needs), cut, made)
+    shown = (("joint", joint.graph), ("forward", made.parts.forward), ("backward", made.parts.backward))
     return Compiled(forward, backward, joint.tangents, shown, waits)
 
 
@@ -114,24 +110,64 @@ def parameter_places(forward: Graph) -> tuple[int, ...]:
     return tuple(i for i, node in enumerate(forward.inputs) if node.role == "parameter")
 
 
-def cut_again(
-    request: CompileRequest, joint: Joint, parts: Partition, backend: Backend, plain: Callable[[], Partition]
-) -> Cut:
-    """The backward's segments by what its owner plans now; the forward stays."""
-    plan = plan_gradients(request, joint, parts, backend, plain)
-    name = f"{joint.graph.name}_cut_again"
-    pieces = cut_at_stops(joint, parts, plan)
-    executables = run_backend(backend, [piece.graph for piece in pieces], name)
-    return link_segments(joint, parts, plan, pieces, executables)
+@dataclass(frozen=True, eq=False)
+class Differentiated:
+    """A call that gradients flow through, split: what compiling its backward needs, now and again (`Recompiler`).
+
+    graph: as captured, simplified. joint: as laid out for the backend.
+    """
+
+    request: CompileRequest
+    backend: Backend
+    graph: Graph
+    joint: Joint
+    parts: Partition
+
+    def plan_pieces(self) -> tuple[GradientPlan, Sequence[Piece]]:
+        """The cuts by what the gradients' owner plans now, and what runs in one native call each."""
+        plan = plan_gradients(self.request, self.joint, self.parts, self.backend.announces)
+        if self.joint.stops and isinstance(plan, ComparedPlan):
+            plan.stand_for(self.plain.forward, self.plain.backward)
+        return plan, cut_at_stops(self.joint, self.parts, plan)
+
+    def link(self, plan: GradientPlan, pieces: Sequence[Piece], executables: Sequence[Executable]) -> Cut:
+        return link_segments(self.joint, self.parts, plan, pieces, executables)
+
+    def recut(self) -> Cut:
+        """The backward's segments by what its owner plans now; the forward stays."""
+        plan, pieces = self.plan_pieces()
+        name = f"{self.joint.graph.name}_cut_again"
+        return self.link(plan, pieces, run_backend(self.backend, graphs_of(pieces), name))
+
+    def prune(self, came: int) -> Pruned | None:
+        """What is left of the backward when only these tangents come; None: all of it."""
+        rest = rest_of(self.joint, self.parts, came)
+        return None if rest is None else Pruned(rest.reads, partial(self._compile_rest, rest))
+
+    def _compile_rest(self, rest: Rest) -> Cut:
+        joint, graph, outputs = self.joint, rest.graph, tuple(rest.outputs)
+        record_graph(joint.graph.name, "plan", graph, part="pruned", artefact="aot")
+        plan, parts = LocalPlan((Segment(only_read(graph), outputs),)), replace(self.parts, backward=graph)
+        pieces = pieces_to_run(joint, parts, plan)
+        executables = run_backend(self.backend, graphs_of(pieces), graph.name)
+        return link_segments(joint, parts, plan, pieces, executables, [k for k in outputs if k < len(joint.gradients)])
+
+    @cached_property
+    def exact_needs(self) -> Needs:
+        """What the backward of each output needs, by the graph as it was captured: simplified, equal values are one."""
+        request = self.request
+        joint = make_joint(request.graph, request.wanted, results=request.results, remakes=True)
+        return needs_of(joint, request.graph, request.results).of(self.joint.tangents)
+
+    @cached_property
+    def plain(self) -> Partition:
+        """The forward and backward graphs as they are where nobody hooked anything."""
+        joint = make_joint(self.graph, self.request.wanted, results=self.request.results, hooks=False)
+        return partition(replace(joint, graph=self.backend.lay_out(run_passes(joint.graph, SIMPLIFY_JOINT))))
 
 
-def compile_pruned(joint: Joint, parts: Partition, backend: Backend, graph: Graph, outputs: Sequence[int]) -> Cut:
-    """What is left of the backward when only some cotangents come: `graph`, which makes these of its outputs."""
-    record_graph(joint.graph.name, "plan", graph, part="pruned", artefact="aot")
-    plan, rest = LocalPlan((Segment(only_read(graph), tuple(outputs)),)), replace(parts, backward=graph)
-    pieces = pieces_to_run(joint, rest, plan)
-    executables = run_backend(backend, [piece.graph for piece in pieces], graph.name)
-    return link_segments(joint, rest, plan, pieces, executables, [k for k in outputs if k < len(joint.gradients)])
+def graphs_of(pieces: Sequence[Piece]) -> list[Graph]:
+    return [piece.graph for piece in pieces]
 
 
 def compile_graph(graph: Graph, backend: str | Backend | GraphCompiler = "codegen") -> Executable:
@@ -188,12 +224,6 @@ def lay_out(backend: Backend, graph: Graph) -> Graph:
     return made
 
 
-def exact_needs(request: CompileRequest, tangents: Sequence[int]) -> Needs:
-    """What the backward of each output needs, by the graph as it was captured: simplified, equal values are one."""
-    joint = make_joint(request.graph, request.wanted, results=request.results, remakes=True)
-    return needs_of(joint, request.graph, request.results).of(tangents)
-
-
 def split(joint: Joint) -> Partition:
     """Joint graph -> forward and backward graphs."""
     name = joint.graph.name
@@ -205,22 +235,12 @@ def split(joint: Joint) -> Partition:
     return parts
 
 
-def without_hooks(graph: Graph, request: CompileRequest, backend: Backend) -> Partition:
-    """The forward and backward graphs of a captured graph as they are where nobody hooked anything."""
-    joint = make_joint(graph, request.wanted, results=request.results, hooks=False)
-    return partition(replace(joint, graph=backend.lay_out(run_passes(joint.graph, SIMPLIFY_JOINT))))
-
-
-def plan_gradients(
-    request: CompileRequest, joint: Joint, parts: Partition, backend: Backend, plain: Callable[[], Partition]
-) -> GradientPlan:
-    """Backward graph -> segments, by whoever owns the gradients. plain: `without_hooks`."""
+def plan_gradients(request: CompileRequest, joint: Joint, parts: Partition, announces: bool) -> GradientPlan:
+    """Backward graph -> segments, by whoever owns the gradients."""
     name = joint.graph.name
     with timed(name, "plan"):
         parameters = request.parameters(joint.gradients)
-        plan = request.strategy.plan(parts.forward, parts.backward, parameters, backend.announces)
-    if joint.stops and isinstance(plan, ComparedPlan):
-        plan.stand_for(plain().forward, plain().backward)
+        plan = request.strategy.plan(parts.forward, parts.backward, parameters, announces)
     if len(plan.segments) > 1 or any(segment.graph.signals for segment in plan.segments):
         for number, segment in enumerate(plan.segments):
             record_graph(name, "plan", segment.graph, part=f"segment{number}", artefact="ddp")

@@ -10,6 +10,8 @@
   can be seen.
 - `joint.py`: The joint graph: a forward Graph continued by its own gradient, through each op's `vjp` (the rules the
   tape uses).
+- `layout.py`: What a backward reads and makes, by place: fixed when the joint graph is split, whoever cuts it and
+  however.
 - `linking.py`: Links what a backend compiled of one backward: which step reads and makes which places of one flat list
   of values.
 - `min_cut.py`: Minimum cut of a flow network with integer capacities.

@@ -18,6 +18,7 @@ import numpy as np
 
 from compiler_core.aot.boundary import Gradients, Hook, checked, run_hook
 from compiler_core.aot.joint import Joint
+from compiler_core.aot.layout import BackwardLayout
 from compiler_core.aot.stops import Stop, all_that_may_come, gradients_behind
 from compiler_core.aot.strategy import DELIVERED, BackwardSession, Gradient
 from compiler_core.device import copy_of
@@ -105,19 +106,6 @@ class TapePass(Protocol):
         """Take the gradient of an input now, if it is a leaf's that has hooks."""
 
 
-class Compiled(Protocol):
-    """The compiled backward: see `wrapper.CompiledBackward`."""
-
-    @property
-    def reaches(self) -> tuple[int, ...]: ...
-    @property
-    def stops(self) -> tuple[Stop, ...]: ...
-    @property
-    def turns(self) -> tuple[int, ...]: ...
-    @property
-    def places_of_wanted(self) -> Sequence[int]: ...
-
-
 class Halting:
     """One backward pass, as far as its halts are concerned.
 
@@ -127,7 +115,7 @@ class Halting:
 
     def __init__(
         self,
-        backward: Compiled,
+        layout: BackwardLayout,
         places: list[Array],
         came: int,
         missing: Set[int],
@@ -136,12 +124,12 @@ class Halting:
         session: BackwardSession,
         found: Mapping[int, Gradient],
     ) -> None:
-        self.reaches, self.turns, self.left = backward.reaches, backward.turns, list(backward.stops)
+        self.reaches, self.turns, self.left = layout.reaches, layout.turns, list(layout.stops)
         self.places, self.came, self.missing = places, came, missing
         self.call, self.tape, self.session, self.found = call, tape, session, found
-        self.places_of_wanted = backward.places_of_wanted
+        self.places_of_wanted = layout.places_of_wanted
         self.is_complete = True  # all came so far that can
-        self.passed = all_that_may_come(came, backward.stops)
+        self.passed = all_that_may_come(came, layout.stops)
         self.delivered: dict[int, Gradient] = {}
         self._turn = 0  # how many of `turns` were found
         self._waiting: list[int] = []  # of these, those that the tape has not been asked to take

@@ -1,110 +1,35 @@
 """Links what a backend compiled of one backward: which step reads and makes which places of one flat list of values.
 
-In: a joint, its partition, a gradient plan, and executables of the pieces. Out: `CompiledBackward` and `Cut`s
-(`wrapper.py`). Places: the saved values, the inputs read, the tangents, what stops make, then what steps make.
+In: a joint, its partition, a gradient plan, and executables of the pieces. Out: a `Cut` (`wrapper.py`).
+Places: those of `layout.py` (the saved values, the inputs read, the tangents), what stops make, then what steps make.
 Errors: GraphError if segments do not fit one another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from compiler_core.aot.cutting import Piece, Stages, pieces_of
 from compiler_core.aot.halt import Halt, halts_of
 from compiler_core.aot.joint import Joint
-from compiler_core.aot.needs import Flow, Needs, arrivals_of, tangents_behind
-from compiler_core.aot.partition import ARRIVING, Partition
-from compiler_core.aot.pruning import Pruned, only_read, prune
-from compiler_core.aot.stops import all_that_may_come
+from compiler_core.aot.layout import arriving
+from compiler_core.aot.partition import Partition
 from compiler_core.aot.strategy import GradientPlan
-from compiler_core.aot.wrapper import SCALE, BackwardStep, CompiledBackward, Cut
+from compiler_core.aot.wrapper import SCALE, BackwardStep, Cut
 from compiler_core.backend import Executable
 from compiler_core.device import check_device
 from compiler_core.dtype import float32
 from compiler_core.errors import GraphError
-from compiler_core.graph.ir import Graph, Node, Placeholder
+from compiler_core.graph.ir import Graph, Placeholder
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.lasting_memory import OutputPool
 
 
-def _pruning(
-    joint: Joint, parts: Partition, read: Sequence[Node], compile_pruned: Callable[[Graph, Sequence[int]], Cut]
-) -> Callable[[int], Pruned | None]:
-    """The backward without what the tangents that came do not need. read: the forward's inputs that it reads."""
-
-    def prune_to(came: int) -> Pruned | None:
-        absent = [node for node, mask in zip(arrivals_of(parts.backward), tangents_behind(joint)) if not mask & came]
-        wanted = [k for k, reached in enumerate(joint.reaches) if not reached or reached & came]
-        kept = range(len(parts.backward.outputs)) if joint.stops else wanted  # Python reads by place
-        graph = prune(parts.backward, absent, kept)
-        if graph is None:
-            return None
-        reads = {node.name for node in only_read(graph).inputs}
-        places = (k for k, node in enumerate((*_saved(parts), *read)) if node.name in reads)
-        return Pruned(frozenset(places), partial(compile_pruned, graph, kept))
-
-    return prune_to
-
-
-def link_backward(
-    joint: Joint,
-    parts: Partition,
-    cut: Cut,
-    recut: Callable[[], Cut],
-    inside: tuple[int, ...],
-    needs: Needs,
-    exact_needs: Callable[[], Needs],
-    compile_pruned: Callable[[Graph, Sequence[int]], Cut],
-) -> CompiledBackward:
-    """What the tape runs for a compiled call. compile_pruned(graph, gradients): see `pruning.py`."""
-    forward_inputs = {node.name: i for i, node in enumerate(parts.forward.inputs)}
-    read, tangents, _ = _inputs(parts)
-    places = [forward_inputs[node.name] for node in read]
-    here, on_tape = Flow(parts.backward, parts.backward.outputs, tangents_behind(joint)).needed, dict(needs.inputs)
-    return CompiledBackward(
-        cut,
-        parts.saved,
-        tuple(places),
-        tuple(node.meta for node in tangents),
-        joint.gradients,
-        joint.reaches,
-        joint.stops,
-        joint.turns,
-        recut,
-        inside,
-        needs,
-        tuple((here.get(node, 0), on_tape.get(place, 0)) for node, place in zip(read, places)),
-        _pruning(joint, parts, read, compile_pruned),
-        exact_needs,
-        tuple(_reached(joint, 1 << t) for t in range(len(tangents))),
-    )
-
-
-def _reached(joint: Joint, came: int) -> frozenset[int]:
-    """The gradients that these tangents may reach."""
-    came = all_that_may_come(came, joint.stops)
-    return frozenset(k for k, mask in enumerate(joint.reaches) if mask & came)
-
-
-def _saved(parts: Partition) -> list[Node]:
-    """The outputs of the forward that the backward reads, in the order of their places."""
-    return [parts.forward.outputs[i] for i in parts.saved]
-
-
-def _inputs(parts: Partition) -> tuple[list[Placeholder], list[Placeholder], list[Placeholder]]:
-    """The forward inputs that the backward reads, its tangents, and what its stops make."""
-    inputs = parts.backward.inputs
-    read = [node for node in inputs if node.role not in ("saved", "spent", *ARRIVING)]
-    tangents, hooked = ([node for node in inputs if node.role == role] for role in ARRIVING)
-    return read, tangents, hooked
-
-
 def pieces_to_run(joint: Joint, parts: Partition, plan: GradientPlan) -> list[Piece]:
     """What runs in one native call each: the segments of `plan`, cut where the backward stops."""
-    _, _, hooked = _inputs(parts)
+    _, _, hooked = arriving(parts)
     made_by = {made[0]: h for h, stop in enumerate(joint.stops) for made in stop.made if made is not None}
     from_when = {node.name: made_by[number] + 1 for number, node in enumerate(hooked)}
     return pieces_of(plan.segments, Stages(joint.output_stages, len(joint.gradients), from_when))
@@ -124,7 +49,7 @@ def link_segments(
     """
     count = len(joint.gradients)
     places = {parts.forward.outputs[i].name: place for place, i in enumerate(parts.saved)}
-    read, tangents, hooked = _inputs(parts)
+    read, tangents, hooked = arriving(parts)
     for node in (*read, *tangents, *hooked):
         places[node.name] = len(places)
     steps: list[BackwardStep] = []

@@ -12,7 +12,7 @@ second pass over values that the first has freed (`needs.py`: outputs that share
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,9 +22,9 @@ import numpy as np
 from compiler_core import observe
 from compiler_core.aot.boundary import Hook
 from compiler_core.aot.halt import Halt, Halting, TapePass
+from compiler_core.aot.layout import NOTHING, BackwardLayout
 from compiler_core.aot.needs import Needs
 from compiler_core.aot.pruning import Pruned
-from compiler_core.aot.stops import Stop, all_that_may_come
 from compiler_core.aot.strategy import BackwardSession, Gradient, GradientPlan, LocalPlan
 from compiler_core.backend import Executable
 from compiler_core.device import copy_of, cpu, device_of
@@ -100,34 +100,27 @@ class Cut:
         return any(place in later.reads for later in self.steps[self.steps.index(step) + 1 :])
 
 
+class Recompiler(Protocol):
+    """What compiles more of a call when it is first needed (`compiler_core/pipeline.py`)."""
+
+    def recut(self) -> Cut:
+        """The segments, planned and compiled again."""
+
+    def prune(self, came: int) -> Pruned | None:
+        """What runs when only these tangents come; None: nothing would be saved."""
+
+    @property
+    def exact_needs(self) -> Needs:
+        """`needs` of the graph as it was captured."""
+
+
 @dataclass(slots=True)
 class CompiledBackward:
-    """The backward of one compiled entry.
+    """The backward of one compiled entry. former: cuts that were used before, for plans that come back."""
 
-    saved: which forward outputs it reads. inputs: which forward inputs it reads; they come after those.
-    tangents: the meta of each; they come last. wanted: output index -> forward input. reaches: see `Joint`.
-    stops: where it goes to Python. turns: the gradients in the order in which they are complete. recut: plans and
-    compiles the segments again. inside: see `inner_uses.py`. needs: see `needs.py`. masks: for each of `inputs`, the
-    tangents whose backward reads it here, and those whose backward would on the tape. prune: what runs when only some
-    tangents come. exact_needs: `needs` of the graph as it was captured. leads: for each tangent, the gradients that it
-    reaches. former: cuts that were used before, for plans that come back.
-    """
-
+    layout: BackwardLayout
     cut: Cut
-    saved: tuple[int, ...]
-    inputs: tuple[int, ...]
-    tangents: tuple[TensorMeta, ...]
-    wanted: tuple[int, ...]
-    reaches: tuple[int, ...]
-    stops: tuple[Stop, ...]
-    turns: tuple[int, ...]
-    recut: Callable[[], Cut]
-    inside: tuple[int, ...]
-    needs: Needs
-    masks: tuple[tuple[int, int], ...]
-    prune: Callable[[int], Pruned | None]
-    exact_needs: Callable[[], Needs]
-    leads: tuple[frozenset[int], ...]
+    source: Recompiler
     former: list[Cut] = field(default_factory=list)
     pruned: dict[int, Pruned | None] = field(default_factory=dict)
 
@@ -140,19 +133,19 @@ class CompiledBackward:
         """
         if self.cut.plan.is_stale:
             self.cut = self._other_cut()
-        came = call.came
+        layout, came = self.layout, call.came
         rest = self.for_tangents(came)
         cut = self.cut if rest is None else rest.cut
         tangents = [
-            zeros_beside(grads, meta) if grad is None else _dense(grad) for grad, meta in zip(grads, self.tangents)
+            zeros_beside(grads, meta) if grad is None else _dense(grad) for grad, meta in zip(grads, layout.tangents)
         ]
         places: list[Array] = [*values, *tangents, *(EMPTY,) * (cut.size - len(values) - len(tangents))]
-        missing = self._missing(grads, came)
+        missing = layout.missing(grads, came)
         session = cut.plan.begin(call.ticket, missing)
         found: dict[int, Gradient] = {}
         halting = None
-        if tape is not None and self.stops:
-            halting = Halting(self, places, came, missing, call, tape, session, found)
+        if tape is not None and layout.stops:
+            halting = Halting(layout, places, came, missing, call, tape, session, found)
         for step in cut.steps:
             if step.halts and halting is not None:
                 halting.run(step.halts)
@@ -180,7 +173,7 @@ class CompiledBackward:
             halting.deliver(NOTHING)
             missing = halting.missing
         found.update({**session.finish(), **(halting.delivered if halting is not None else {})})
-        return [None if i in missing else found[i] for i in range(len(self.wanted))]
+        return [None if i in missing else found[i] for i in range(len(layout.wanted))]
 
     @property
     def is_local(self) -> bool:
@@ -189,22 +182,16 @@ class CompiledBackward:
 
     def for_tangents(self, came: int) -> Pruned | None:
         """What runs if these tangents come, and no others; None: the whole backward."""
-        if came + 1 == 1 << len(self.tangents) or not self.is_local:
+        if came + 1 == 1 << len(self.layout.tangents) or not self.is_local:
             return None
         if came not in self.pruned:
-            self.pruned[came] = self.prune(came)
+            self.pruned[came] = self.source.prune(came)
         return self.pruned[came]
 
     def places_for(self, came: int) -> Collection[int] | None:
         """The places of the values that a backward reads in which no other tangents come; None: of all."""
         rest = self.for_tangents(came)
         return None if rest is None else rest.reads
-
-    @property
-    def places_of_wanted(self) -> list[int]:
-        """Of each gradient, the place where the backward reads its input; -1 if it does not."""
-        places = {i: place for place, i in enumerate(self.inputs, len(self.saved))}
-        return [places.get(i, -1) for i in self.wanted]
 
     def _other_cut(self) -> Cut:
         """The cut that the strategy wants by now: one that was used before, or a new one."""
@@ -213,14 +200,7 @@ class CompiledBackward:
         for place, cut in enumerate(self.former):
             if not cut.plan.is_stale:
                 return self.former.pop(place)
-        return self.recut()
-
-    def _missing(self, grads: Sequence[Array | None], came: int) -> Set[int]:
-        """The outputs that no cotangent that came can reach."""
-        if all(grad is not None for grad in grads):
-            return NOTHING
-        came = all_that_may_come(came, self.stops)
-        return frozenset(i for i, reached in enumerate(self.reaches) if reached and not reached & came)
+        return self.source.recut()
 
 
 def _dense(array: Any) -> Array:
@@ -247,7 +227,6 @@ def _is_intact(array: Array, cell: Cell, version: int) -> bool:
 
 
 FORMER_CUTS = 16  # kept of one backward: tuning goes to and fro between plans
-NOTHING: frozenset[int] = frozenset()
 EMPTY = np.empty(0, np.float32)
 
 
@@ -317,12 +296,12 @@ class BackwardCall:
     @property
     def turns(self) -> Sequence[int]:
         """The inputs in the order in which their gradients are complete."""
-        return self.backward.turns
+        return self.backward.layout.turns
 
     @property
     def leads(self) -> Sequence[Collection[int]]:
         """For each output, the inputs to which its gradient flows."""
-        return self.backward.leads
+        return self.backward.layout.leads
 
     def __call__(self, grads: Sequence[Array | None], tape: TapePass | None = None) -> list[Gradient]:
         """tape: the pass, which a call that asks for it is given."""
@@ -360,7 +339,7 @@ class BackwardCall:
     def _begin(self, grads: Sequence[object]) -> int:
         """The mask of the outputs that a pass has gradients of. Raises AutogradError if what it reads is gone."""
         came = self.came = sum(1 << t for t, grad in enumerate(grads) if grad is not None)
-        if self.used and self.used & self.backward.exact_needs().met_by(came):
+        if self.used and self.used & self.backward.source.exact_needs.met_by(came):
             raise freed_error()
         self._check_versions(came)
         return came
@@ -380,7 +359,7 @@ class BackwardCall:
         if not self._others_may_follow():
             return False
         alive = self._alive()
-        together = self.backward.exact_needs().together
+        together = self.backward.source.exact_needs.together
         left = sum(1 << t for t in alive if not together[t] & self.used)
         if left:
             places = self.backward.places_for(left)
@@ -394,7 +373,7 @@ class BackwardCall:
     def _others_may_follow(self) -> bool:
         """Whether other outputs than those of the pass that runs may be differentiated after it."""
         came_all = all(self.came >> t & 1 for t in self._alive())
-        return bool(self.outputs) and (not came_all or self.backward.needs.separable)
+        return bool(self.outputs) and (not came_all or self.backward.layout.needs.separable)
 
     @property
     def is_needed_again(self) -> bool:
@@ -413,7 +392,7 @@ class BackwardCall:
 
     def _is_read(self, place: int, came: int, *, is_input: bool) -> bool:
         """Whether the tape would read that input or result, too: equal tensors of a simplified graph are one."""
-        return self.backward.exact_needs().reads(place, came, is_input=is_input)
+        return self.backward.source.exact_needs.reads(place, came, is_input=is_input)
 
     def _changed(self, version: int, cell: Cell) -> AutogradError:
         return AutogradError(
@@ -425,10 +404,12 @@ class BackwardCall:
 
     def check(self, places: Collection[int] | None = None) -> None:
         """Raise AutogradError if what is to be read at one of `places` (None: at any) has changed."""
-        first, came = len(self.backward.saved), self.came
+        first, came = len(self.backward.layout.saved), self.came
         for place, cell, version in zip(self.read_at, self.cells, self.versions):
             if cell.version != version and (places is None or place in places):
-                here, on_tape = self.backward.masks[place - first]
-                is_read = on_tape & came and self._is_read(self.backward.inputs[place - first], came, is_input=True)
+                here, on_tape = self.backward.layout.masks[place - first]
+                is_read = on_tape & came and self._is_read(
+                    self.backward.layout.inputs[place - first], came, is_input=True
+                )
                 if is_read or (here & came and not _is_intact(self.values[place], cell, version)):
                     raise self._changed(version, cell)

@@ -127,18 +127,19 @@ class CompiledEntry:
         self.waits = {place: event for event, place in enumerate(compiled.waits) if place in self.bound}
         self.showing = showing(dict(compiled.graphs)["forward"])
         if self.backward is not None:
-            self.differentiated = _Handles([known_of(captured, i) for i in self.backward.wanted])
-            reads = list(enumerate((read_of(captured, i) for i in self.backward.inputs), len(self.backward.saved)))
+            layout = self.backward.layout
+            self.differentiated = _Handles([known_of(captured, i) for i in layout.wanted])
+            reads = list(enumerate((read_of(captured, i) for i in layout.inputs), len(layout.saved)))
             self.reads = _Cells([read for _, read in reads if read is not None])
-            self.partly = [(mask, place) for mask, place in zip(self.backward.inside, self.tangents) if mask]
+            self.partly = [(mask, place) for mask, place in zip(layout.inside, self.tangents) if mask]
             self.read_at = [place for place, read in reads if read is not None]
-            needs, read_here = self.backward.needs, set(self.backward.inputs)
+            needs, read_here = layout.needs, set(layout.inputs)
             others = [(i, mask) for i, mask in needs.inputs if i not in read_here and read_of(captured, i) is not None]
             self.others = _Cells([read for i, _ in others if (read := read_of(captured, i)) is not None])
             self.other_inputs = others
             memory = [memory_of(node) for node in captured.graph.outputs]
             self.read_results = [(i, mask) for i, mask in needs.results if memory[i] not in captured.copied]
-            self.replay = Replay(captured.graph, self.backward.wanted, self.tangents)
+            self.replay = Replay(captured.graph, layout.wanted, self.tangents)
             self.own_hooks = own_hooks(captured.graph)
             self.is_local = self.backward.is_local
             self.separable = self.is_local and (needs.separable or len(self.tangents) > 1)
@@ -148,7 +149,7 @@ class CompiledEntry:
 
     def _only_saved(self) -> list[int]:
         """The outputs of the forward that are there for the backward alone."""
-        return [] if self.backward is None else [i for i in self.backward.saved if i >= self.n_kept]
+        return [] if self.backward is None else [i for i in self.backward.layout.saved if i >= self.n_kept]
 
     def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
         """The tensors that one call leaves. hooks: of its backward; they may come once it has run."""
@@ -213,7 +214,8 @@ class CompiledEntry:
     ) -> None:
         """Put the call on the tape."""
         assert self.backward is not None
-        values = [outputs[i] for i in self.backward.saved] + [inputs[i] for i in self.backward.inputs]
+        layout = self.backward.layout
+        values = [outputs[i] for i in layout.saved] + [inputs[i] for i in layout.inputs]
         cells = self.reads.now(arguments)
         if Inference.in_use and any(map(has_no_version, cells)):
             raise saved_error()

@@ -22,7 +22,7 @@ def test_every_use_is_refused(name: str, size: int) -> None:
 
 
 def test_the_parent_goes_on() -> None:
-    world = ThreadedWorld(2, timeout_s=20)
+    world = ThreadedWorld(2, timeout_s=60)
     first, second = world.communicator(0), world.communicator(1)
     mine = np.ones(4)
     work = first.all_reduce_async(mine)

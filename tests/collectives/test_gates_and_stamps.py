@@ -16,12 +16,12 @@ from tests.collectives.gate_cases import BREAKING, CASES
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 @pytest.mark.parametrize("case", CASES)
 def test_on_threads(case: Callable[[Communicator], None], world_size: int) -> None:
-    run_ranks(world_size, case, timeout_s=20)
+    run_ranks(world_size, case, timeout_s=60)
 
 
 @pytest.mark.parametrize("case", BREAKING)
 def test_errors_on_threads(case: Callable[[Communicator], None]) -> None:
-    run_ranks(3, case, timeout_s=20)
+    run_ranks(3, case, timeout_s=60)
 
 
 def test_a_gate_has_a_limit() -> None:
@@ -47,7 +47,7 @@ def test_an_error_names_the_step_of_each_side() -> None:
         communicator.all_reduce_async(np.zeros(3), label="bucket 0 of 4", stamp=stamp).wait()
 
     with pytest.raises(CollectiveMismatchError) as caught:
-        run_ranks(2, step, timeout_s=20)
+        run_ranks(2, step, timeout_s=60)
     text = str(caught.value)
     assert "rank 0 is at step 57, bucket 0 of plan 000000000000ab12" in text
     assert "rank 1 is at step 58, bucket 0 of plan 000000000000ab12" in text

@@ -33,11 +33,11 @@ def test_ranks_that_go_by_other_names_are_on_other_hosts(
     barrier, said, found = threading.Barrier(2), {0: [None, None]}, [None, None]
 
     def rank(number: int) -> None:
-        found[number] = host.open_host(Meeting(number, barrier, said), 4096, 10.0)  # type: ignore[arg-type, call-overload]
+        found[number] = host.open_host(Meeting(number, barrier, said), 4096, 60.0)  # type: ignore[arg-type, call-overload]
 
     threads = [threading.Thread(target=rank, args=(r,), name=str(r), daemon=True) for r in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert [one is not None for one in found] == [is_shared, is_shared]

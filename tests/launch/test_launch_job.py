@@ -106,7 +106,7 @@ def test_a_failing_rank_ends_the_job_with_its_traceback_last(tmp_path: Path) -> 
     begun = time.monotonic()
     failing = "def f():\n    raise ValueError('boom')\nf()"
     done = run("-n", "2", script, str(tmp_path / "up"), failing, DCTEST=marker.split("=")[1])
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 90  # FOREVER is 1000
     assert done.returncode == 1
     assert done.stderr.endswith("ValueError: boom\n")
     assert "rank 1 failed with exit code 1" in done.stderr
@@ -154,7 +154,7 @@ def test_a_signal_ends_every_process(tmp_path: Path, signum: signal.Signals) -> 
     begun = time.monotonic()
     job.send_signal(signum)
     _, err = job.communicate(timeout=TIMEOUT_S)
-    assert time.monotonic() - begun < 15, "they were killed, after the grace period"
+    assert time.monotonic() - begun < 29, "they were killed, after the grace period"
     assert job.returncode == 128 + signum
     assert signum.name in err
     assert processes_with(marker) == []
@@ -187,7 +187,7 @@ def test_ranks_that_ignore_signals_are_killed(tmp_path: Path) -> None:
     begun = time.monotonic()
     job.terminate()
     job.communicate(timeout=TIMEOUT_S)
-    assert 0.5 < time.monotonic() - begun < 10
+    assert 0.5 < time.monotonic() - begun < 90
     assert processes_with(marker) == []
 
 

@@ -189,11 +189,11 @@ def test_a_lock_left_by_the_dead(home: Path) -> None:
     assert holder.stdout is not None
     assert holder.stdout.readline() == "building\n"
     holder.send_signal(signal.SIGKILL)
-    holder.wait(10)
+    holder.wait(60)
     holder.stdout.close()
     began_s = time.monotonic()
     assert load_or_build(KEY, build).manifest == {"build": 1}
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < 60  # of 900 for a living holder
     assert list(home.rglob("half")) == []
 
 
@@ -226,7 +226,7 @@ def _mounted(options: str, folder: Path) -> bool:
     folder.mkdir(parents=True)
     command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
     try:
-        return subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 0
+        return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
     except OSError:
         return False
 
@@ -243,10 +243,10 @@ def mounted(request: pytest.FixtureRequest, home: Path) -> Iterator[str]:
         if request.param == "full":
             (home / "filler").write_bytes(bytes(os.statvfs(home).f_bavail * os.statvfs(home).f_frsize))
         elif request.param == "ro":
-            subprocess.run(["mount", "-o", "remount,ro", str(home)], check=True, timeout=20)
+            subprocess.run(["mount", "-o", "remount,ro", str(home)], check=True, timeout=60)
         yield request.param
     finally:
-        subprocess.run(["umount", str(home)], check=True, timeout=20)
+        subprocess.run(["umount", str(home)], check=True, timeout=60)
 
 
 def test_a_real_disk_that_is_full_or_read_only(mounted: str, home: Path, tmp: Path) -> None:
@@ -265,4 +265,4 @@ def test_a_whole_compile_on_a_full_disk(home: Path, tmp: Path) -> None:
             result = torch.compile(lambda x: torch.sin(x) * 2)(torch.zeros(5))
         assert result.tolist() == [0.0] * 5
     finally:
-        subprocess.run(["umount", str(home)], check=True, timeout=20)
+        subprocess.run(["umount", str(home)], check=True, timeout=60)

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -51,17 +50,17 @@ def test_every_iteration_runs_once_in_parts_of_at_least_least(n: int, least: int
 
 
 def test_other_threads_take_part() -> None:
-    who = set()
+    who: set[int] = set()
+    all_are_here = threading.Event()
 
     def body(start: int, stop: int) -> None:
         who.add(threading.get_native_id())
-        time.sleep(0.01)
-
-    for _ in range(20):
-        run(12, 1, body)
         if len(who) == 3:
-            return
-    pytest.fail(f"{len(who)} of 3 threads worked")
+            all_are_here.set()
+        all_are_here.wait(5)
+
+    run(12, 1, body)
+    assert len(who) == 3
 
 
 def test_one_thread_is_the_callers() -> None:

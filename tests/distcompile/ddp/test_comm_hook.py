@@ -105,9 +105,12 @@ def test_an_error_in_a_hook_reaches_the_user() -> None:
 )
 def test_a_future_that_never_comes_ends_at_the_time_limit(future: Callable[[], Any], is_compiled: bool) -> None:
     def step(world: Communicator) -> None:
-        world.timeout_s = 0.3
+        def hook(state: Any, bucket: GradBucket) -> Any:
+            world.timeout_s = 0.3  # not before: ranks come late on a busy machine
+            return future()
+
         ddp = DistributedDataParallel(nn.Linear(2, 1))
-        ddp.register_comm_hook(None, lambda state, bucket: future())
+        ddp.register_comm_hook(None, hook)
         run = dc.compile(ddp, backend="aot_eager") if is_compiled else ddp
         with pytest.raises(CollectiveTimeoutError, match=r"bucket 0 of 1: the Future .* had no value within 0.3 s"):
             run(dc.ones(3, 2)).sum().backward()

@@ -89,7 +89,7 @@ def run(rank: int, at: int) -> tuple[list[str], int]:
                 counts[0] = mine.count
 
     with contextlib.suppress(Fault):
-        run_ranks(WORLD, one, timeout_s=20)
+        run_ranks(WORLD, one, timeout_s=60)
     return ended, counts[0]
 
 

@@ -56,7 +56,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, **console: Any) -> tuple[Display, io.
 
 
 def wait_for(written: io.StringIO, text: str) -> None:
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + 60
     while text not in written.getvalue() and time.monotonic() < until_s:
         time.sleep(0.01)
     assert text in written.getvalue()

@@ -50,13 +50,13 @@ def peer(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     assert process.stdout.readline() == "ready\n"
     yield process, path
     process.kill()
-    process.wait(10)
+    process.wait(60)
     process.stdout.close()
 
 
 def ask(peers: Peers, until: str) -> str:
     """The sentence of rank 1, once it holds `until`."""
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     while until not in (said := peers.reports([1])[1].sentence) and time.monotonic() < deadline_s:
         time.sleep(0.05)
     return said

@@ -33,7 +33,7 @@ def status(tmp_path: Path) -> Iterator[Status]:
     yield status
     observe.install(None)
     status.finish()
-    status.thread.join(5)
+    status.thread.join(60)
 
 
 def record(status: Status) -> tuple[Phase, str, int]:
@@ -70,13 +70,19 @@ def test_a_phase_keeps_its_begin(status: Status) -> None:
 def test_the_beat_keeps_nothing_alive(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks at the main thread's frames: held until the next beat, they kept a step's saved values for half a
     second, which on a GPU were the next steps' memory."""
-    beat, has_begun = status.board.beat, threading.Event()
-    monkeypatch.setattr(status.board, "beat", lambda: (beat(), has_begun.set()))
+    wait, seen, has_looked = status.ending.wait, threading.Event(), threading.Event()
+
+    def waits(seconds: float) -> bool:
+        if seen.is_set():
+            has_looked.set()
+        return wait(seconds) if not has_looked.is_set() else wait(60)
+
+    monkeypatch.setattr(status.ending, "wait", waits)
+    monkeypatch.setattr(status.board, "beat", seen.set)
 
     def step() -> weakref.ref[Any]:
         saved = np.zeros(8)
-        assert has_begun.wait(10)
-        time.sleep(0.1)  # it has looked at this frame, and sleeps for as long again and more
+        assert has_looked.wait(60)  # at this frame; now it sleeps
         return weakref.ref(saved)
 
     assert step()() is None
@@ -90,7 +96,7 @@ def test_other_threads_are_not_told(status: Status) -> None:
 
     thread = threading.Thread(target=other)
     thread.start()
-    thread.join(10)
+    thread.join(60)
     assert record(status)[0] is Phase.USER_CODE
 
 
@@ -116,7 +122,10 @@ def test_a_compile_that_raises_is_no_exception_of_a_step(status: Status) -> None
 
 def test_the_beat_goes_on_and_ends(status: Status) -> None:
     before = status.board.words[3]
-    status.ending.wait(0.8)
+    until_s = time.monotonic() + 60
+    while status.board.words[3] == before or not Reader(status.board.memory).snapshot().line:
+        assert time.monotonic() < until_s, "no beat"
+        status.ending.wait(0.05)
     assert status.board.words[3] > before
     assert Reader(status.board.memory).snapshot().line.startswith("test_status.py:")
     status.finish()

@@ -29,7 +29,7 @@ from collectives.errors import (
 from collectives.nccl.communicator import NcclCommunicator
 from distcompile.engine_build import build_engine
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 MIB = 1 << 20
 
 

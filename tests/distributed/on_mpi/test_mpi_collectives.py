@@ -170,8 +170,7 @@ def test_waiting_for_a_late_rank_does_not_burn_the_core(world: Communicator) -> 
     work = world.all_reduce_async(np.zeros(8))
     work.wait()
     cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
-    assert wall_s > 0.4
-    assert cpu_s < 0.5 * wall_s, f"{cpu_s:.3f} s of CPU in {wall_s:.3f} s of waiting"
+    assert cpu_s < 0.2 + 0.3 * wall_s, f"{cpu_s:.3f} s of CPU in {wall_s:.3f} s of waiting"
 
 
 def test_a_time_out_names_the_ranks_that_are_missing(world: Communicator) -> None:
@@ -189,10 +188,10 @@ def test_a_time_out_names_the_ranks_that_are_missing(world: Communicator) -> Non
 
 
 def test_a_long_wait_is_said_once(world: Communicator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollcall, "WARN_AFTER_S", 0.1)
+    monkeypatch.setattr(rollcall, "WARN_AFTER_S", 0.05)
     world.barrier()
     if world.rank == 1:
-        time.sleep(0.4)
+        time.sleep(1.0)
         world.all_gather_object(0)
         return
     with pytest.warns(SlowRanksWarning, match=r"for rank\(s\) \[.*1.*\] in all_gather_object") as caught:

@@ -9,7 +9,7 @@ import weakref
 
 import numpy as np
 import pytest
-from mpi_engines import open_communicator
+from mpi_engines import everyone_is_here, open_communicator
 
 from collectives.errors import CollectiveError, RankFailedError
 from collectives.native_engine import NativeEngine
@@ -38,9 +38,8 @@ def test_a_rank_that_gives_up_waits_for_nobody(engine: str) -> None:
         time.sleep(0.05)  # the engine's thread sleeps by now
         native.give_up(RankFailedError("told so by somebody"))
         with pytest.raises(RankFailedError, match="told so"):
-            work.wait(1.0)
-    else:
-        time.sleep(1.5)
+            work.wait(60.0)
+    everyone_is_here()  # none but rank 0 before this
     world.close()
 
 
@@ -70,7 +69,7 @@ def test_a_wait_that_gives_up_leaves_the_other_awake(engine: str) -> None:
 
     def wait() -> None:
         began_s = time.perf_counter()
-        assert native.wait(work.pointer, 10.0)
+        assert native.wait(work.pointer, 100.0)
         took_s.append(time.perf_counter() - began_s)
 
     thread = threading.Thread(target=wait)
@@ -79,5 +78,5 @@ def test_a_wait_that_gives_up_leaves_the_other_awake(engine: str) -> None:
     assert not native.wait(work.pointer, 0.1)
     work.release()
     thread.join()
-    assert took_s[0] < 5
+    assert took_s[0] < 50
     world.close()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from mpi_engines import open_communicator
+from mpi_engines import everyone_is_here, open_communicator
 
 from collectives import Communicator, Stamp
 from collectives.errors import CollectiveError, CollectiveMismatchError, CollectiveTimeoutError, RankFailedError
@@ -39,36 +39,27 @@ def collectives_of(world: Communicator) -> dict[str, Callable[[], None]]:
     }
 
 
-def everyone_is_here() -> None:
-    """A barrier apart from the communicators that are tested, which leaves the core to others."""
-    from mpi4py import MPI
-
-    request = MPI.COMM_WORLD.Ibarrier()
-    while not request.Test():
-        time.sleep(0.01)
-
-
 KINDS = tuple(collectives_of(type("", (), {"world_size": 1, "rank": 0})()))  # type: ignore[arg-type]
 SOME = ("large all_reduce", "broadcast", "gate", "objects")  # each takes a time limit
 
 
 @pytest.mark.parametrize("kind", SOME)
 def test_a_rank_that_does_not_come_is_named(kind: str, new_world: Make) -> None:
-    world = new_world(timeout_s=20)
+    world = new_world(timeout_s=60)
     world.barrier()
     world.timeout_s = LIMIT_S
     began_s = time.perf_counter()
     if world.rank != 1:
         with pytest.raises(CollectiveTimeoutError, match=r"\[.*1.*\]|rank 1"):
             collectives_of(world)[kind]()
-        assert time.perf_counter() - began_s < 8
+        assert time.perf_counter() - began_s < 40
     everyone_is_here()  # rank 1 closes after the others gave up, however busy the machine is
     world.close()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "objects"])
 def test_a_rank_that_enters_another_call_is_named(kind: str, new_world: Make) -> None:
-    world = new_world(timeout_s=20)
+    world = new_world(timeout_s=60)
     calls = collectives_of(world)
     calls["another"] = lambda: world.all_reduce_async(np.zeros(7, np.int16), "max", stamp=Stamp(5, 6, 7)).wait()
     with pytest.raises(CollectiveMismatchError) as caught:
@@ -79,7 +70,7 @@ def test_a_rank_that_enters_another_call_is_named(kind: str, new_world: Make) ->
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rank_that_closes_is_named(kind: str, new_world: Make) -> None:
-    world = new_world(timeout_s=20)
+    world = new_world(timeout_s=60)
     if world.rank != 1:
         with pytest.raises(RankFailedError, match=r"rank\(s\) \[1\]"):
             collectives_of(world)[kind]()
@@ -87,7 +78,7 @@ def test_a_rank_that_closes_is_named(kind: str, new_world: Make) -> None:
 
 
 def test_what_was_launched_after_a_failure_ends_too(new_world: Make) -> None:
-    world = new_world(timeout_s=20)
+    world = new_world(timeout_s=60)
     lengths = [4, 4, 4 + (world.rank == 1), 4, 4]
     works = [world.all_reduce_async(np.zeros(n), held=k == 0) for k, n in enumerate(lengths)]
     works[0].release()  # by now all are launched
@@ -96,7 +87,7 @@ def test_what_was_launched_after_a_failure_ends_too(new_world: Make) -> None:
         work.wait()
     for work in works[2:]:
         with pytest.raises(CollectiveMismatchError):
-            work.wait(10)
+            work.wait(60)
     with pytest.raises(CollectiveError):
         held = world.all_reduce_async(np.zeros(3), held=True)
     assert held is None

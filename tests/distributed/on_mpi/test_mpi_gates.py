@@ -19,6 +19,6 @@ def test_on_mpi(case: Callable[[Communicator], None], world: Communicator) -> No
 
 @pytest.mark.parametrize("case", BREAKING)
 def test_errors_on_mpi(case: Callable[[Communicator], None], new_world: Callable[..., Communicator]) -> None:
-    communicator = new_world(timeout_s=20)
+    communicator = new_world(timeout_s=60)
     case(communicator)
     communicator.close()

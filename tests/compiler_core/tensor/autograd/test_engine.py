@@ -374,7 +374,7 @@ def test_threads_run_their_own_passes() -> None:
         x = leaf(float(number))
         ends: list[int] = []
         x.register_hook(lambda g: queue_callback(lambda: ends.append(number)))
-        barrier.wait(30)
+        barrier.wait(60)
         for _ in range(20):
             x.grad = None
             y = x

@@ -220,7 +220,7 @@ def test_threads_that_read_at_once_wait_for_one_settling() -> None:
 
     def wait() -> None:
         begun.set()
-        assert gate.wait(10)
+        assert gate.wait(60)
         count.append(1)
         np.copyto(tensor._cell.raw, NEW)
 
@@ -229,10 +229,10 @@ def test_threads_that_read_at_once_wait_for_one_settling() -> None:
     threads = [threading.Thread(target=lambda: found.append(tensor.numpy())) for _ in range(4)]
     for thread in threads:
         thread.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(found) == 4
     assert count == [1]
     for array in found:

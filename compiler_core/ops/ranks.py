@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_SIZES = {
+SIZES = {
     1: {"n": "L", "k": "K", "o": "o"},
     2: {"n": "H, W", "k": "kH, kW", "o": "oH, oW"},
     3: {"n": "D, H, W", "k": "kD, kH, kW", "o": "oD, oH, oW"},
@@ -36,7 +36,7 @@ def at_rank(rank: int, family: Callable[Concatenate[int, P], R]) -> Callable[P, 
             raise
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = (family.__doc__ or "").format(**_SIZES[rank])
+    function.__doc__ = (family.__doc__ or "").format(**SIZES[rank])
     function.__annotations__ = {key: hint for key, hint in family.__annotations__.items() if key != first.name}
     function.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
     return function

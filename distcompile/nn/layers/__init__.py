@@ -11,6 +11,8 @@
 - `dropout.py`: Dropout: in training, zero elements (or whole channels) at random and scale the rest.
 - `embedding.py`: Embedding and EmbeddingBag: a table of vectors looked up by integer, one by one or reduced in
   bags.
+- `families.py`: Layers that torch has for one, two and three spatial dims: a family is one class, and each of its
+  layers a line.
 - `instancenorm.py`: Instance normalisation: InstanceNorm1d, InstanceNorm2d, InstanceNorm3d.
 - `lazy_layers.py`: The layers of torch that find their input's size themselves: LazyLinear, LazyConv*,
   LazyBatchNorm*.

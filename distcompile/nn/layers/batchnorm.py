@@ -17,6 +17,7 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile import empty, ones, zeros
 from distcompile.nn import functional as F
 from distcompile.nn import init
+from distcompile.nn.layers.families import of_rank
 from distcompile.nn.module import Module
 from distcompile.nn.parameter import Parameter
 
@@ -94,20 +95,7 @@ class _NormBase(Module):
 
 
 class _BatchNorm(_NormBase):
-    _dims: ClassVar[tuple[int, ...]] = ()
-
-    def forward(self, input: Tensor) -> Tensor:
-        if input.dim() not in self._dims:
-            expected = " or ".join(f"{d}D" for d in self._dims)
-            raise ShapeError(f"expected {expected} input (got {input.dim()}D input)")
-        use_batch = self.training or self.running_mean is None
-        return F.batch_norm(
-            input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, self._share(), self.eps
-        )
-
-
-class BatchNorm1d(_BatchNorm):
-    """Normalises each channel over the batch: y = (x - mean) / √(var + eps) · weight + bias.
+    """Normalises each channel over batch and positions: y = (x - mean) / √(var + eps) · weight + bias.
 
     In training mean and variance are the batch's (variance divided by the count), and the running statistics follow:
     running ← (1 - momentum)·running + momentum·batch, where the batch's variance is divided by the count less one.
@@ -121,43 +109,38 @@ class BatchNorm1d(_BatchNorm):
         track_running_stats: False keeps no running statistics; evaluation uses the batch's as well
         bias: False leaves the bias alone out
 
-    Shape: f[N, C] or f[N, C, L] -> the same.
+    Shape: f[N, C, {n}] -> the same; BatchNorm1d also takes f[N, C].
 
     Raises ShapeError for an input of another rank.
 
     Example:
-        >>> norm = nn.BatchNorm1d(2)
-        >>> norm(torch.tensor([[1.0, 10.0], [3.0, 30.0]])).detach()
-        tensor([[-1.0000, -1.0000],
-                [ 1.0000,  1.0000]])
+        >>> norm = nn.{name}(2)
+        >>> norm(torch.tensor([[1.0, 10.0], [3.0, 30.0]]).reshape(2, 2, {each:1})).detach().flatten()
+        tensor([-1.0000, -1.0000,  1.0000,  1.0000])
         >>> norm.running_mean
         tensor([0.2000, 2.0000])
     """
 
-    _dims = (2, 3)
+    _rank: ClassVar[int] = 0
+
+    def forward(self, input: Tensor) -> Tensor:
+        dims = {1: (2, 3), 2: (4,), 3: (5,)}.get(self._rank, ())
+        if input.dim() not in dims:
+            expected = " or ".join(f"{d}D" for d in dims)
+            raise ShapeError(f"expected {expected} input (got {input.dim()}D input)")
+        use_batch = self.training or self.running_mean is None
+        return F.batch_norm(
+            input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, self._share(), self.eps
+        )
 
 
-class BatchNorm2d(_BatchNorm):
-    """`BatchNorm1d` of images: each channel over batch, height and width. The arguments are the same.
-
-    Shape: f[N, C, H, W] -> the same.
-
-    Example:
-        >>> nn.BatchNorm2d(3)(torch.ones(2, 3, 4, 4)).shape
-        (2, 3, 4, 4)
-    """
-
-    _dims = (4,)
+@of_rank(1)
+class BatchNorm1d(_BatchNorm): ...
 
 
-class BatchNorm3d(_BatchNorm):
-    """`BatchNorm1d` of volumes: each channel over batch, depth, height and width. The arguments are the same.
+@of_rank(2)
+class BatchNorm2d(_BatchNorm): ...
 
-    Shape: f[N, C, D, H, W] -> the same.
 
-    Example:
-        >>> nn.BatchNorm3d(3)(torch.ones(2, 3, 4, 4, 4)).shape
-        (2, 3, 4, 4, 4)
-    """
-
-    _dims = (5,)
+@of_rank(3)
+class BatchNorm3d(_BatchNorm): ...

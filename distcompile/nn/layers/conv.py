@@ -20,6 +20,7 @@ from distcompile import empty
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
 from distcompile.nn import init
+from distcompile.nn.layers.families import of_rank
 from distcompile.nn.module import Module
 from distcompile.nn.parameter import Parameter
 
@@ -118,7 +119,32 @@ def _margins(kernel: tuple[int, ...], padding: str | tuple[int, ...], dilation: 
 
 
 class _Conv(_ConvNd):
-    """The convolutions that are not transposed."""
+    """A convolution over {kind} (a cross-correlation) plus a bias a channel, with x padded first:
+
+        y[n, o, i] = b[o] + Σ over c, u of W[o, c, u] · x[n, c, i·stride + u·dilation]
+
+    where i is a place among {o}, and u one among {k}. Weight f[O, C/groups, {k}] and bias f[O] are drawn from
+    U(-1/√fan_in, 1/√fan_in), with fan_in the elements of W[o].
+
+    Args:
+        in_channels, out_channels: C and O
+        kernel_size, stride, padding, dilation: a number, or one a dimension; padding is added on both sides
+        padding: also "valid" (none) or "same" (the output is as large as the input; only with stride 1)
+        groups: input and output channels are cut into so many parts, and part k sees part k alone
+        bias: False leaves b out
+        padding_mode: what is padded with, "zeros", "reflect", "replicate" or "circular"
+
+    Shape: f[N, C, {n}] or f[C, {n}] -> f[N, O, {o}] or f[O, {o}], where each size of the output is
+    (size + 2·padding - dilation·(kernel_size - 1) - 1) // stride + 1.
+
+    Raises ArgumentError if groups does not divide both channel counts, or for padding="same" with a stride.
+
+    Example:
+        >>> nn.{name}(3, 8, kernel_size=3, stride=2, padding=1)(torch.ones(2, 3, {each:8})).shape
+        (2, 8, {each:4})
+        >>> nn.{name}(8, 8, 3, padding="same", groups=8).weight.shape
+        (8, 1, {each:3})
+    """
 
     def __init__(
         self,
@@ -164,65 +190,43 @@ class _Conv(_ConvNd):
         return self._conv_forward(input, self.weight, self.bias)
 
 
-class Conv1d(_Conv):
-    """A convolution over sequences: `Conv2d` with one dimension, and its arguments.
-
-    Shape: f[N, C, L] or f[C, L] -> f[N, O, o] or f[O, o], where
-    o = (L + 2·padding - dilation·(kernel_size - 1) - 1) // stride + 1.
-
-    Example:
-        >>> nn.Conv1d(4, 6, kernel_size=3, dilation=2)(torch.ones(2, 4, 10)).shape
-        (2, 6, 6)
-    """
-
-    _rank = 1
+@of_rank(1)
+class Conv1d(_Conv): ...
 
 
-class Conv2d(_Conv):
-    """A convolution over images (a cross-correlation) plus a bias a channel, with x padded first:
-
-        y[n, o, i, j] = b[o] + Σ over c, u, v of W[o, c, u, v] · x[n, c, i·stride + u·dilation, j·stride + v·dilation]
-
-    Weight f[O, C/groups, *kernel_size] and bias f[O] are drawn from U(-1/√fan_in, 1/√fan_in), fan_in = C/groups·kH·kW.
-
-    Args:
-        in_channels, out_channels: C and O
-        kernel_size, stride, padding, dilation: a number, or one a dimension; padding is added on both sides
-        padding: also "valid" (none) or "same" (the output is as large as the input; only with stride 1)
-        groups: input and output channels are cut into so many parts, and part k sees part k alone
-        bias: False leaves b out
-        padding_mode: what is padded with, "zeros", "reflect", "replicate" or "circular"
-
-    Shape: f[N, C, H, W] or f[C, H, W] -> f[N, O, oH, oW] or f[O, oH, oW], where
-    oH = (H + 2·padding - dilation·(kernel_size - 1) - 1) // stride + 1, and oW likewise.
-
-    Raises ArgumentError if groups does not divide both channel counts, or for padding="same" with a stride.
-
-    Example:
-        >>> nn.Conv2d(3, 8, kernel_size=3, stride=2, padding=1)(torch.ones(2, 3, 32, 32)).shape
-        (2, 8, 16, 16)
-        >>> nn.Conv2d(8, 8, 3, padding="same", groups=8).weight.shape
-        (8, 1, 3, 3)
-    """
-
-    _rank = 2
+@of_rank(2)
+class Conv2d(_Conv): ...
 
 
-class Conv3d(_Conv):
-    """A convolution over volumes: `Conv2d` with three dimensions, and its arguments.
-
-    Shape: f[N, C, D, H, W] or f[C, D, H, W] -> f[N, O, oD, oH, oW] or f[O, oD, oH, oW], each size as in `Conv2d`.
-
-    Example:
-        >>> nn.Conv3d(1, 2, kernel_size=(3, 1, 1))(torch.ones(1, 1, 5, 4, 4)).shape
-        (1, 2, 3, 4, 4)
-    """
-
-    _rank = 3
+@of_rank(3)
+class Conv3d(_Conv): ...
 
 
 class _ConvTransposeNd(_ConvNd):
-    """The transposed convolutions: adjoints of those above."""
+    """The transpose of `Conv{rank}d` as a linear map (what its gradient computes), plus a bias: it enlarges {kind}.
+
+    Weight f[C, O/groups, {k}], bias f[O], drawn as Conv{rank}d's are.
+
+    Args:
+        in_channels, out_channels, kernel_size, dilation, groups, bias: as in `Conv{rank}d`
+        stride: how far apart in the output neighbours of the input come to lie
+        padding: how much is cut off the output on both sides
+        output_padding: how much is added to the output at the end of each dimension; less than stride or dilation
+        padding_mode: only "zeros"
+
+    `forward(input, output_size=None)`: output_size asks for one of the sizes from which Conv{rank}d leads to the
+    input's, and computes output_padding.
+
+    Shape: f[N, C, {n}] or f[C, {n}] -> f[N, O, {o}] or f[O, {o}], where each size of the output is
+    (size - 1)·stride - 2·padding + dilation·(kernel_size - 1) + output_padding + 1.
+
+    Example:
+        >>> up = nn.{name}(8, 3, kernel_size=3, stride=2, padding=1)
+        >>> up(torch.ones(2, 8, {each:4})).shape
+        (2, 3, {each:7})
+        >>> up(torch.ones(2, 8, {each:4}), output_size=[{each:8}]).shape
+        (2, 3, {each:8})
+    """
 
     def __init__(
         self,
@@ -285,56 +289,13 @@ class _ConvTransposeNd(_ConvNd):
         return extra
 
 
-class ConvTranspose1d(_ConvTransposeNd):
-    """`ConvTranspose2d` with one dimension, and its arguments.
-
-    Shape: f[N, C, L] -> f[N, O, o], o = (L - 1)·stride - 2·padding + dilation·(kernel_size - 1) + output_padding + 1.
-
-    Example:
-        >>> nn.ConvTranspose1d(4, 2, kernel_size=4, stride=2)(torch.ones(1, 4, 5)).shape
-        (1, 2, 12)
-    """
-
-    _rank = 1
+@of_rank(1)
+class ConvTranspose1d(_ConvTransposeNd): ...
 
 
-class ConvTranspose2d(_ConvTransposeNd):
-    """The transpose of `Conv2d` as a linear map (what its gradient computes), plus a bias: it enlarges images.
-
-    Weight f[C, O/groups, *kernel_size], bias f[O], drawn as Conv2d's are.
-
-    Args:
-        in_channels, out_channels, kernel_size, dilation, groups, bias: as in `Conv2d`
-        stride: how far apart in the output neighbours of the input come to lie
-        padding: how much is cut off the output on both sides
-        output_padding: how much is added to the output at the end of each dimension; less than stride or dilation
-        padding_mode: only "zeros"
-
-    `forward(input, output_size=None)`: output_size asks for one of the sizes from which Conv2d leads to the input's,
-    and computes output_padding.
-
-    Shape: f[N, C, H, W] or f[C, H, W] -> f[N, O, oH, oW] or f[O, oH, oW], where
-    oH = (H - 1)·stride - 2·padding + dilation·(kernel_size - 1) + output_padding + 1, and oW likewise.
-
-    Example:
-        >>> up = nn.ConvTranspose2d(8, 3, kernel_size=3, stride=2, padding=1)
-        >>> up(torch.ones(2, 8, 16, 16)).shape
-        (2, 3, 31, 31)
-        >>> up(torch.ones(2, 8, 16, 16), output_size=(32, 32)).shape
-        (2, 3, 32, 32)
-    """
-
-    _rank = 2
+@of_rank(2)
+class ConvTranspose2d(_ConvTransposeNd): ...
 
 
-class ConvTranspose3d(_ConvTransposeNd):
-    """`ConvTranspose2d` with three dimensions, and its arguments.
-
-    Shape: f[N, C, D, H, W] -> f[N, O, oD, oH, oW], each size as in `ConvTranspose2d`.
-
-    Example:
-        >>> nn.ConvTranspose3d(1, 1, kernel_size=2, stride=2)(torch.ones(1, 1, 2, 3, 4)).shape
-        (1, 1, 4, 6, 8)
-    """
-
-    _rank = 3
+@of_rank(3)
+class ConvTranspose3d(_ConvTransposeNd): ...

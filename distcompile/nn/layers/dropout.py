@@ -6,9 +6,12 @@ Source: Srivastava et al. 2014.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
+from distcompile.nn.layers.families import of_rank
 from distcompile.nn.module import Module
 
 
@@ -45,43 +48,32 @@ class Dropout(_DropoutNd):
         return F.dropout(input, self.p, self.training, self.inplace)
 
 
-class Dropout1d(_DropoutNd):
-    """`Dropout` of whole channels of f[N, C, L] or f[C, L].
+class _ChannelDropout(_DropoutNd):
+    """`Dropout` of whole channels of f[N, C, {n}] or f[C, {n}]. Source: Tompson et al. 2015.
 
     Example:
-        >>> y = nn.Dropout1d(0.5)(torch.ones(4, 8, 16))
+        >>> y = nn.{name}(0.5)(torch.ones(4, 8, {each:5})).flatten(2)
         >>> bool((y == y[..., :1]).all())
         True
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.dropout1d(input, self.p, self.training, self.inplace)
-
-
-class Dropout2d(_DropoutNd):
-    """`Dropout` of whole channels of f[N, C, H, W] or f[C, H, W]. Source: Tompson et al. 2015.
-
-    Example:
-        >>> y = nn.Dropout2d(0.5)(torch.ones(4, 8, 5, 5))
-        >>> bool((y == y[..., :1, :1]).all())
-        True
-    """
+    _rank: ClassVar[int] = 0
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.dropout2d(input, self.p, self.training, self.inplace)
+        drop = {1: F.dropout1d, 2: F.dropout2d, 3: F.dropout3d}[self._rank]
+        return drop(input, self.p, self.training, self.inplace)
 
 
-class Dropout3d(_DropoutNd):
-    """`Dropout` of whole channels of f[N, C, D, H, W] or f[C, D, H, W].
+@of_rank(1)
+class Dropout1d(_ChannelDropout): ...
 
-    Example:
-        >>> y = nn.Dropout3d(0.5)(torch.ones(4, 8, 3, 3, 3))
-        >>> bool((y == y[..., :1, :1, :1]).all())
-        True
-    """
 
-    def forward(self, input: Tensor) -> Tensor:
-        return F.dropout3d(input, self.p, self.training, self.inplace)
+@of_rank(2)
+class Dropout2d(_ChannelDropout): ...
+
+
+@of_rank(3)
+class Dropout3d(_ChannelDropout): ...
 
 
 class AlphaDropout(_DropoutNd):

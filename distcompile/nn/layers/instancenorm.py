@@ -15,9 +15,23 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
 from distcompile.nn.layers.batchnorm import _NormBase
+from distcompile.nn.layers.families import of_rank
 
 
 class _InstanceNorm(_NormBase):
+    """Normalises each channel of each sample over its positions: y = (x - mean) / √(var + eps) · weight + bias.
+
+    Args: those of `BatchNorm{rank}d`, but affine and track_running_stats are False unless asked for. With
+    track_running_stats evaluation uses the running statistics. Source: Ulyanov et al. 2016.
+
+    Shape: f[N, C, {n}] or f[C, {n}] -> the same.
+
+    Example:
+        >>> x = torch.tensor([[1.0, 3.0], [10.0, 30.0]]).reshape(2, 1, {rest:1, }2)
+        >>> nn.{name}(1)(x).flatten()
+        tensor([-1.0000,  1.0000, -1.0000,  1.0000])
+    """
+
     _rank: ClassVar[int] = 0
 
     def __init__(
@@ -55,45 +69,13 @@ class _InstanceNorm(_NormBase):
         return out if is_batched else out[0]
 
 
-class InstanceNorm1d(_InstanceNorm):
-    """Normalises each channel of each sample over its positions: y = (x - mean) / √(var + eps) · weight + bias.
-
-    Args: those of `BatchNorm1d`, but affine and track_running_stats are False unless asked for. With
-    track_running_stats evaluation uses the running statistics. Source: Ulyanov et al. 2016.
-
-    Shape: f[N, C, L] or f[C, L] -> the same.
-
-    Example:
-        >>> nn.InstanceNorm1d(1)(torch.tensor([[[1.0, 3.0]], [[10.0, 30.0]]]))
-        tensor([[[-1.0000,  1.0000]],
-        <BLANKLINE>
-                [[-1.0000,  1.0000]]])
-    """
-
-    _rank = 1
+@of_rank(1)
+class InstanceNorm1d(_InstanceNorm): ...
 
 
-class InstanceNorm2d(_InstanceNorm):
-    """`InstanceNorm1d` of images, with its arguments.
-
-    Shape: f[N, C, H, W] or f[C, H, W] -> the same.
-
-    Example:
-        >>> nn.InstanceNorm2d(3, affine=True)(torch.ones(2, 3, 4, 4)).shape
-        (2, 3, 4, 4)
-    """
-
-    _rank = 2
+@of_rank(2)
+class InstanceNorm2d(_InstanceNorm): ...
 
 
-class InstanceNorm3d(_InstanceNorm):
-    """`InstanceNorm1d` of volumes, with its arguments.
-
-    Shape: f[N, C, D, H, W] or f[C, D, H, W] -> the same.
-
-    Example:
-        >>> nn.InstanceNorm3d(3)(torch.ones(2, 3, 4, 4, 4)).shape
-        (2, 3, 4, 4, 4)
-    """
-
-    _rank = 3
+@of_rank(3)
+class InstanceNorm3d(_InstanceNorm): ...

@@ -6,8 +6,8 @@ Input channels are dimension 1 (or 0 without a batch), features the last.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from compiler_core.dtype import DType, int64
 from compiler_core.errors import ShapeError
@@ -25,11 +25,24 @@ from distcompile.nn.layers.conv import (
     PaddingMode,
     _ConvNd,
 )
+from distcompile.nn.layers.families import documented
 from distcompile.nn.layers.instancenorm import InstanceNorm1d, InstanceNorm2d, InstanceNorm3d
 from distcompile.nn.layers.linear import Linear
 from distcompile.nn.lazy import LazyModuleMixin, UninitializedBuffer, UninitializedParameter, UninitializedTensorMixin
+from distcompile.nn.module import Module
 
 Ints = int | Sequence[int]
+Layer = TypeVar("Layer", bound=type[Module])
+
+
+def becomes(known: type[Module]) -> Callable[[Layer], Layer]:
+    """Makes a class the lazy layer of its family, its first base, that is a `known` after a first call."""
+
+    def make(layer: Layer) -> Layer:
+        layer.cls_to_become = known  # type: ignore[attr-defined]  # LazyModuleMixin's
+        return documented(layer, known._rank, known=known.__name__)  # type: ignore[attr-defined]
+
+    return make
 
 
 def _materialize(tensor: object, shape: Sequence[int]) -> None:
@@ -109,6 +122,16 @@ class _LazyConv(LazyModuleMixin, _ConvNd):
 
 
 class _LazyForwardConv(_LazyConv):
+    """`{known}` without in_channels: they are those of the first input. Then the layer is a `{known}`.
+
+    Example:
+        >>> layer = nn.{name}(4, kernel_size=3)
+        >>> layer(torch.ones(2, 3, {each:8})).shape
+        (2, 4, {each:6})
+        >>> type(layer).__name__
+        '{known}'
+    """
+
     def __init__(
         self,
         out_channels: int,
@@ -128,6 +151,16 @@ class _LazyForwardConv(_LazyConv):
 
 
 class _LazyConvTranspose(_LazyConv):
+    """`{known}` without in_channels: they are those of the first input. Then the layer is a `{known}`.
+
+    Example:
+        >>> layer = nn.{name}(4, kernel_size=3)
+        >>> layer(torch.ones(2, 3, {each:8})).shape
+        (2, 4, {each:10})
+        >>> type(layer).__name__
+        '{known}'
+    """
+
     def __init__(
         self,
         out_channels: int,
@@ -147,92 +180,40 @@ class _LazyConvTranspose(_LazyConv):
         self._forget_sizes(out_channels, bias, device, dtype)
 
 
-class LazyConv1d(_LazyForwardConv, Conv1d):
-    """`Conv1d` without in_channels: they are those of the first input. Then the layer is a `Conv1d`.
-
-    Example:
-        >>> layer = nn.LazyConv1d(4, kernel_size=3)
-        >>> layer(torch.ones(2, 3, 8)).shape
-        (2, 4, 6)
-        >>> type(layer).__name__
-        'Conv1d'
-    """
-
-    cls_to_become = Conv1d
+@becomes(Conv1d)
+class LazyConv1d(_LazyForwardConv, Conv1d): ...
 
 
-class LazyConv2d(_LazyForwardConv, Conv2d):
-    """`Conv2d` without in_channels: they are those of the first input. Then the layer is a `Conv2d`.
-
-    Example:
-        >>> layer = nn.LazyConv2d(4, kernel_size=3)
-        >>> layer(torch.ones(2, 3, 8, 8)).shape
-        (2, 4, 6, 6)
-        >>> type(layer).__name__
-        'Conv2d'
-    """
-
-    cls_to_become = Conv2d
+@becomes(Conv2d)
+class LazyConv2d(_LazyForwardConv, Conv2d): ...
 
 
-class LazyConv3d(_LazyForwardConv, Conv3d):
-    """`Conv3d` without in_channels: they are those of the first input. Then the layer is a `Conv3d`.
-
-    Example:
-        >>> layer = nn.LazyConv3d(4, kernel_size=3)
-        >>> layer(torch.ones(2, 3, 8, 8, 8)).shape
-        (2, 4, 6, 6, 6)
-        >>> type(layer).__name__
-        'Conv3d'
-    """
-
-    cls_to_become = Conv3d
+@becomes(Conv3d)
+class LazyConv3d(_LazyForwardConv, Conv3d): ...
 
 
-class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d):
-    """`ConvTranspose1d` without in_channels: they are those of the first input, and then it is one.
-
-    Example:
-        >>> layer = nn.LazyConvTranspose1d(4, kernel_size=3)
-        >>> layer(torch.ones(2, 3, 8)).shape
-        (2, 4, 10)
-        >>> type(layer).__name__
-        'ConvTranspose1d'
-    """
-
-    cls_to_become = ConvTranspose1d
+@becomes(ConvTranspose1d)
+class LazyConvTranspose1d(_LazyConvTranspose, ConvTranspose1d): ...
 
 
-class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d):
-    """`ConvTranspose2d` without in_channels: they are those of the first input, and then it is one.
-
-    Example:
-        >>> layer = nn.LazyConvTranspose2d(4, kernel_size=3)
-        >>> layer(torch.ones(2, 3, 8, 8)).shape
-        (2, 4, 10, 10)
-        >>> type(layer).__name__
-        'ConvTranspose2d'
-    """
-
-    cls_to_become = ConvTranspose2d
+@becomes(ConvTranspose2d)
+class LazyConvTranspose2d(_LazyConvTranspose, ConvTranspose2d): ...
 
 
-class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d):
-    """`ConvTranspose3d` without in_channels: they are those of the first input, and then it is one.
-
-    Example:
-        >>> layer = nn.LazyConvTranspose3d(4, kernel_size=3)
-        >>> layer(torch.ones(2, 3, 8, 8, 8)).shape
-        (2, 4, 10, 10, 10)
-        >>> type(layer).__name__
-        'ConvTranspose3d'
-    """
-
-    cls_to_become = ConvTranspose3d
+@becomes(ConvTranspose3d)
+class LazyConvTranspose3d(_LazyConvTranspose, ConvTranspose3d): ...
 
 
 class _LazyNorm(LazyModuleMixin, _NormBase):
-    """What the lazy norms share: num_features is dimension 1 of the first input."""
+    """`{known}` without num_features: they are those of the first input. Then the layer is a `{known}`.
+
+    Example:
+        >>> layer = nn.{name}()
+        >>> layer(torch.ones(2, 3, {each:8})).shape
+        (2, 3, {each:8})
+        >>> type(layer).__name__
+        '{known}'
+    """
 
     def __init__(
         self,
@@ -270,85 +251,25 @@ class _LazyNorm(LazyModuleMixin, _NormBase):
             self.reset_parameters()
 
 
-class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
-    """`BatchNorm1d` without num_features: they are those of the first input, and then it is one.
-
-    Example:
-        >>> layer = nn.LazyBatchNorm1d()
-        >>> layer(torch.ones(2, 3, 8)).shape
-        (2, 3, 8)
-        >>> type(layer).__name__
-        'BatchNorm1d'
-    """
-
-    cls_to_become = BatchNorm1d
+@becomes(BatchNorm1d)
+class LazyBatchNorm1d(_LazyNorm, BatchNorm1d): ...
 
 
-class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
-    """`BatchNorm2d` without num_features: they are those of the first input, and then it is one.
-
-    Example:
-        >>> layer = nn.LazyBatchNorm2d()
-        >>> layer(torch.ones(2, 3, 8, 8)).shape
-        (2, 3, 8, 8)
-        >>> type(layer).__name__
-        'BatchNorm2d'
-    """
-
-    cls_to_become = BatchNorm2d
+@becomes(BatchNorm2d)
+class LazyBatchNorm2d(_LazyNorm, BatchNorm2d): ...
 
 
-class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
-    """`BatchNorm3d` without num_features: they are those of the first input, and then it is one.
-
-    Example:
-        >>> layer = nn.LazyBatchNorm3d()
-        >>> layer(torch.ones(2, 3, 8, 8, 8)).shape
-        (2, 3, 8, 8, 8)
-        >>> type(layer).__name__
-        'BatchNorm3d'
-    """
-
-    cls_to_become = BatchNorm3d
+@becomes(BatchNorm3d)
+class LazyBatchNorm3d(_LazyNorm, BatchNorm3d): ...
 
 
-class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
-    """`InstanceNorm1d` without num_features: they are those of the first input, and then it is one.
-
-    Example:
-        >>> layer = nn.LazyInstanceNorm1d()
-        >>> layer(torch.ones(2, 3, 8)).shape
-        (2, 3, 8)
-        >>> type(layer).__name__
-        'InstanceNorm1d'
-    """
-
-    cls_to_become = InstanceNorm1d
+@becomes(InstanceNorm1d)
+class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d): ...
 
 
-class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
-    """`InstanceNorm2d` without num_features: they are those of the first input, and then it is one.
-
-    Example:
-        >>> layer = nn.LazyInstanceNorm2d()
-        >>> layer(torch.ones(2, 3, 8, 8)).shape
-        (2, 3, 8, 8)
-        >>> type(layer).__name__
-        'InstanceNorm2d'
-    """
-
-    cls_to_become = InstanceNorm2d
+@becomes(InstanceNorm2d)
+class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d): ...
 
 
-class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
-    """`InstanceNorm3d` without num_features: they are those of the first input, and then it is one.
-
-    Example:
-        >>> layer = nn.LazyInstanceNorm3d()
-        >>> layer(torch.ones(2, 3, 8, 8, 8)).shape
-        (2, 3, 8, 8, 8)
-        >>> type(layer).__name__
-        'InstanceNorm3d'
-    """
-
-    cls_to_become = InstanceNorm3d
+@becomes(InstanceNorm3d)
+class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d): ...

@@ -13,6 +13,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
+from distcompile.nn.layers.families import of_rank
 from distcompile.nn.module import Module
 
 Padding = int | Sequence[int]
@@ -37,6 +38,19 @@ class _Pad(Module):
 
 
 class _ConstantPad(_Pad):
+    """`value` around the last {dims} of f[N, C, {n}] or f[C, {n}].
+
+    Args: padding, a number for all sides or {sides}; negative numbers crop.
+
+    Shape: each size grows by its two sides.
+
+    Example:
+        >>> nn.{name}((1, 2{rest:, 0, 0}), 9.0)(torch.ones(1, {rest:1, }2)).flatten()
+        tensor([9., 1., 1., 9., 9.])
+        >>> nn.{name}(1, 9.0)(torch.ones(4, {each:2})).shape
+        (4, {each:4})
+    """
+
     def __init__(self, padding: Padding, value: float) -> None:
         super().__init__(padding)
         self.value = value
@@ -49,6 +63,13 @@ class _ConstantPad(_Pad):
 
 
 class _ZeroPad(_ConstantPad):
+    """`ConstantPad{rank}d` with zeros.
+
+    Example:
+        >>> nn.{name}((1, 2{rest:, 0, 0}))(torch.ones(1, {rest:1, }2)).flatten()
+        tensor([0., 1., 1., 0., 0.])
+    """
+
     def __init__(self, padding: Padding) -> None:
         super().__init__(padding, 0.0)
 
@@ -56,7 +77,36 @@ class _ZeroPad(_ConstantPad):
         return str(self.padding)
 
 
+class _ReflectionPad(_Pad):
+    """The last {dims} mirrored at the ends, which are not repeated. padding as in `ConstantPad{rank}d`, below the size.
+
+    Example:
+        >>> nn.{name}((2, 2{rest:, 0, 0}))(torch.tensor([1.0, 2.0, 3.0]).reshape(1, {rest:1, }3)).flatten()
+        tensor([3., 2., 1., 2., 3., 2., 1.])
+    """
+
+    _mode = "reflect"
+
+
+class _ReplicationPad(_Pad):
+    """The ends of the last {dims} repeated. padding as in `ConstantPad{rank}d`.
+
+    Example:
+        >>> nn.{name}((2, 2{rest:, 0, 0}))(torch.tensor([1.0, 2.0, 3.0]).reshape(1, {rest:1, }3)).flatten()
+        tensor([1., 1., 1., 2., 3., 3., 3.])
+    """
+
+    _mode = "replicate"
+
+
 class _CircularPad(_Pad):
+    """The last {dims} continued from the other end. padding as in `ConstantPad{rank}d`, at most the size.
+
+    Example:
+        >>> nn.{name}((2, 2{rest:, 0, 0}))(torch.tensor([1.0, 2.0, 3.0]).reshape(1, {rest:1, }3)).flatten()
+        tensor([2., 3., 1., 2., 3., 1., 2.])
+    """
+
     _mode = "circular"
 
     def forward(self, input: Tensor) -> Tensor:
@@ -65,174 +115,61 @@ class _CircularPad(_Pad):
         return super().forward(input)
 
 
-class ConstantPad1d(_ConstantPad):
-    """`value` around the last dimension of f[N, C, L] or f[C, L].
-
-    Args: padding, a number for both sides or (left, right); negative numbers crop.
-
-    Example:
-        >>> nn.ConstantPad1d((1, 2), 9.0)(torch.ones(1, 2))
-        tensor([[9., 1., 1., 9., 9.]])
-    """
-
-    _rank = 1
+@of_rank(1)
+class ConstantPad1d(_ConstantPad): ...
 
 
-class ConstantPad2d(_ConstantPad):
-    """`value` around the last two dimensions of f[N, C, H, W] or f[C, H, W].
-
-    Args: padding, a number for all sides or (left, right, top, bottom); negative numbers crop.
-
-    Example:
-        >>> nn.ConstantPad2d((1, 0, 0, 1), 9.0)(torch.ones(1, 2, 2))
-        tensor([[[9., 1., 1.],
-                 [9., 1., 1.],
-                 [9., 9., 9.]]])
-    """
-
-    _rank = 2
+@of_rank(2)
+class ConstantPad2d(_ConstantPad): ...
 
 
-class ConstantPad3d(_ConstantPad):
-    """`value` around the last three dimensions of f[N, C, D, H, W] or f[C, D, H, W].
-
-    Args: padding, a number for all sides or (left, right, top, bottom, front, back); negative numbers crop.
-
-    Example:
-        >>> nn.ConstantPad3d(1, 9.0)(torch.ones(1, 2, 3, 4)).shape
-        (1, 4, 5, 6)
-    """
-
-    _rank = 3
+@of_rank(3)
+class ConstantPad3d(_ConstantPad): ...
 
 
-class ZeroPad1d(_ZeroPad):
-    """`ConstantPad1d` with zeros.
-
-    Example:
-        >>> nn.ZeroPad1d(1)(torch.ones(1, 2))
-        tensor([[0., 1., 1., 0.]])
-    """
-
-    _rank = 1
+@of_rank(1)
+class ZeroPad1d(_ZeroPad): ...
 
 
-class ZeroPad2d(_ZeroPad):
-    """`ConstantPad2d` with zeros.
-
-    Example:
-        >>> nn.ZeroPad2d((1, 1, 0, 0))(torch.ones(1, 1, 2))
-        tensor([[[0., 1., 1., 0.]]])
-    """
-
-    _rank = 2
+@of_rank(2)
+class ZeroPad2d(_ZeroPad): ...
 
 
-class ZeroPad3d(_ZeroPad):
-    """`ConstantPad3d` with zeros.
-
-    Example:
-        >>> nn.ZeroPad3d(1)(torch.ones(1, 2, 3, 4)).shape
-        (1, 4, 5, 6)
-    """
-
-    _rank = 3
+@of_rank(3)
+class ZeroPad3d(_ZeroPad): ...
 
 
-class ReflectionPad1d(_Pad):
-    """The last dimension mirrored at its ends, which are not repeated. padding: less than the size.
-
-    Example:
-        >>> nn.ReflectionPad1d(2)(torch.tensor([[1.0, 2.0, 3.0]]))
-        tensor([[3., 2., 1., 2., 3., 2., 1.]])
-    """
-
-    _rank, _mode = 1, "reflect"
+@of_rank(1)
+class ReflectionPad1d(_ReflectionPad): ...
 
 
-class ReflectionPad2d(_Pad):
-    """The last two dimensions mirrored at their ends, which are not repeated. padding as in `ConstantPad2d`.
-
-    Example:
-        >>> nn.ReflectionPad2d((1, 1, 0, 0))(torch.tensor([[[1.0, 2.0, 3.0]]]))
-        tensor([[[2., 1., 2., 3., 2.]]])
-    """
-
-    _rank, _mode = 2, "reflect"
+@of_rank(2)
+class ReflectionPad2d(_ReflectionPad): ...
 
 
-class ReflectionPad3d(_Pad):
-    """The last three dimensions mirrored at their ends, which are not repeated. padding as in `ConstantPad3d`.
-
-    Example:
-        >>> nn.ReflectionPad3d(1)(torch.ones(1, 2, 3, 4)).shape
-        (1, 4, 5, 6)
-    """
-
-    _rank, _mode = 3, "reflect"
+@of_rank(3)
+class ReflectionPad3d(_ReflectionPad): ...
 
 
-class ReplicationPad1d(_Pad):
-    """The ends of the last dimension repeated. padding as in `ConstantPad1d`.
-
-    Example:
-        >>> nn.ReplicationPad1d(2)(torch.tensor([[1.0, 2.0, 3.0]]))
-        tensor([[1., 1., 1., 2., 3., 3., 3.]])
-    """
-
-    _rank, _mode = 1, "replicate"
+@of_rank(1)
+class ReplicationPad1d(_ReplicationPad): ...
 
 
-class ReplicationPad2d(_Pad):
-    """The ends of the last two dimensions repeated. padding as in `ConstantPad2d`.
-
-    Example:
-        >>> nn.ReplicationPad2d((1, 1, 0, 0))(torch.tensor([[[1.0, 2.0, 3.0]]]))
-        tensor([[[1., 1., 2., 3., 3.]]])
-    """
-
-    _rank, _mode = 2, "replicate"
+@of_rank(2)
+class ReplicationPad2d(_ReplicationPad): ...
 
 
-class ReplicationPad3d(_Pad):
-    """The ends of the last three dimensions repeated. padding as in `ConstantPad3d`.
-
-    Example:
-        >>> nn.ReplicationPad3d(1)(torch.ones(1, 2, 3, 4)).shape
-        (1, 4, 5, 6)
-    """
-
-    _rank, _mode = 3, "replicate"
+@of_rank(3)
+class ReplicationPad3d(_ReplicationPad): ...
 
 
-class CircularPad1d(_CircularPad):
-    """The last dimension continued from its other end. padding as in `ConstantPad1d`, at most the size.
-
-    Example:
-        >>> nn.CircularPad1d(2)(torch.tensor([[1.0, 2.0, 3.0]]))
-        tensor([[2., 3., 1., 2., 3., 1., 2.]])
-    """
-
-    _rank = 1
+@of_rank(1)
+class CircularPad1d(_CircularPad): ...
 
 
-class CircularPad2d(_CircularPad):
-    """The last two dimensions continued from their other ends. padding as in `ConstantPad2d`.
-
-    Example:
-        >>> nn.CircularPad2d((1, 1, 0, 0))(torch.tensor([[[1.0, 2.0, 3.0]]]))
-        tensor([[[3., 1., 2., 3., 1.]]])
-    """
-
-    _rank = 2
+@of_rank(2)
+class CircularPad2d(_CircularPad): ...
 
 
-class CircularPad3d(_CircularPad):
-    """The last three dimensions continued from their other ends. padding as in `ConstantPad3d`.
-
-    Example:
-        >>> nn.CircularPad3d(1)(torch.ones(1, 2, 3, 4)).shape
-        (1, 4, 5, 6)
-    """
-
-    _rank = 3
+@of_rank(3)
+class CircularPad3d(_CircularPad): ...

@@ -13,6 +13,7 @@ from compiler_core.ops.convolution.composite import spread
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn import functional as F
+from distcompile.nn.layers.families import of_rank
 from distcompile.nn.module import Module
 
 Ints = int | Sequence[int]
@@ -30,6 +31,28 @@ class _Pool(Module):
 
 
 class _MaxPoolNd(_Pool):
+    """The maximum of each window of {kind}. Padding counts as -inf.
+
+    Args:
+        kernel_size: size of the window, a number or one a dimension
+        stride: from window to window; None: kernel_size, so that windows do not overlap
+        padding: added on both sides; at most half the kernel
+        dilation: distance between the elements of a window
+        return_indices: also return the places of the maxima in the flattened last {dims}, for `MaxUnpool{rank}d`
+        ceil_mode: count a last window that begins inside but ends outside
+
+    Shape: f[N, C, {n}] or f[C, {n}] -> f[N, C, {o}] or f[C, {o}], where each size of the output is
+    (size + 2·padding - dilation·(kernel_size - 1) - 1) // stride + 1, rounded up with ceil_mode.
+
+    Example:
+        >>> x = torch.tensor([1.0, 5.0, 2.0, 3.0]).reshape(1, {rest:1, }4)
+        >>> maxima, places = nn.{name}({row:2}, stride=1, return_indices=True)(x)
+        >>> maxima.flatten(), places.flatten()
+        (tensor([5., 5., 3.]), tensor([1, 1, 3]))
+        >>> nn.{name}(2)(torch.ones(1, 3, {each:8})).shape
+        (1, 3, {each:4})
+    """
+
     _shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
     def __init__(
@@ -55,53 +78,35 @@ class _MaxPoolNd(_Pool):
         return result
 
 
-class MaxPool1d(_MaxPoolNd):
-    """`MaxPool2d` with one dimension, and its arguments: f[N, C, L] or f[C, L] -> f[N, C, o].
-
-    Example:
-        >>> maxima, places = nn.MaxPool1d(3, stride=1, return_indices=True)(torch.tensor([[1.0, 5.0, 2.0, 3.0]]))
-        >>> maxima, places
-        (tensor([[5., 5.]]), tensor([[1, 1]]))
-    """
-
-    _rank = 1
+@of_rank(1)
+class MaxPool1d(_MaxPoolNd): ...
 
 
-class MaxPool2d(_MaxPoolNd):
-    """The maximum of each window of an image. Padding counts as -inf.
-
-    Args:
-        kernel_size: size of the window, a number or one a dimension
-        stride: from window to window; None: kernel_size, so that windows do not overlap
-        padding: added on both sides; at most half the kernel
-        dilation: distance between the elements of a window
-        return_indices: also return the places of the maxima in the flattened image, for `MaxUnpool2d`
-        ceil_mode: count a last window that begins inside but ends outside
-
-    Shape: f[N, C, H, W] or f[C, H, W] -> f[N, C, oH, oW], where
-    oH = (H + 2·padding - dilation·(kernel_size - 1) - 1) // stride + 1, rounded up with ceil_mode; oW likewise.
-
-    Example:
-        >>> nn.MaxPool2d(2)(torch.arange(16.0).reshape(1, 4, 4))
-        tensor([[[ 5.,  7.],
-                 [13., 15.]]])
-    """
-
-    _rank = 2
+@of_rank(2)
+class MaxPool2d(_MaxPoolNd): ...
 
 
-class MaxPool3d(_MaxPoolNd):
-    """`MaxPool2d` with three dimensions, and its arguments: f[N, C, D, H, W] or f[C, D, H, W] -> f[N, C, oD, oH, oW].
-
-    Example:
-        >>> nn.MaxPool3d(2)(torch.ones(1, 3, 4, 6, 8)).shape
-        (1, 3, 2, 3, 4)
-    """
-
-    _rank = 3
+@of_rank(3)
+class MaxPool3d(_MaxPoolNd): ...
 
 
 class _MaxUnpoolNd(_Pool):
+    """`MaxPool{rank}d` undone as far as that goes: zeros, with the input put at the places of the maxima.
+
+    Args: kernel_size, stride and padding of the pooling.
+
+    `forward(input, indices, output_size=None)`: indices as the pooling returned them. output_size: the size before
+    pooling, where several lead to the same; unless given each is (size - 1)·stride - 2·padding + kernel_size.
+
+    Shape: f[N, C, {o}] or f[C, {o}] -> f[N, C, {n}] or f[C, {n}].
+
+    Example:
+        >>> x = torch.tensor([1.0, 2.0, 4.0, 3.0]).reshape(1, {rest:1, }4)
+        >>> maxima, places = nn.MaxPool{rank}d({row:2}, return_indices=True)(x)
+        >>> nn.{name}({row:2})(maxima, places).flatten()
+        tensor([0., 2., 4., 0.])
+    """
+
     def __init__(self, kernel_size: Ints, stride: Ints | None = None, padding: Ints = 0) -> None:
         super().__init__()
         self.kernel_size = spread("kernel_size", kernel_size, self._rank)
@@ -113,46 +118,16 @@ class _MaxUnpoolNd(_Pool):
         return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
-class MaxUnpool1d(_MaxUnpoolNd):
-    """`MaxPool1d` undone as by `MaxUnpool2d`: f[N, C, o] -> zeros f[N, C, L] with the input at its places.
-
-    Example:
-        >>> maxima, places = nn.MaxPool1d(2, return_indices=True)(torch.tensor([[1.0, 2.0, 4.0, 3.0]]))
-        >>> nn.MaxUnpool1d(2)(maxima, places)
-        tensor([[0., 2., 4., 0.]])
-    """
-
-    _rank = 1
+@of_rank(1)
+class MaxUnpool1d(_MaxUnpoolNd): ...
 
 
-class MaxUnpool2d(_MaxUnpoolNd):
-    """`MaxPool2d` undone as far as that goes: zeros, with the input put at the places of the maxima.
-
-    Args: kernel_size, stride and padding of the pooling.
-
-    `forward(input, indices, output_size=None)`: indices as the pooling returned them. output_size: the size before
-    pooling, where several lead to the same; it is (H - 1)·stride - 2·padding + kernel_size unless given.
-
-    Example:
-        >>> maxima, places = nn.MaxPool2d(2, return_indices=True)(torch.arange(4.0).reshape(1, 2, 2))
-        >>> nn.MaxUnpool2d(2)(maxima, places)
-        tensor([[[0., 0.],
-                 [0., 3.]]])
-    """
-
-    _rank = 2
+@of_rank(2)
+class MaxUnpool2d(_MaxUnpoolNd): ...
 
 
-class MaxUnpool3d(_MaxUnpoolNd):
-    """`MaxPool3d` undone as by `MaxUnpool2d`: f[N, C, oD, oH, oW] -> f[N, C, D, H, W].
-
-    Example:
-        >>> maxima, places = nn.MaxPool3d(2, return_indices=True)(torch.ones(1, 1, 2, 2, 2))
-        >>> nn.MaxUnpool3d(2)(maxima, places).sum()
-        tensor(1.)
-    """
-
-    _rank = 3
+@of_rank(3)
+class MaxUnpool3d(_MaxUnpoolNd): ...
 
 
 class AvgPool1d(_Pool):
@@ -185,6 +160,22 @@ class AvgPool1d(_Pool):
 
 
 class _AvgPoolNd(_Pool):
+    """The mean of each window of {kind}.
+
+    Args:
+        kernel_size, stride, padding, ceil_mode: as in `MaxPool{rank}d`
+        count_include_pad: zeros of the padding count as elements; False: the mean is of what is there
+        divisor_override: divide the sum by this number instead
+
+    Shape: f[N, C, {n}] or f[C, {n}] -> f[N, C, {o}] or f[C, {o}], sizes as in `MaxPool{rank}d`.
+
+    Example:
+        >>> nn.{name}({row:2})(torch.tensor([1.0, 3.0, 5.0, 9.0]).reshape(1, {rest:1, }4)).flatten()
+        tensor([2., 7.])
+        >>> nn.{name}(2)(torch.ones(1, 3, {each:8})).shape
+        (1, 3, {each:4})
+    """
+
     def __init__(
         self,
         kernel_size: Ints,
@@ -215,37 +206,26 @@ class _AvgPoolNd(_Pool):
         return result
 
 
-class AvgPool2d(_AvgPoolNd):
-    """The mean of each window of an image.
-
-    Args:
-        kernel_size, stride, padding, ceil_mode: as in `MaxPool2d`
-        count_include_pad: zeros of the padding count as elements; False: the mean is of what is there
-        divisor_override: divide the sum by this number instead
-
-    Shape: f[N, C, H, W] or f[C, H, W] -> f[N, C, oH, oW], sizes as in `MaxPool2d`.
-
-    Example:
-        >>> nn.AvgPool2d(2)(torch.arange(16.0).reshape(1, 4, 4))
-        tensor([[[ 2.5000,  4.5000],
-                 [10.5000, 12.5000]]])
-    """
-
-    _rank = 2
+@of_rank(2)
+class AvgPool2d(_AvgPoolNd): ...
 
 
-class AvgPool3d(_AvgPoolNd):
-    """`AvgPool2d` with three dimensions, and its arguments: f[N, C, D, H, W] or f[C, D, H, W] -> f[N, C, oD, oH, oW].
-
-    Example:
-        >>> nn.AvgPool3d(2)(torch.ones(1, 3, 4, 6, 8)).shape
-        (1, 3, 2, 3, 4)
-    """
-
-    _rank = 3
+@of_rank(3)
+class AvgPool3d(_AvgPoolNd): ...
 
 
 class _LPPoolNd(_Pool):
+    """The p-norm of each window of {kind}, (Σ xᵖ)^(1/p).
+
+    Args: norm_type is p; kernel_size, stride and ceil_mode as in `MaxPool{rank}d`.
+
+    Shape: f[N, C, {n}] or f[C, {n}] -> f[N, C, {o}] or f[C, {o}], sizes as in `MaxPool{rank}d`.
+
+    Example:
+        >>> nn.{name}(2, {row:2})(torch.tensor([3.0, 4.0, 5.0, 12.0]).reshape(1, {rest:1, }4)).flatten()
+        tensor([ 5., 13.])
+    """
+
     _shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
 
     def __init__(
@@ -260,42 +240,32 @@ class _LPPoolNd(_Pool):
         return result
 
 
-class LPPool1d(_LPPoolNd):
-    """The p-norm of each window, (Σ xᵖ)^(1/p): f[N, C, L] or f[C, L] -> f[N, C, o].
-
-    Args: norm_type is p; kernel_size, stride and ceil_mode as in `MaxPool2d`.
-
-    Example:
-        >>> nn.LPPool1d(2, 2)(torch.tensor([[3.0, 4.0, 5.0, 12.0]]))
-        tensor([[ 5., 13.]])
-    """
-
-    _rank = 1
+@of_rank(1)
+class LPPool1d(_LPPoolNd): ...
 
 
-class LPPool2d(_LPPoolNd):
-    """`LPPool1d` with two dimensions, and its arguments: f[N, C, H, W] or f[C, H, W] -> f[N, C, oH, oW].
-
-    Example:
-        >>> nn.LPPool2d(1, 2)(torch.ones(1, 2, 2))
-        tensor([[[4.]]])
-    """
-
-    _rank = 2
+@of_rank(2)
+class LPPool2d(_LPPoolNd): ...
 
 
-class LPPool3d(_LPPoolNd):
-    """`LPPool1d` with three dimensions, and its arguments: f[N, C, D, H, W] or f[C, D, H, W] -> f[N, C, oD, oH, oW].
-
-    Example:
-        >>> nn.LPPool3d(1, 2)(torch.ones(1, 2, 2, 2))
-        tensor([[[[8.]]]])
-    """
-
-    _rank = 3
+@of_rank(3)
+class LPPool3d(_LPPoolNd): ...
 
 
 class _AdaptiveMaxPoolNd(_Pool):
+    """The maxima of {kind} in a grid of output_size windows, which lie as in `AdaptiveAvgPool{rank}d`.
+
+    Args: output_size as there; return_indices: also the places of the maxima in the flattened last {dims}.
+
+    Shape: f[N, C, {n}] or f[C, {n}] -> f[N, C, {o}] or f[C, {o}].
+
+    Example:
+        >>> nn.{name}({row:2})(torch.tensor([1.0, 2.0, 3.0]).reshape(1, {rest:1, }3)).flatten()
+        tensor([2., 3.])
+        >>> nn.{name}(2)(torch.ones(1, 3, {each:5})).shape
+        (1, 3, {each:2})
+    """
+
     _shown = ("output_size",)
 
     def __init__(self, output_size: Sizes, return_indices: bool = False) -> None:
@@ -308,44 +278,34 @@ class _AdaptiveMaxPoolNd(_Pool):
         return result
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd):
-    """`AdaptiveMaxPool2d` with one dimension: f[N, C, L] or f[C, L] -> f[N, C, output_size].
-
-    Example:
-        >>> nn.AdaptiveMaxPool1d(2)(torch.tensor([[1.0, 2.0, 3.0]]))
-        tensor([[2., 3.]])
-    """
-
-    _rank = 1
+@of_rank(1)
+class AdaptiveMaxPool1d(_AdaptiveMaxPoolNd): ...
 
 
-class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd):
-    """The maxima of an image in a grid of output_size windows, which lie as in `AdaptiveAvgPool2d`.
-
-    Args: output_size as there; return_indices: also the places of the maxima in the flattened image.
-
-    Shape: f[N, C, H, W] or f[C, H, W] -> f[N, C, oH, oW].
-
-    Example:
-        >>> nn.AdaptiveMaxPool2d(1)(torch.arange(16.0).reshape(1, 4, 4))
-        tensor([[[15.]]])
-    """
-
-    _rank = 2
+@of_rank(2)
+class AdaptiveMaxPool2d(_AdaptiveMaxPoolNd): ...
 
 
-class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd):
-    """`AdaptiveMaxPool2d` with three dimensions: f[N, C, D, H, W] or f[C, D, H, W] -> f[N, C, *output_size].
-
-    Example:
-        >>> nn.AdaptiveMaxPool3d(2)(torch.ones(1, 3, 4, 5, 6)).shape
-        (1, 3, 2, 2, 2)
-    """
-
-    _rank = 3
+@of_rank(3)
+class AdaptiveMaxPool3d(_AdaptiveMaxPoolNd): ...
 
 
 class _AdaptiveAvgPoolNd(_Pool):
+    """The means of {kind} in a grid of output_size windows, whatever their size.
+
+    Window k of o along a dimension of size n is from ⌊k·n/o⌋ to before ⌈(k+1)·n/o⌉.
+
+    Args: output_size is ({o}), or a number for all; None keeps a dimension.
+
+    Shape: f[N, C, {n}] or f[C, {n}] -> f[N, C, {o}] or f[C, {o}].
+
+    Example:
+        >>> nn.{name}({row:2})(torch.tensor([1.0, 2.0, 3.0]).reshape(1, {rest:1, }3)).flatten()
+        tensor([1.5000, 2.5000])
+        >>> nn.{name}(2)(torch.ones(1, 3, {each:5})).shape
+        (1, 3, {each:2})
+    """
+
     _shown = ("output_size",)
 
     def __init__(self, output_size: Sizes) -> None:
@@ -358,48 +318,33 @@ class _AdaptiveAvgPoolNd(_Pool):
         return result
 
 
-class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd):
-    """`AdaptiveAvgPool2d` with one dimension: f[N, C, L] or f[C, L] -> f[N, C, output_size].
-
-    Example:
-        >>> nn.AdaptiveAvgPool1d(2)(torch.tensor([[1.0, 2.0, 3.0]]))
-        tensor([[1.5000, 2.5000]])
-    """
-
-    _rank = 1
+@of_rank(1)
+class AdaptiveAvgPool1d(_AdaptiveAvgPoolNd): ...
 
 
-class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd):
-    """The means of an image in a grid of output_size windows, whatever its size.
-
-    Window k is from ⌊k·H/oH⌋ to before ⌈(k+1)·H/oH⌉, and likewise along W.
-
-    Args: output_size is (oH, oW) or a number for both; None keeps a dimension.
-
-    Shape: f[N, C, H, W] or f[C, H, W] -> f[N, C, oH, oW].
-
-    Example:
-        >>> nn.AdaptiveAvgPool2d(1)(torch.arange(16.0).reshape(1, 4, 4))
-        tensor([[[7.5000]]])
-        >>> nn.AdaptiveAvgPool2d((None, 3))(torch.ones(2, 8, 10, 7)).shape
-        (2, 8, 10, 3)
-    """
-
-    _rank = 2
+@of_rank(2)
+class AdaptiveAvgPool2d(_AdaptiveAvgPoolNd): ...
 
 
-class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd):
-    """`AdaptiveAvgPool2d` with three dimensions: f[N, C, D, H, W] or f[C, D, H, W] -> f[N, C, *output_size].
-
-    Example:
-        >>> nn.AdaptiveAvgPool3d(2)(torch.ones(1, 3, 4, 5, 6)).shape
-        (1, 3, 2, 2, 2)
-    """
-
-    _rank = 3
+@of_rank(3)
+class AdaptiveAvgPool3d(_AdaptiveAvgPoolNd): ...
 
 
 class _FractionalMaxPoolNd(Module):
+    """The maxima of {kind} in windows at random distances, so that a size shrinks by any factor. Source: Graham 2014.
+
+    Args:
+        kernel_size: size of the windows
+        output_size, output_ratio: sizes of the output, or factors between 0 and 1; exactly one of the two
+        return_indices: also the places of the maxima in the flattened last {dims}
+
+    Shape: f[N, C, {n}] or f[C, {n}] -> f[N, C, {o}] or f[C, {o}].
+
+    Example:
+        >>> nn.{name}(2, output_ratio=0.7)(torch.ones(1, 3, {each:10})).shape
+        (1, 3, {each:7})
+    """
+
     _rank: ClassVar[int] = 0
 
     def __init__(
@@ -431,30 +376,9 @@ class _FractionalMaxPoolNd(Module):
         return pool(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices, samples)
 
 
-class FractionalMaxPool2d(_FractionalMaxPoolNd):
-    """The maxima of an image in windows at random distances, so that its size shrinks by any factor. Graham 2014.
-
-    Args:
-        kernel_size: size of the windows
-        output_size, output_ratio: sizes of the output, or factors between 0 and 1; exactly one of the two
-        return_indices: also the places of the maxima in the flattened image
-
-    Shape: f[N, C, H, W] or f[C, H, W] -> f[N, C, oH, oW].
-
-    Example:
-        >>> nn.FractionalMaxPool2d(2, output_ratio=0.7)(torch.ones(1, 3, 10, 20)).shape
-        (1, 3, 7, 14)
-    """
-
-    _rank = 2
+@of_rank(2)
+class FractionalMaxPool2d(_FractionalMaxPoolNd): ...
 
 
-class FractionalMaxPool3d(_FractionalMaxPoolNd):
-    """`FractionalMaxPool2d` with three dimensions, and its arguments.
-
-    Example:
-        >>> nn.FractionalMaxPool3d(2, output_size=3)(torch.ones(1, 3, 6, 7, 8)).shape
-        (1, 3, 3, 3, 3)
-    """
-
-    _rank = 3
+@of_rank(3)
+class FractionalMaxPool3d(_FractionalMaxPoolNd): ...

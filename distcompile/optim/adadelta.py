@@ -1,7 +1,6 @@
 """Adadelta. The formulas, the defaults and the state dict are torch's.
 
 In: parameters and gradients. Out: updated parameters; state "step", "square_avg", "acc_delta".
-    v ← rho·v + (1-rho)·g²;  Δ ← √(u + eps)/√(v + eps)·g;  u ← rho·u + (1-rho)·Δ²;  p ← p - lr·Δ.     Zeiler 2012.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from typing import Any
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from distcompile.errors import ArgumentError
-from distcompile.optim.checks import check_not_negative, options
+from distcompile.optim.checks import options
+from distcompile.optim.examples import one_step
 from distcompile.optim.update_rules.rule import Decaying, Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
@@ -38,6 +38,7 @@ class AdadeltaRule(Decaying):
         return prims.add(p, prims.mul(delta, s["step_size"])), {"square_avg": v, "acc_delta": moved}
 
 
+@one_step("lr=10.0", "[ 0.9684, -1.9684]")
 class Adadelta(RuleOptimizer):
     """Gradients times the ratio of past steps to past gradients, so that a step is in the parameter's own unit.
 
@@ -51,14 +52,6 @@ class Adadelta(RuleOptimizer):
         eps: under both roots; it sets the size of the first steps.
 
     State: "step", "square_avg" (v), "acc_delta" (u). Source: Zeiler 2012 (arXiv:1212.5701), algorithm 1.
-
-    Example:
-        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
-        >>> optimizer = torch.optim.Adadelta([w], lr=10.0)
-        >>> w.square().sum().backward()
-        >>> optimizer.step()
-        >>> w.detach()
-        tensor([ 0.9684, -1.9684])
     """
 
     formula = AdadeltaRule
@@ -78,7 +71,6 @@ class Adadelta(RuleOptimizer):
         differentiable: bool = False,
     ) -> None:
         given = options(locals(), order="maximize capturable foreach")
-        check_not_negative({"learning rate": lr, "epsilon value": eps, "weight_decay value": weight_decay})
         if not 0 <= rho <= 1:
             raise ArgumentError(f"Invalid rho value: {rho}", expected="0 <= rho <= 1")
         super().__init__(params, given)

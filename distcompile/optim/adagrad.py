@@ -1,7 +1,6 @@
 """Adagrad. The formulas, the defaults and the state dict are torch's.
 
 In: parameters and gradients. Out: updated parameters; state "step", "sum", made with the optimizer as in torch.
-    s ← s + g²;  p ← p - lr/(1 + (t-1)·lr_decay) · g/(√s + eps).      Duchi, Hazan, Singer 2011.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from compiler_core.errors import AutogradError
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from compiler_core.tensor.tensor import Tensor
-from distcompile.optim.checks import check_not_negative, options
+from distcompile.optim.checks import options
+from distcompile.optim.examples import one_step
 from distcompile.optim.update_rules.rule import Decaying, Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
@@ -35,6 +35,7 @@ class AdagradRule(Decaying):
         return prims.add(p, prims.mul(direction, s["step_size"])), {"sum": total}
 
 
+@one_step("lr=0.1", "[ 0.9000, -1.9000]")
 class Adagrad(RuleOptimizer):
     """Gradients divided by the root of the sum of all their squares so far: rates that only fall.
 
@@ -47,14 +48,6 @@ class Adagrad(RuleOptimizer):
 
     A gradient may be sparse, without weight decay. State, made with the optimizer: "step", "sum" (s).
     Source: Duchi, Hazan, Singer 2011 (JMLR 12).
-
-    Example:
-        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
-        >>> optimizer = torch.optim.Adagrad([w], lr=0.1)
-        >>> w.square().sum().backward()
-        >>> optimizer.step()
-        >>> w.detach()
-        tensor([ 0.9000, -1.9000])
     """
 
     formula = AdagradRule
@@ -74,10 +67,7 @@ class Adagrad(RuleOptimizer):
         differentiable: bool = False,
         fused: bool | None = None,
     ) -> None:
-        given = options(locals(), order="eps weight_decay initial_accumulator_value")
-        check_not_negative({"learning rate": lr, "lr_decay value": lr_decay, "weight_decay value": weight_decay})
-        check_not_negative({"initial_accumulator_value value": initial_accumulator_value, "epsilon value": eps})
-        super().__init__(params, given)
+        super().__init__(params, options(locals(), order="eps weight_decay initial_accumulator_value"))
         for group in self.param_groups:
             for parameter in group["params"]:
                 self._make_state(parameter, self.state[parameter], self.rule(group).state, group)

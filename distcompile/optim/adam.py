@@ -1,9 +1,6 @@
 """Adam and AdamW. The formulas, the defaults and the state dict are torch's.
 
 In: parameters and gradients. Out: updated parameters; state "step", "exp_avg", "exp_avg_sq" (and "max_exp_avg_sq").
-    m ← m + (1-β₁)(g - m);  v ← β₂v + (1-β₂)g²;
-    p ← p·(1 - lr·weight_decay) [AdamW] - lr/(1-β₁ᵗ) · m / (√v/√(1-β₂ᵗ) + eps).
-Kingma, Ba 2015; Loshchilov, Hutter 2019 (decoupled weight decay); Reddi et al. 2018 (amsgrad: max of all v).
 """
 
 from __future__ import annotations
@@ -15,7 +12,8 @@ from typing import Any
 
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
-from distcompile.optim.checks import check_alike, check_betas, check_not_negative, check_tensors, options
+from distcompile.optim.checks import check_alike, check_betas, check_tensors, options
+from distcompile.optim.examples import one_step
 from distcompile.optim.update_rules.rule import Decaying, Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
@@ -62,6 +60,7 @@ class AdamRule(Decaying):
         return prims.add(p, prims.mul(prims.div(m, denominator), s["step_size"])), new
 
 
+@one_step("lr=0.1", "[ 0.9000, -1.9000]")
 class Adam(RuleOptimizer):
     """Adam: steps by a mean of gradients, divided by the root of a mean of their squares.
 
@@ -77,14 +76,6 @@ class Adam(RuleOptimizer):
 
     State: "step", "exp_avg" (m), "exp_avg_sq" (v), "max_exp_avg_sq" (amsgrad). Sparse gradients: see `SparseAdam`.
     Source: Kingma, Ba 2015 (ICLR), algorithm 1; amsgrad: Reddi, Kale, Kumar 2018 (ICLR).
-
-    Example:
-        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
-        >>> optimizer = torch.optim.Adam([w], lr=0.1)
-        >>> w.square().sum().backward()
-        >>> optimizer.step()
-        >>> w.detach()
-        tensor([ 0.9000, -1.9000])
     """
 
     counts_steps = True
@@ -107,7 +98,6 @@ class Adam(RuleOptimizer):
         decoupled_weight_decay: bool = False,
     ) -> None:
         given = options(locals(), order="maximize foreach")
-        check_not_negative({"learning rate": lr, "epsilon value": eps, "weight_decay value": weight_decay})
         check_betas(betas)
         check_alike({"betas": betas})
         check_tensors({"lr": lr, "betas[0]": betas[0], "betas[1]": betas[1]}, bool(foreach) and not capturable)
@@ -117,6 +107,7 @@ class Adam(RuleOptimizer):
         return AdamRule.of(group, amsgrad=group["amsgrad"])
 
 
+@one_step("lr=0.1, weight_decay=0.5", "[ 0.8500, -1.8000]")
 class AdamW(Adam):
     """Adam with decoupled weight decay: the parameter shrinks by itself, not through the gradient.
 
@@ -124,14 +115,6 @@ class AdamW(Adam):
 
     Args: as Adam's; weight_decay is 0.01 unless given.
     Source: Loshchilov, Hutter 2019 (ICLR), algorithm 2.
-
-    Example:
-        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
-        >>> optimizer = torch.optim.AdamW([w], lr=0.1, weight_decay=0.5)
-        >>> w.square().sum().backward()
-        >>> optimizer.step()
-        >>> w.detach()
-        tensor([ 0.8500, -1.8000])
     """
 
     def __init__(

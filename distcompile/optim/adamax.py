@@ -1,7 +1,6 @@
 """Adamax: Adam with the infinity norm. The formulas, the defaults and the state dict are torch's.
 
 In: parameters and gradients. Out: updated parameters; state "step", "exp_avg", "exp_inf".
-    m ← m + (1-β₁)(g - m);  u ← max(β₂u, |g| + eps);  p ← p - lr/(1-β₁ᵗ) · m/u.      Kingma, Ba 2015, section 7.1.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from typing import Any
 
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
-from distcompile.optim.checks import check_betas, check_not_negative, options
+from distcompile.optim.checks import options
+from distcompile.optim.examples import one_step
 from distcompile.optim.update_rules.rule import Decaying, Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
@@ -35,6 +35,7 @@ class AdamaxRule(Decaying):
         return prims.add(p, prims.mul(prims.div(m, u), s["step_size"])), {"exp_avg": m, "exp_inf": u}
 
 
+@one_step("lr=0.1", "[ 0.9000, -1.9000]")
 class Adamax(RuleOptimizer):
     """Adam whose second moment is a decaying maximum of |g|.
 
@@ -43,14 +44,6 @@ class Adamax(RuleOptimizer):
         p ← p - lr · m/(1 - β₁ᵗ) / u
 
     Args: as Adam's. State: "step", "exp_avg" (m), "exp_inf" (u). Source: Kingma, Ba 2015 (ICLR), section 7.1.
-
-    Example:
-        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
-        >>> optimizer = torch.optim.Adamax([w], lr=0.1)
-        >>> w.square().sum().backward()
-        >>> optimizer.step()
-        >>> w.detach()
-        tensor([ 0.9000, -1.9000])
     """
 
     formula = AdamaxRule
@@ -69,8 +62,4 @@ class Adamax(RuleOptimizer):
         differentiable: bool = False,
         capturable: bool = False,
     ) -> None:
-        given = options(locals())
-        check_not_negative({"learning rate": lr, "epsilon value": eps})
-        check_betas(betas)
-        check_not_negative({"weight_decay value": weight_decay})
-        super().__init__(params, given)
+        super().__init__(params, options(locals()))

@@ -1,8 +1,7 @@
 """ASGD: averaged stochastic gradient descent. The formulas, the defaults and the state dict are torch's.
 
 In: parameters and gradients. Out: updated parameters; state "step", "eta", "mu", "ax" (the average of p).
-    p ← p·(1 - lambd·η) - η·g;  ax ← ax + μ(p - ax) [μ = 1: ax ← p];
-    afterwards η ← lr/(1 + lambd·lr·t)^alpha,  μ ← 1/max(1, t - t0), both kept in float32.    Polyak, Juditsky 1992.
+"eta" and "mu" are kept in float32, as torch keeps them.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
-from distcompile.optim.checks import check_not_negative, options
+from distcompile.optim.checks import options
 from distcompile.optim.update_rules.rule import Decaying, Group, Scalars, UpdateRule
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
@@ -76,9 +75,7 @@ class ASGD(RuleOptimizer):
         differentiable: bool = False,
         capturable: bool = False,
     ) -> None:
-        given = options(locals())
-        check_not_negative({"learning rate": lr, "weight_decay value": weight_decay})
-        super().__init__(params, given)
+        super().__init__(params, options(locals()))
 
     def initial(self, name: str, group: Group) -> float:
         return {"eta": float(group["lr"]), "mu": 1.0}.get(name, 0.0)

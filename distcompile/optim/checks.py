@@ -11,6 +11,11 @@ from typing import Any
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 
+_NOT_NEGATIVE = {"lr": "learning rate", "eps": "epsilon value"} | {
+    name: f"{name} value"
+    for name in ("weight_decay", "momentum", "lr_decay", "initial_accumulator_value", "momentum_decay")
+}
+
 
 def options(names: Mapping[str, Any], order: str = "") -> dict[str, Any]:
     """The options among the local names at the start of an optimizer's `__init__`: its arguments but the parameters.
@@ -27,6 +32,13 @@ def check_not_negative(options: Mapping[str, float]) -> None:
     for name, number in options.items():
         if not number >= 0:
             raise ArgumentError(f"Invalid {name}: {number}", expected="at least 0")
+
+
+def check_usual(options: Mapping[str, Any]) -> None:
+    """Raises ArgumentError for the first option out of range, of those that mean the same in every optimizer."""
+    check_not_negative({what: options[name] for name, what in _NOT_NEGATIVE.items() if name in options})
+    if "betas" in options:
+        check_betas(options["betas"])
 
 
 def check_two(name: str, pair: object) -> None:

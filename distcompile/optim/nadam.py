@@ -1,9 +1,7 @@
 """NAdam: Adam with Nesterov momentum. The formulas, the defaults and the state dict are torch's.
 
 In: parameters and gradients. Out: updated parameters; state "step", "mu_product", "exp_avg", "exp_avg_sq".
-    μₜ = β₁(1 - 0.96^(t·momentum_decay)/2);  M ← M·μₜ;  m, v as Adam's;
-    p ← p - lr·((1-μₜ)/(1-M)·g + μₜ₊₁/(1-M·μₜ₊₁)·m) / (√(v/(1-β₂ᵗ)) + eps).      Dozat 2016.
-M is kept in float32, as torch keeps it.
+"mu_product" is kept in float32, as torch keeps it.
 """
 
 from __future__ import annotations
@@ -16,7 +14,8 @@ import numpy as np
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from distcompile.optim.adam import moment_numbers, moments
-from distcompile.optim.checks import check_betas, check_not_negative, options
+from distcompile.optim.checks import options
+from distcompile.optim.examples import one_step
 from distcompile.optim.update_rules.rule import Decaying, Group, Scalars, UpdateRule
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
@@ -40,6 +39,7 @@ class NAdamRule(Decaying):
         return p, {"exp_avg": m, "exp_avg_sq": v}
 
 
+@one_step("lr=0.1", "[ 0.8944, -1.8944]")
 class NAdam(RuleOptimizer):
     """Adam with Nesterov's momentum: it looks ahead by the next step's.
 
@@ -52,14 +52,6 @@ class NAdam(RuleOptimizer):
         decoupled_weight_decay: AdamW's decay.
 
     State: "step", "mu_product" (M), "exp_avg" (m), "exp_avg_sq" (v). Source: Dozat 2016 (ICLR workshop).
-
-    Example:
-        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
-        >>> optimizer = torch.optim.NAdam([w], lr=0.1)
-        >>> w.square().sum().backward()
-        >>> optimizer.step()
-        >>> w.detach()
-        tensor([ 0.8944, -1.8944])
     """
 
     formula = NAdamRule
@@ -81,11 +73,7 @@ class NAdam(RuleOptimizer):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        given = options(locals(), order="maximize foreach")
-        check_not_negative({"learning rate": lr, "epsilon value": eps})
-        check_betas(betas)
-        check_not_negative({"weight_decay value": weight_decay, "momentum_decay value": momentum_decay})
-        super().__init__(params, given)
+        super().__init__(params, options(locals(), order="maximize foreach"))
 
     def initial(self, name: str, group: Group) -> float:
         return 1.0 if name == "mu_product" else 0.0

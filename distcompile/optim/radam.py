@@ -1,8 +1,6 @@
 """RAdam: Adam with its variance rectified. The formulas, the defaults and the state dict are torch's.
 
 In: parameters and gradients. Out: updated parameters; state "step", "exp_avg", "exp_avg_sq".
-    m, v as Adam's;  ρ∞ = 2/(1-β₂) - 1;  ρ = ρ∞ - 2tβ₂ᵗ/(1-β₂ᵗ);
-    p ← p - lr/(1-β₁ᵗ)·m·[ρ > 5: r·√(1-β₂ᵗ)/(√v + eps)],  r = √((ρ-4)(ρ-2)ρ∞ / ((ρ∞-4)(ρ∞-2)ρ)).     Liu et al. 2020.
 Which branch a step takes is a number of the step, so that it does not choose the graph.
 """
 
@@ -15,7 +13,8 @@ from typing import Any
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from distcompile.optim.adam import moment_numbers, moments
-from distcompile.optim.checks import check_betas, check_not_negative, options
+from distcompile.optim.checks import options
+from distcompile.optim.examples import one_step
 from distcompile.optim.update_rules.rule import Decaying, Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
@@ -52,6 +51,7 @@ def _rectification(length: float, longest: float) -> float:
     return math.sqrt((length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length))
 
 
+@one_step("lr=0.1", "[ 0.8000, -1.6000]")
 class RAdam(RuleOptimizer):
     """Adam that makes plain momentum steps until its second moment can be trusted.
 
@@ -62,14 +62,6 @@ class RAdam(RuleOptimizer):
 
     Args: as Adam's, without amsgrad; decoupled_weight_decay: AdamW's decay.
     State: "step", "exp_avg" (m), "exp_avg_sq" (v). Source: Liu et al. 2020 (ICLR), algorithm 2.
-
-    Example:
-        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
-        >>> optimizer = torch.optim.RAdam([w], lr=0.1)
-        >>> w.square().sum().backward()
-        >>> optimizer.step()
-        >>> w.detach()
-        tensor([ 0.8000, -1.6000])
     """
 
     formula = RAdamRule
@@ -89,8 +81,4 @@ class RAdam(RuleOptimizer):
         capturable: bool = False,
         differentiable: bool = False,
     ) -> None:
-        given = options(locals(), order="maximize foreach capturable decoupled_weight_decay")
-        check_not_negative({"learning rate": lr, "epsilon value": eps})
-        check_betas(betas)
-        check_not_negative({"weight_decay value": weight_decay})
-        super().__init__(params, given)
+        super().__init__(params, options(locals(), order="maximize foreach capturable decoupled_weight_decay"))

@@ -1,9 +1,6 @@
 """RMSprop. The formulas, the defaults and the state dict are torch's.
 
 In: parameters and gradients. Out: updated parameters; state "step", "square_avg" (and "momentum_buffer", "grad_avg").
-    v ← alpha·v + (1-alpha)·g²;  a ← √v [centered: a' ← a' + (1-alpha)(g - a'), a ← √(v - a'²)];
-    b ← momentum·b + g/(a + eps);  p ← p - lr·b.
-Source: Hinton's lecture notes (2012); centered: Graves 2013, arXiv:1308.0850.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ from typing import Any
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from distcompile.optim.checks import check_not_negative, options
+from distcompile.optim.examples import one_step
 from distcompile.optim.update_rules.rule import Decaying, Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
@@ -53,6 +51,7 @@ class RMSpropRule(Decaying):
         return prims.add(p, prims.mul(direction, s["step_size"])), new
 
 
+@one_step("lr=0.05", "[ 0.5000, -1.5000]")
 class RMSprop(RuleOptimizer):
     """Gradients divided by the root of their running mean square.
 
@@ -69,14 +68,6 @@ class RMSprop(RuleOptimizer):
 
     State: "step", "square_avg" (v), "momentum_buffer" (b, with momentum), "grad_avg" (c, if centered).
     Source: Hinton 2012 (lecture notes, 6e); centered: Graves 2013 (arXiv:1308.0850).
-
-    Example:
-        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
-        >>> optimizer = torch.optim.RMSprop([w], lr=0.05)
-        >>> w.square().sum().backward()
-        >>> optimizer.step()
-        >>> w.detach()
-        tensor([ 0.5000, -1.5000])
     """
 
     counts_steps = True
@@ -96,8 +87,7 @@ class RMSprop(RuleOptimizer):
         differentiable: bool = False,
     ) -> None:
         given = options(locals(), order="momentum alpha eps centered weight_decay")
-        check_not_negative({"learning rate": lr, "epsilon value": eps, "momentum value": momentum})
-        check_not_negative({"weight_decay value": weight_decay, "alpha value": alpha})
+        check_not_negative({"alpha value": alpha})
         super().__init__(params, given)
 
     def rule(self, group: Group) -> RMSpropRule:

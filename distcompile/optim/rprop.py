@@ -1,8 +1,6 @@
 """Rprop: resilient backpropagation. The formulas, the defaults and the state dict are torch's.
 
 In: parameters and gradients. Out: updated parameters; state "step", "prev" (the last gradient), "step_size".
-    g·prev > 0: Δ ← Δ·η⁺;  < 0: Δ ← Δ·η⁻ and g ← 0;  Δ clamped to step_sizes;  p ← p - sign(g)·Δ;  prev ← g.
-Source: Riedmiller, Braun 1993.
 """
 
 from __future__ import annotations
@@ -14,7 +12,8 @@ from typing import Any
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from distcompile.errors import ArgumentError
-from distcompile.optim.checks import check_not_negative, check_two, options
+from distcompile.optim.checks import check_two, options
+from distcompile.optim.examples import one_step
 from distcompile.optim.update_rules.rule import Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
@@ -44,6 +43,7 @@ class RpropRule:
         return prims.sub(p, prims.mul(prims.sign(g), size)), {"prev": g, "step_size": size}
 
 
+@one_step("lr=0.1", "[ 0.9000, -1.9000]")
 class Rprop(RuleOptimizer):
     """Steps by the sign of the gradient alone. For full batches: noise turns signs.
 
@@ -58,14 +58,6 @@ class Rprop(RuleOptimizer):
         step_sizes: the least and the largest Δ.
 
     State: "step", "prev" (the last g), "step_size" (Δ). Source: Riedmiller, Braun 1993 (ICNN).
-
-    Example:
-        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
-        >>> optimizer = torch.optim.Rprop([w], lr=0.1)
-        >>> w.square().sum().backward()
-        >>> optimizer.step()
-        >>> w.detach()
-        tensor([ 0.9000, -1.9000])
     """
 
     counts_steps = True
@@ -83,7 +75,6 @@ class Rprop(RuleOptimizer):
         differentiable: bool = False,
     ) -> None:
         given = options(locals(), order="foreach maximize differentiable capturable")
-        check_not_negative({"learning rate": lr})
         check_two("etas", etas)
         check_two("step_sizes", step_sizes)
         if not 0.0 < etas[0] < 1.0 < etas[1]:

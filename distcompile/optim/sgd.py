@@ -1,8 +1,6 @@
 """SGD with momentum, Nesterov's variant, weight decay. The formulas and the state dict are torch's.
 
 In: parameters and gradients, which may be sparse. Out: updated parameters; state "momentum_buffer".
-    g ← g + weight_decay·p;  b ← momentum·b + (1 - dampening)·g (first step: b ← g);
-    g ← g + momentum·b (nesterov) or b;  p ← p - lr·g.      Sutskever et al. 2013.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from compiler_core.ops.registry import Value
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.optim.checks import options
+from distcompile.optim.examples import one_step
 from distcompile.optim.update_rules.rule import Decaying, Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
@@ -47,6 +46,7 @@ class SGDRule(Decaying):
         return prims.add(p, prims.mul(direction, s["step_size"])), {"momentum_buffer": buffer}
 
 
+@one_step("lr=0.1, momentum=0.9", "[ 0.8000, -1.6000]")
 class SGD(RuleOptimizer):
     """Stochastic gradient descent, with momentum.
 
@@ -62,14 +62,6 @@ class SGD(RuleOptimizer):
 
     A gradient may be sparse, without weight decay. State: "momentum_buffer".
     Source: Sutskever, Martens, Dahl, Hinton 2013 (ICML), section 2.
-
-    Example:
-        >>> w = torch.nn.Parameter(torch.tensor([1.0, -2.0]))
-        >>> optimizer = torch.optim.SGD([w], lr=0.1, momentum=0.9)
-        >>> w.square().sum().backward()
-        >>> optimizer.step()
-        >>> w.detach()
-        tensor([ 0.8000, -1.6000])
     """
 
     def __init__(
@@ -87,9 +79,6 @@ class SGD(RuleOptimizer):
         fused: bool | None = None,
     ) -> None:
         given = options(locals())
-        for name, number in (("learning rate", lr), ("momentum", momentum), ("weight_decay", weight_decay)):
-            if number < 0:
-                raise ArgumentError(f"Invalid {name} value: {number}", expected="at least 0")
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ArgumentError("Nesterov momentum requires a momentum and zero dampening")
         super().__init__(params, given)

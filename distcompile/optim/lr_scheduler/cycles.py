@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from distcompile.errors import ArgumentError
+from distcompile.optim.examples import rates
 from distcompile.optim.lr_scheduler.base import LRScheduler, per_group, require_optimizer
 from distcompile.optim.optimizer import Optimizer
 
 
+@rates("T_0=2", 1.0, 0.5, 1.0, 0.5)
 class CosineAnnealingWarmRestarts(LRScheduler):
     """A cosine from lr₀ to eta_min over T_i epochs, again and again.
 
@@ -26,18 +28,6 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     `step(epoch)` takes a fraction, too: for a rate that changes with every batch.
     Source: Loshchilov, Hutter 2017 (ICLR), equation 5.
-
-    Example:
-        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-        >>> schedule = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=2)
-        >>> for epoch in range(4):
-        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
-        ...     optimizer.step()
-        ...     schedule.step()
-        0 1.0
-        1 0.5
-        2 1.0
-        3 0.5
     """
 
     def __init__(

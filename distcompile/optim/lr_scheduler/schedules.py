@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import Any
 
 from distcompile.errors import ArgumentError
+from distcompile.optim.examples import rates
 from distcompile.optim.lr_scheduler.base import LRScheduler, per_group
 from distcompile.optim.optimizer import Optimizer
 
@@ -39,47 +40,25 @@ class _ByFunction(LRScheduler):
                 function.__dict__.update(saved)
 
 
+@rates("lambda epoch: 1 / (1 + epoch)", 1.0, 0.5, 0.3333, 0.25)
 class LambdaLR(_ByFunction):
     """lr = lr₀·f(t).
 
     Args:
         lr_lambda: f, or a list with one for each group. A plain function is not saved in the state dict; of a
             callable object the attributes are.
-
-    Example:
-        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-        >>> schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / (1 + epoch))
-        >>> for epoch in range(4):
-        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
-        ...     optimizer.step()
-        ...     schedule.step()
-        0 1.0
-        1 0.5
-        2 0.3333
-        3 0.25
     """
 
     def get_lr(self) -> list[float]:
         return [base * factor(self.last_epoch) for factor, base in zip(self.lr_lambdas, self.base_lrs, strict=True)]
 
 
+@rates("lambda epoch: 0.5", 1.0, 0.5, 0.25, 0.125)
 class MultiplicativeLR(_ByFunction):
     """lr ← lr·f(t), from t = 1 on.
 
     Args:
         lr_lambda: f, or a list with one for each group; saved as LambdaLR's are.
-
-    Example:
-        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-        >>> schedule = torch.optim.lr_scheduler.MultiplicativeLR(optimizer, lambda epoch: 0.5)
-        >>> for epoch in range(4):
-        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
-        ...     optimizer.step()
-        ...     schedule.step()
-        0 1.0
-        1 0.5
-        2 0.25
-        3 0.125
     """
 
     def get_lr(self) -> list[float]:
@@ -88,24 +67,12 @@ class MultiplicativeLR(_ByFunction):
         return [lr * factor(self.last_epoch) for factor, lr in zip(self.lr_lambdas, self._lrs(), strict=True)]
 
 
+@rates("step_size=2", 1.0, 1.0, 0.1, 0.1, 0.01)
 class StepLR(LRScheduler):
     """lr = lr₀·gamma^⌊t/step_size⌋.
 
     Args:
         step_size: epochs between two falls.
-
-    Example:
-        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-        >>> schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=2)
-        >>> for epoch in range(5):
-        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
-        ...     optimizer.step()
-        ...     schedule.step()
-        0 1.0
-        1 1.0
-        2 0.1
-        3 0.1
-        4 0.01
     """
 
     def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
@@ -120,23 +87,12 @@ class StepLR(LRScheduler):
         return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
 
 
+@rates("milestones=[1, 3]", 1.0, 0.1, 0.1, 0.01)
 class MultiStepLR(LRScheduler):
     """lr = lr₀·gamma^(how many milestones are reached).
 
     Args:
         milestones: epochs at which the rate falls; one that is given twice counts twice.
-
-    Example:
-        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-        >>> schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, milestones=[1, 3])
-        >>> for epoch in range(4):
-        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
-        ...     optimizer.step()
-        ...     schedule.step()
-        0 1.0
-        1 0.1
-        2 0.1
-        3 0.01
     """
 
     def __init__(
@@ -153,23 +109,12 @@ class MultiStepLR(LRScheduler):
         return [base * self.gamma**reached for base in self.base_lrs]
 
 
+@rates("factor=0.5, total_iters=2", 0.5, 0.5, 1.0, 1.0)
 class ConstantLR(LRScheduler):
     """lr = lr₀·factor while t < total_iters, then lr₀.
 
     Args:
         factor: in [0, 1].
-
-    Example:
-        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-        >>> schedule = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=0.5, total_iters=2)
-        >>> for epoch in range(4):
-        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
-        ...     optimizer.step()
-        ...     schedule.step()
-        0 0.5
-        1 0.5
-        2 1.0
-        3 1.0
     """
 
     def __init__(
@@ -189,24 +134,13 @@ class ConstantLR(LRScheduler):
         return [base * factor for base in self.base_lrs]
 
 
+@rates("start_factor=0.5, total_iters=2", 0.5, 0.75, 1.0, 1.0)
 class LinearLR(LRScheduler):
     """lr = lr₀·(start_factor + (end_factor - start_factor)·min(t/total_iters, 1)): a warm-up, most often.
 
     Args:
         start_factor: in (0, 1].
         end_factor: in [0, 1].
-
-    Example:
-        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-        >>> schedule = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.5, total_iters=2)
-        >>> for epoch in range(4):
-        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
-        ...     optimizer.step()
-        ...     schedule.step()
-        0 0.5
-        1 0.75
-        2 1.0
-        3 1.0
     """
 
     def __init__(
@@ -237,21 +171,9 @@ class LinearLR(LRScheduler):
         return [base * factor for base in self.base_lrs]
 
 
+@rates("gamma=0.9", 1.0, 0.9, 0.81, 0.729)
 class ExponentialLR(LRScheduler):
-    """lr = lr₀·gamma^t.
-
-    Example:
-        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-        >>> schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.9)
-        >>> for epoch in range(4):
-        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
-        ...     optimizer.step()
-        ...     schedule.step()
-        0 1.0
-        1 0.9
-        2 0.81
-        3 0.729
-    """
+    """lr = lr₀·gamma^t."""
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
         self.gamma = gamma
@@ -264,21 +186,9 @@ class ExponentialLR(LRScheduler):
         return [base * self.gamma**self.last_epoch for base in self.base_lrs]
 
 
+@rates("total_iters=2", 1.0, 0.5, 0.0, 0.0)
 class PolynomialLR(LRScheduler):
-    """lr = lr₀·(1 - t/total_iters)^power, and zero from total_iters on.
-
-    Example:
-        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-        >>> schedule = torch.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=2)
-        >>> for epoch in range(4):
-        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
-        ...     optimizer.step()
-        ...     schedule.step()
-        0 1.0
-        1 0.5
-        2 0.0
-        3 0.0
-    """
+    """lr = lr₀·(1 - t/total_iters)^power, and zero from total_iters on."""
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
         self.total_iters, self.power = total_iters, power
@@ -295,6 +205,7 @@ class PolynomialLR(LRScheduler):
         return [base * left**self.power for base in self.base_lrs]
 
 
+@rates("T_max=4", 1.0, 0.8536, 0.5, 0.1464, 0.0)
 class CosineAnnealingLR(LRScheduler):
     """lr = eta_min + (lr₀ - eta_min)·(1 + cos(πt/T_max))/2.
 
@@ -302,19 +213,6 @@ class CosineAnnealingLR(LRScheduler):
         T_max: epochs from lr₀ down to eta_min; after that the rate rises again, for as long.
 
     Source: Loshchilov, Hutter 2017 (ICLR), without its restarts; with them: CosineAnnealingWarmRestarts.
-
-    Example:
-        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
-        >>> schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=4)
-        >>> for epoch in range(5):
-        ...     print(epoch, round(schedule.get_last_lr()[0], 4))
-        ...     optimizer.step()
-        ...     schedule.step()
-        0 1.0
-        1 0.8536
-        2 0.5
-        3 0.1464
-        4 0.0
     """
 
     def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:

@@ -32,6 +32,7 @@ from compiler_core.tensor.memory.fence import Fence
 from compiler_core.tensor.memory.ownership import destination
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import NotSupportedError
+from distcompile.optim.checks import check_usual
 from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
 from distcompile.optim.update_rules.deferred import defer, deferrable, settle_fences
 from distcompile.optim.update_rules.fused import FusedUpdates
@@ -56,6 +57,7 @@ class RuleOptimizer(Optimizer):
     refusal: ClassVar[str] = ""  # of sparse gradients, in words of its own
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
+        check_usual(defaults)
         self._fused = FusedUpdates()
         if defaults["differentiable"]:
             raise NotSupportedError("differentiable=True is not offered", remedy="write the update as tensor ops")

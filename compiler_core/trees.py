@@ -29,7 +29,7 @@ IsLeaf: TypeAlias = Callable[[Any], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeNode:
     """A container: how it is taken apart and built again, and its context's form in JSON. name: in JSON."""
 
     type: type
@@ -41,7 +41,7 @@ class Node:
     load: Callable[[Any], Context] | None = None
 
 
-NODES: dict[type, Node] = {}
+NODES: dict[type, TreeNode] = {}
 _DICTS = (dict, OrderedDict, defaultdict)
 FIELDS = "fields"  # the type of a data class in a spec, as namedtuple is that of named tuples
 
@@ -312,7 +312,7 @@ def dict_unflatten(values: Iterable[Any], context: Context) -> dict[Any, Any]:
 
 def _add(cls: type, flatten: FlattenFn, unflatten: UnflattenFn, with_keys: FlattenKeysFn | None, **rest: Any) -> None:
     name = rest.pop("name", f"{cls.__module__}.{cls.__qualname__}")
-    NODES[cls] = Node(cls, flatten, unflatten, with_keys, name, **rest)
+    NODES[cls] = TreeNode(cls, flatten, unflatten, with_keys, name, **rest)
 
 
 _add(list, list_flatten, lambda values, _: list(values), list_flatten_with_keys)

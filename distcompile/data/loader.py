@@ -25,7 +25,7 @@ from distcompile.data.iteration import Batches, BatchesHere, BatchesOfWorkers, D
 from distcompile.data.pinning import pinned
 from distcompile.data.sampler import BatchSampler, RandomSampler, SequentialSampler, seed_from
 from distcompile.data.worker import WorkerInfo, get_worker_info
-from distcompile.data.workers import Pass, Workers, context_of
+from distcompile.data.workers import DataPass, Workers, context_of
 from distcompile.errors import ArgumentError
 
 __all__ = ["DataLoader", "WorkerInfo", "get_worker_info"]
@@ -209,7 +209,9 @@ class DataLoader:
             context = context_of(self.multiprocessing_context)
             workers = Workers(context, self.num_workers, recipe, self.worker_init_fn, seed)
         self._workers = workers if self.persistent_workers else None
-        return Pass(workers, entries, self.prefetch_factor or 0, self.in_order, self.timeout, self.persistent_workers)
+        return DataPass(
+            workers, entries, self.prefetch_factor or 0, self.in_order, self.timeout, self.persistent_workers
+        )
 
 
 def _here(recipe: BatchRecipe, entries: Iterator[Any]) -> Iterator[Any]:

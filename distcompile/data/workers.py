@@ -112,7 +112,7 @@ def _stop(owner: int, pipes: list[Any], processes: list[Any]) -> None:
             process.join()
 
 
-class Pass:
+class DataPass:
     """One pass over the data: an iterator over batches."""
 
     def __init__(
@@ -130,7 +130,7 @@ class Pass:
         for _ in range(ahead * len(workers.pipes)):
             self._send_next()
 
-    def __iter__(self) -> Pass:
+    def __iter__(self) -> DataPass:
         return self
 
     def __next__(self) -> Any:

@@ -24,7 +24,7 @@ from distcompile.ddp.agreement import Subject
 from distcompile.ddp.errors import PlanError
 from distcompile.ddp.forwards import Forwards
 from distcompile.ddp.ledger import Ledger
-from distcompile.ddp.overlap import Recorder
+from distcompile.ddp.overlap import StepRecorder
 from distcompile.ddp.overlap.recorder import Time
 from distcompile.ddp.plan.bucket_plan import REGISTRATION_ORDER, BucketPlan, Caps, ReadyParameter, make_plan
 from distcompile.ddp.plan.layout import BY_GRAPH, BY_REGISTRATION, BY_STEP, Layout, Version
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from distcompile.ddp.flight import CommHook
     from distcompile.ddp.join import Joining
     from distcompile.ddp.landing import Landing
-    from distcompile.ddp.passes import Pass
+    from distcompile.ddp.passes import BackwardPass
     from distcompile.ddp.strategy import BucketStrategy
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DDPSettings:
     """How an instance was set up; equal on all ranks."""
 
     caps: Caps
@@ -58,7 +58,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Fingerprint:
+class PlanFingerprint:
     """What ranks compare of one compiled call: the sizes of its inputs, and its graphs if the sizes are equal."""
 
     sizes: int
@@ -70,12 +70,12 @@ class Books:
     """parameters: name -> tensor, those that require gradients now. instance: the same number on all ranks."""
 
     def __init__(
-        self, communicator: Communicator, parameters: Mapping[str, Tensor], settings: Settings, instance: int
+        self, communicator: Communicator, parameters: Mapping[str, Tensor], settings: DDPSettings, instance: int
     ) -> None:
         self.communicator, self.settings, self.instance = communicator, settings, instance
         self.parameters = dict(parameters)
         self.ledger = Ledger(communicator, self.parameters)
-        self.recorder = Recorder(communicator.rank)
+        self.recorder = StepRecorder(communicator.rank)
         self.is_synchronising = True  # False inside no_sync()
         self.forward_synchronises = True  # what it was at the last forward
         self.sends_buffers_next = True  # at the next forward
@@ -89,9 +89,9 @@ class Books:
         self.joining: Joining | None = None  # inside join()
         self.active_ranks = communicator.world_size  # over which gradients are averaged
         self.comm_hook: CommHook | None = None
-        self.current: Pass | None = None
+        self.current: BackwardPass | None = None
         self.landing: Landing | None = None  # the last, whose last bucket perhaps nobody has waited for
-        self.used: list[Fingerprint] = []  # compiled calls that no gate has told the other ranks of yet
+        self.used: list[PlanFingerprint] = []  # compiled calls that no gate has told the other ranks of yet
         self.strategy: ref[BucketStrategy] | None = None  # once something asks for it
         self.has_pieces = False  # whether a backward was ever compiled for this instance
         self.layout = self._lay_out(self._registration_plan(), (0, BY_REGISTRATION))

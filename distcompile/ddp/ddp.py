@@ -26,7 +26,7 @@ from compiler_core.tensor.autograd.grad_mode import is_grad_enabled
 from compiler_core.tensor.making.random_state import set_shard
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import Subject, agree
-from distcompile.ddp.books import Books, Settings
+from distcompile.ddp.books import Books, DDPSettings
 from distcompile.ddp.buffer_sync import BufferSync
 from distcompile.ddp.comm_hook import Hook, make_hook, name_of
 from distcompile.ddp.eager import keep_for_backward, own
@@ -147,7 +147,7 @@ class DistributedDataParallel(Module):
         cap_mb = default_cap_mb(module, overlap) if bucket_cap_mb is None else bucket_cap_mb
         choice = bucket_plan.hash if isinstance(bucket_plan, BucketPlan) else str(bucket_plan)
         self._home = home_of(module, device_ids)
-        settings = Settings(
+        settings = DDPSettings(
             Caps.from_mb(cap_mb), broadcast_buffers, find_unused_parameters, static_graph, choice, overlap
         )
         _need_something_to_train(module)
@@ -157,7 +157,7 @@ class DistributedDataParallel(Module):
 
     _join_config: Any = None
 
-    def _keep_books(self, settings: Settings, instance: int, *, are_equal: bool) -> None:
+    def _keep_books(self, settings: DDPSettings, instance: int, *, are_equal: bool) -> None:
         """Make what this instance keeps beside the module. are_equal: whether all ranks have the same buffers now."""
         self._census = Census(self.module)
         self._books = Books(self.process_group, self._census.trained(), settings, instance)
@@ -177,7 +177,7 @@ class DistributedDataParallel(Module):
         copied._tuner = None
         return copied
 
-    def _join_ranks(self, settings: Settings, init_sync: bool) -> int:
+    def _join_ranks(self, settings: DDPSettings, init_sync: bool) -> int:
         """Check that all ranks wrap the same module in the same way, and give them rank 0's state.
 
         Returns a number by which all ranks know this instance.

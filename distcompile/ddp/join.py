@@ -20,7 +20,7 @@ from distcompile.ddp.books import Books
 from distcompile.ddp.buffer_sync import BufferSync
 from distcompile.ddp.errors import EarlyEndError
 from distcompile.ddp.model_state import broadcast_tensors
-from distcompile.ddp.passes import Pass
+from distcompile.ddp.passes import BackwardPass
 from distcompile.ddp.reconcile import Offer, choose_plan
 
 IS_ACTIVE, PLAN, ROUND, FORWARD = range(4)
@@ -73,7 +73,7 @@ class Joining:
         if active:
             if self.books.settings.broadcast_buffers and buffers:
                 self.buffer_sync.run(buffers, root=active[-1])
-            Pass(self.books, None, outer=None, synchronise=True).shadow()
+            BackwardPass(self.books, None, outer=None, synchronise=True).shadow()
         return bool(active)
 
     def agree_on_state(self, tensors: Mapping[str, Tensor]) -> None:

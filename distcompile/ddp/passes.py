@@ -49,10 +49,10 @@ if TYPE_CHECKING:
 COUNT_BUCKET = 1 << 20  # the stamp's bucket number of the count of users
 
 
-class Pass:
+class BackwardPass:
     """run: the backward that runs (None: another rank's, which this one shadows). outer: the pass it is nested in."""
 
-    def __init__(self, books: Books, run: Backward | None, *, outer: Pass | None, synchronise: bool) -> None:
+    def __init__(self, books: Books, run: Backward | None, *, outer: BackwardPass | None, synchronise: bool) -> None:
         self.books, self.run, self.outer = books, run, outer
         self.layout = books.layout
         self.took: list[Took] = []  # the compiled calls that take part
@@ -270,7 +270,7 @@ class Pass:
         return Users(self.books.communicator, self.layout.places, left_out, stamp=stamp, gate=gate)
 
 
-def pass_now(books: Books, synchronise: bool) -> Pass:
+def pass_now(books: Books, synchronise: bool) -> BackwardPass:
     """The part in the backward that runs of the instance whose `books` these are; made at its first gradient.
 
     As in torch, gradients of the module called by itself, without a forward of this instance, stay local.
@@ -287,7 +287,7 @@ def pass_now(books: Books, synchronise: bool) -> Pass:
                 "torch: call the wrapper, not its module, where they are to be averaged (this is said once)",
             )
         books.awaits_backward = books.awaits_backward and not synchronise
-        books.current = Pass(books, run, outer=books.current, synchronise=synchronise)
+        books.current = BackwardPass(books, run, outer=books.current, synchronise=synchronise)
     return books.current
 
 

@@ -28,7 +28,7 @@ from distcompile.ddp.plan.bucket_plan import BucketPlan
 from distcompile.ddp.plan.layout import Version
 
 if TYPE_CHECKING:
-    from distcompile.ddp.books import Books, Fingerprint
+    from distcompile.ddp.books import Books, PlanFingerprint
 
 AGREE = 3  # words that must be equal: plan, round, forward
 PLAN, ROUND, FORWARD, SIZES, GRAPH, FLAGS = range(6)
@@ -48,14 +48,14 @@ def words_of(books: Books) -> tuple[int, ...]:
     return books.layout.word, books.round, books.forwards, sizes, graph, flags
 
 
-def _digest(used: Sequence[Fingerprint], key: Callable[[Fingerprint], int]) -> int:
+def _digest(used: Sequence[PlanFingerprint], key: Callable[[PlanFingerprint], int]) -> int:
     """One number for the calls that no gate has told of; mostly there is one."""
     if len(used) == 1:
         return key(used[0])
     return hash(tuple(map(key, used))) & WORD_MASK
 
 
-def judge(books: Books, rows: Rows, checked: Sequence[Fingerprint]) -> None:
+def judge(books: Books, rows: Rows, checked: Sequence[PlanFingerprint]) -> None:
     """The gate has passed. Raises RankDisagreementError or LedgerError on all ranks for what must not differ either."""
     first = rows[0][AGREE:]
     if first[FLAGS - AGREE] <= COMPILED and all(row[AGREE:] == first for row in rows):

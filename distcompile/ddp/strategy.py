@@ -39,14 +39,14 @@ from compiler_core.ops.registry import Array
 from compiler_core.tensor.autograd.engine import Backward, running_backwards
 from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import sizes_of, skeleton
-from distcompile.ddp.books import Books, Fingerprint, Settings
+from distcompile.ddp.books import Books, DDPSettings, PlanFingerprint
 from distcompile.ddp.eager import owners_of
 from distcompile.ddp.overlap.recorder import Time
-from distcompile.ddp.passes import Pass, pass_now, show_gradient
+from distcompile.ddp.passes import BackwardPass, pass_now, show_gradient
 from distcompile.ddp.plan.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.ddp.plan.layout import Layout, word_of
 from distcompile.ddp.plan.order import first_use, launch_order, ready_shares
-from distcompile.ddp.plan.pieces import BackwardOrder, Piece, PutOff
+from distcompile.ddp.plan.pieces import BackwardOrder, FlatPiece, PutOff
 from distcompile.ddp.plan.splitter import assign_segments, gradient_ready_order, plan_backward, split, whole
 
 
@@ -140,10 +140,10 @@ class BucketStrategy:
         return BucketGradientPlan(books, layout, cut, made, outputs, piece, fingerprint, is_scaled=is_scaled)
 
     @staticmethod
-    def _piece(forward: Graph, backward: Graph, outputs: Mapping[str, int], inputs: Mapping[str, str]) -> Piece:
+    def _piece(forward: Graph, backward: Graph, outputs: Mapping[str, int], inputs: Mapping[str, str]) -> FlatPiece:
         """inputs: placeholder of the forward -> the parameter that it holds."""
         ready = tuple(gradient_ready_order(backward, outputs))
-        return Piece(
+        return FlatPiece(
             forward.name.removesuffix("_forward"), backward, ready, first_use(forward, inputs), len(forward.nodes)
         )
 
@@ -155,7 +155,7 @@ class BucketStrategy:
             self.first_use = step.first_use
             self.ready_parameters = self.backward_graph = None
 
-    def _know(self, piece: Piece) -> None:
+    def _know(self, piece: FlatPiece) -> None:
         """This is the one graph of a step, as far as is known."""
         self.first_use = dict(piece.first_use)
         self.ready_parameters, self.backward_graph = list(piece.ready), piece.backward
@@ -197,12 +197,12 @@ class PartStrategy:
         return Ticket(owner, synchronise=owner.books.forward_synchronises)
 
 
-def fingerprint_of(forward: Graph, backward: Graph, settings: Settings) -> Fingerprint:
+def fingerprint_of(forward: Graph, backward: Graph, settings: DDPSettings) -> PlanFingerprint:
     """What other ranks are told of a compiled call."""
     subjects = (skeleton(forward), skeleton(backward))
     text = "\n".join(line for subject in subjects for line in subject.lines)
     sizes = sizes_of(forward, by_name=settings.allows_unused)
-    return Fingerprint(word_of(sizes), word_of(text), subjects)
+    return PlanFingerprint(word_of(sizes), word_of(text), subjects)
 
 
 class Leaf:
@@ -258,8 +258,8 @@ class BucketGradientPlan:
         cut: BucketPlan,
         segments: tuple[Segment, ...],
         outputs: Mapping[str, int],
-        piece: Piece,
-        fingerprint: Fingerprint | None,
+        piece: FlatPiece,
+        fingerprint: PlanFingerprint | None,
         *,
         is_scaled: bool,
     ) -> None:
@@ -320,7 +320,9 @@ class BucketSession:
     to_tape: outputs that the tape accumulates. before: output -> what it is to be added to, by the number of arrays.
     """
 
-    def __init__(self, plan: BucketGradientPlan, books: Books, here: Pass, run: Backward, missing: Set[int]) -> None:
+    def __init__(
+        self, plan: BucketGradientPlan, books: Books, here: BackwardPass, run: Backward, missing: Set[int]
+    ) -> None:
         self.books, self.here, self.route, self.leaves = books, here, plan.route, plan.leaves
         self.first = here.take_part(plan.piece.name, plan.cut, plan.produces, plan.n_segments)
         self.missing, buffers = missing, here.buffers

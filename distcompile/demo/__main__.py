@@ -19,16 +19,16 @@ from distcompile.demo import report
 from distcompile.demo.display import Display
 from distcompile.demo.sampling import sample
 from distcompile.demo.text import Corpus, english_text, make_corpus
-from distcompile.demo.training import Run, Settings, Trainer
+from distcompile.demo.training import DemoRun, DemoSettings, Trainer
 from distcompile.parity import ParityReport
 
 SAMPLE_CHARACTERS = 240
 
 
-def parse(argv: list[str]) -> tuple[Settings, argparse.Namespace]:
+def parse(argv: list[str]) -> tuple[DemoSettings, argparse.Namespace]:
     """The settings, and the options that do not change the training."""
     parser = Parser(prog="python -m distcompile.demo", description="A small GPT learns English.")
-    for knob in fields(Settings):
+    for knob in fields(DemoSettings):
         default = knob.default
         option = "--" + knob.name.replace("_", "-")
         parser.add_argument(option, type=type(default), default=default, help=f"default {default}")
@@ -36,10 +36,10 @@ def parse(argv: list[str]) -> tuple[Settings, argparse.Namespace]:
     parser.add_argument("--no-parity", action="store_true", help="leave out the gradient check")
     parser.add_argument("--json", default="", metavar="FILE", help="write the results there, from rank 0")
     options = parser.parse_args(argv)
-    return Settings(**{knob.name: getattr(options, knob.name) for knob in fields(Settings)}), options
+    return DemoSettings(**{knob.name: getattr(options, knob.name) for knob in fields(DemoSettings)}), options
 
 
-def announce(settings: Settings, display: Display) -> None:
+def announce(settings: DemoSettings, display: Display) -> None:
     """What is about to be done, before anything that takes a while."""
     ranks = torch.distributed.get_world_size()
     display.say(
@@ -48,7 +48,7 @@ def announce(settings: Settings, display: Display) -> None:
     )
 
 
-def introduce(settings: Settings, corpus: Corpus, run: Run, display: Display) -> None:
+def introduce(settings: DemoSettings, corpus: Corpus, run: DemoRun, display: Display) -> None:
     """What is about to be trained."""
     parameters = sum(p.numel() for p in run.module.parameters())
     display.say(
@@ -57,7 +57,7 @@ def introduce(settings: Settings, corpus: Corpus, run: Run, display: Display) ->
     )
 
 
-def results(settings: Settings, run: Run, parity: ParityReport | None) -> dict[str, object]:
+def results(settings: DemoSettings, run: DemoRun, parity: ParityReport | None) -> dict[str, object]:
     """Everything a script may want, as plain data."""
     return {
         "settings": asdict(settings),

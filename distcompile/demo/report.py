@@ -1,7 +1,7 @@
 """The demo's last page: a sample, parity, overlap, and where the time went.
 
-In: a finished `Run`. Out: rich tables, and the verdict. Times are medians over this rank's steps after the first, in
-milliseconds; "exposed" is the communication that the backward could not hide, and is part of the backward's time.
+In: a finished `DemoRun`. Out: rich tables, and the verdict. Times are medians over this rank's steps after the first,
+in milliseconds; "exposed" is the communication that the backward could not hide, and is part of the backward's time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from compiler_core.steps import CODEGEN_STEPS, STEPS, compile_times
 from distcompile import parity
-from distcompile.demo.training import Run, Trainer
+from distcompile.demo.training import DemoRun, Trainer
 from distcompile.parity import ParityReport
 from distcompile.showing.progress import Say
 
@@ -24,7 +24,7 @@ PARITY_ROWS = 6
 PARTS = ("data", "forward", "backward", "optimizer")
 
 
-def step_parts_ms(run: Run) -> dict[str, float]:
+def step_parts_ms(run: DemoRun) -> dict[str, float]:
     """Part of a step -> its median; and the step, and the exposed communication."""
     steps = run.times[1:] or run.times
     parts = {part: 1e3 * median(getattr(step, f"{part}_s") for step in steps) for part in PARTS}
@@ -33,7 +33,7 @@ def step_parts_ms(run: Run) -> dict[str, float]:
     return parts
 
 
-def step_table(run: Run) -> Table:
+def step_table(run: DemoRun) -> Table:
     """A row for each part of a step."""
     from rich.table import Table
 
@@ -77,7 +77,7 @@ def sample_panel(prompt: str, continuation: str) -> Panel:
     return Panel(text, title="held-out text | what the model writes after it", title_align="left")
 
 
-def check_parity(run: Run, trainer: Trainer, say: Say) -> ParityReport:
+def check_parity(run: DemoRun, trainer: Trainer, say: Say) -> ParityReport:
     """Compiled against eager gradients of the trained model on one batch, both against float64.
 
     Finite differences go along one random direction through all elements of each parameter; see
@@ -109,12 +109,12 @@ def parity_table(report: ParityReport) -> Table:
     return table
 
 
-def tables(run: Run) -> list[Table]:
+def tables(run: DemoRun) -> list[Table]:
     """Overlap, step, compilation."""
     return [run.model.overlap_report().table(), step_table(run), compile_table()]
 
 
-def verdict(run: Run, checked: ParityReport | None) -> tuple[str, bool]:
+def verdict(run: DemoRun, checked: ParityReport | None) -> tuple[str, bool]:
     """One sentence, and whether all is well."""
     (_, before), (_, after) = run.held_out[0], run.held_out[-1]
     fell = f"held-out loss {before:.3f} -> {after:.3f} nats a character, {run.tokens_per_s:,.0f} tokens/s"

@@ -1,7 +1,7 @@
 """The training loop: batches by DistributedSampler, DDP, AdamW with warm-up and cosine decay, held-out loss.
 
-In: settings, corpus, the default process group. Out: `Run`: the trained model, the losses, the time of each part of a
-step. Held-out losses are means over all ranks. The clocks are this rank's.
+In: settings, corpus, the default process group. Out: `DemoRun`: the trained model, the losses, the time of each part of
+a step. Held-out losses are means over all ranks. The clocks are this rank's.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_GRADIENT_NORM = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DemoSettings:
     """What the command line can set. backend: of `compile`, or "none" for no compilation at all. batch: a rank's."""
 
     steps: int = 250
@@ -52,7 +52,7 @@ class StepTimes:
 
 
 @dataclass
-class Run:
+class DemoRun:
     """A finished training run. held_out: (step, loss)."""
 
     module: GPT
@@ -85,7 +85,7 @@ def mean_over_ranks(value: float) -> float:
     return float(mean)
 
 
-def endless(windows: Windows, settings: Settings) -> Iterator[tuple[Tensor, Tensor]]:
+def endless(windows: Windows, settings: DemoSettings) -> Iterator[tuple[Tensor, Tensor]]:
     """This rank's batches, epoch after epoch, reshuffled."""
     sampler = DistributedSampler(windows, seed=settings.seed, drop_last=True)
     loader = DataLoader(windows, batch_size=settings.batch, sampler=sampler, drop_last=True)
@@ -99,13 +99,13 @@ def endless(windows: Windows, settings: Settings) -> Iterator[tuple[Tensor, Tens
 class Trainer:
     """Holds what a step needs; `run` is the loop."""
 
-    def __init__(self, settings: Settings, corpus: Corpus) -> None:
+    def __init__(self, settings: DemoSettings, corpus: Corpus) -> None:
         torch.manual_seed(settings.seed)
         self.settings = settings
         module = GPT(Sizes(len(corpus.vocabulary), settings.layers, settings.width, time=settings.time))
         model = DistributedDataParallel(module, bucket_cap_mb=settings.bucket_cap_mb)
         compiled = model if settings.backend == "none" else torch.compile(model, backend=settings.backend)
-        self.result = Run(module, model, compiled)
+        self.result = DemoRun(module, model, compiled)
         self.optimizer = torch.optim.AdamW(
             model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.99), weight_decay=0.1
         )
@@ -118,7 +118,7 @@ class Trainer:
         loader = DataLoader(held_out, batch_size=settings.batch, sampler=sampler, drop_last=True)
         self.held_out = [batch for batch, _ in zip(loader, range(HELD_OUT_BATCHES))]
 
-    def run(self, display: Display) -> Run:
+    def run(self, display: Display) -> DemoRun:
         """Train; returns the finished run."""
         settings, result = self.settings, self.result
         tokens_a_step = settings.batch * settings.time * torch.distributed.get_world_size()

@@ -170,7 +170,7 @@ def _refuse_aliases(op: OpOverload, inputs: list[Any], made: tuple[Any, ...]) ->
 # ---- gradients
 
 
-class Recorded(Function):
+class OperatorCall(Function):
     """A call on the tape. A class of its own for each operator, which is named as torch names it."""
 
     @staticmethod
@@ -213,7 +213,7 @@ def recorder_of(op: OpOverload) -> Any:
     """The Function of an operator's calls."""
     if op not in _recorders:
         name = f"GeneratedBackwardFor_{op.namespace}_{op._opname}_{op._overloadname}"
-        _recorders[op] = type(name, (Recorded,), {"__module__": __name__})
+        _recorders[op] = type(name, (OperatorCall,), {"__module__": __name__})
     return _recorders[op]
 
 

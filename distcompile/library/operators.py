@@ -25,7 +25,7 @@ FAKE = "meta"
 
 
 @dataclass(frozen=True, slots=True)
-class Gradient:
+class OperatorGradient:
     """backward(ctx, *gradients) gives one, or None, for each input; setup_context(ctx, inputs, output) fills ctx."""
 
     backward: Callable[..., Any]
@@ -41,7 +41,7 @@ class Registered:
     """
 
     kernels: dict[str, Callable[..., Any]] = field(default_factory=dict)
-    gradient: Gradient | None = None
+    gradient: OperatorGradient | None = None
     autocast: dict[str, Any] = field(default_factory=dict)
     off: set[str] = field(default_factory=set)
     is_custom: bool = False

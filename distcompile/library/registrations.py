@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from distcompile.errors import ArgumentError, NotSupportedError, OperatorError
 from distcompile.library import operators
 from distcompile.library.calls import call_defined
-from distcompile.library.operators import ALL, FAKE, Gradient, OpOverload, key_of
+from distcompile.library.operators import ALL, FAKE, OperatorGradient, OpOverload, key_of
 from distcompile.library.schema import parse
 
 Function = Callable[..., Any]
@@ -188,7 +188,7 @@ def register_autograd(
             f"Cannot register autograd formula for non-functional operator {found} with schema {found._schema}",
             remedy="register it for an operator that gives new tensors back",
         )
-    found.registered.gradient = Gradient(backward, setup_context)
+    found.registered.gradient = OperatorGradient(backward, setup_context)
     if lib is not None:
         lib._undo.append(lambda: setattr(found.registered, "gradient", None))
 

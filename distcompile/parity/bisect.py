@@ -23,7 +23,7 @@ from compiler_core.graph.print import print_graph
 from compiler_core.ops.registry import Array
 from distcompile.parity.case import LOSS, Case, Wrap, gradients, in_float64
 from distcompile.parity.judge import Tolerance, judge
-from distcompile.parity.recording import Recorder, Run, values_of
+from distcompile.parity.recording import RecordingBackend, Run, values_of
 from distcompile.parity.report import Finding, Gradients, compare
 
 STAGES = {
@@ -48,7 +48,7 @@ def bisect(
     reference = gradients(in_float64(case), lambda module: module) if wrap is None else gradients(case, around)
     eager = gradients(case, around)
     stages = {name: gradients(case, lambda m, b=name: compile(around(m), backend=b)) for name in STAGES}  # type: ignore[misc]
-    recorder = Recorder(backend)
+    recorder = RecordingBackend(backend)
     stages["backend"] = gradients(case, lambda module: compile(around(module), backend=recorder))
     for name, found in stages.items():
         wrong = _first_wrong(reference, eager, found, tolerance)
@@ -67,7 +67,7 @@ def _first_wrong(reference: Gradients, eager: Gradients, found: Gradients, toler
     return ""
 
 
-def _in_backend(recorder: Recorder, wrong: str, tolerance: Tolerance, until_s: float) -> Finding:
+def _in_backend(recorder: RecordingBackend, wrong: str, tolerance: Tolerance, until_s: float) -> Finding:
     """The graph and the op. recorder: has seen the failing run."""
     for run in recorder.runs:
         search = _Search(recorder.inner, run, tolerance, until_s)

@@ -1,6 +1,6 @@
 """A backend that runs another one and keeps what went through it: graphs, their inputs and outputs.
 
-In: a backend's name. Out: `Recorder`, to be given to `compile`; `runs` afterwards: the last run of every graph.
+In: a backend's name. Out: `RecordingBackend`, to be given to `compile`; `runs` afterwards: the last run of every graph.
 `values_of` computes all values of a graph op by op: in its own dtypes, or every float in float64.
 """
 
@@ -26,7 +26,7 @@ class Run:
     outputs: list[Array]
 
 
-class Recorder:
+class RecordingBackend:
     """Backend `inner`, observed. One for each compiled function.
 
     announces is False: outputs are copied before anybody may change them where they lie, as a reducer does.

@@ -22,7 +22,7 @@ from compiler_core.tensor.making.creation import leaf
 from compiler_core.tensor.tensor import Tensor
 from distcompile.parity.case import Case, Whole, copy_of
 from distcompile.parity.differences import TOLERANCE, UNSETTLED, central, kink, random_direction, size_of
-from distcompile.parity.recording import Recorder, values_of
+from distcompile.parity.recording import RecordingBackend, values_of
 from distcompile.parity.report import Finding
 
 Runs = Callable[[Sequence[Array]], Sequence[Array]]
@@ -55,7 +55,7 @@ def _functions(case: Case) -> list[Application]:
 
 def _forwards(case: Case) -> Iterator[tuple[Graph, list[Array]]]:
     """The captured forward with its loss, and its inputs; nothing if it cannot be captured."""
-    recorder = Recorder("aot_eager")
+    recorder = RecordingBackend("aot_eager")
     whole = compile(Whole(copy_of(case.module), case.loss), backend=recorder)
     try:
         Case(whole, case.inputs, lambda loss, *_: loss, case.seed).run(whole)

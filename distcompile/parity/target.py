@@ -1,6 +1,6 @@
 """What `distcompile parity TARGET` checks: a factory in a module or a script.
 
-In: "package.module:factory" or "path/to/script.py:factory". Out: a `Target`.
+In: "package.module:factory" or "path/to/script.py:factory". Out: a `ParityTarget`.
 The factory takes no arguments and returns `module, inputs`, and if it likes `loss` and `optimizer` too; on every rank
 the same module, and that rank's inputs (a Tensor, or a tuple). optimizer: parameters -> Optimizer.
 """
@@ -26,7 +26,7 @@ EXPECTED = "package.module:factory or path/to/script.py:factory"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ParityTarget:
     """What is to be checked."""
 
     module: Module
@@ -35,7 +35,7 @@ class Target:
     optimizer: Any
 
 
-def load_target(text: str) -> Target:
+def load_target(text: str) -> ParityTarget:
     """Import the target, call its factory, and check what it returns. Raises ParityTargetError."""
     place, separator, name = text.rpartition(":")
     if not separator or not place or not name:
@@ -60,8 +60,8 @@ def check_backend_name(name: str) -> None:
         raise BackendNameError(error.what, expected=error.expected, remedy=error.remedy) from error
 
 
-def check_made(factory: Callable[[], Any], text: str) -> Target:
-    """Call `factory`; its result as a Target."""
+def check_made(factory: Callable[[], Any], text: str) -> ParityTarget:
+    """Call `factory`; its result as a target."""
     try:
         made = factory()
     except Exception as error:
@@ -82,7 +82,7 @@ def check_made(factory: Callable[[], Any], text: str) -> Target:
                 remedy="return module, (x, y)",
             )
     inputs = made[1] if isinstance(made[1], tuple) else (made[1],)
-    return Target(made[0], inputs, loss, optimizer)
+    return ParityTarget(made[0], inputs, loss, optimizer)
 
 
 def _failed(what: str, error: BaseException) -> ParityTargetError:

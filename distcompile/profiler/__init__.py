@@ -23,7 +23,7 @@ from compiler_core import cuda as _cuda
 from compiler_core.ops.registry import current_trace as _current_trace
 from distcompile.errors import ArgumentError, NotSupportedError
 from distcompile.profiler.records import Averages, Events, FunctionEvent
-from distcompile.profiler.watching import Watch, current
+from distcompile.profiler.watching import CallWatch, current
 
 __all__ = [
     "Averages", "Events", "FunctionEvent", "ProfilerAction", "ProfilerActivity", "kineto_available", "profile",
@@ -94,7 +94,7 @@ class record_function(contextlib.ContextDecorator):
 
     def __init__(self, name: str, args: str | None = None) -> None:
         self.name = name
-        self._watches: list[Watch | None] = []
+        self._watches: list[CallWatch | None] = []
 
     def _recreate_cm(self) -> Self:
         return type(self)(self.name)
@@ -151,7 +151,7 @@ class profile:
         self._device = ProfilerActivity.CUDA in wanted and _cuda.device_count() > 0
         self._schedule, self._ready, self._shapes = schedule or _always, on_trace_ready, record_shapes
         self._has_schedule, self._keeps = schedule is not None, acc_events
-        self._watch: Watch | None = None
+        self._watch: CallWatch | None = None
         self._records: list[FunctionEvent] = []
         self._metadata: dict[str, Any] = {}
         self._in_step = False
@@ -202,7 +202,7 @@ class profile:
             return
         if self._watch is None:
             self._records = self._records if self._keeps else []
-            self._watch = Watch(self._device, self._shapes)
+            self._watch = CallWatch(self._device, self._shapes)
             self._watch.start()
         if self._has_schedule:
             self._watch.begin(f"ProfilerStep#{self.step_num}")

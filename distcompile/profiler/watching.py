@@ -1,10 +1,10 @@
 """Sees the calls that a program makes of this package, and when they begin and end, on the host and on the device.
 
-In: a thread in which `Watch` is started. Out: records (records.py). Python's profiling hook (`sys.setprofile`) tells of
-calls; one counts if it enters the package from outside of it, or if a layer calls a function of `nn.functional`.
-What only asks (shapes, dtypes, parameters) does not. Blocks of `record_function` are told directly. With a device, an
-event is recorded in the current stream at both ends. Watching costs about a microsecond a Python call, and ten a call
-that counts where a device is watched; nothing is measured outside.
+In: a thread in which `CallWatch` is started. Out: records (records.py). Python's profiling hook (`sys.setprofile`)
+tells of calls; one counts if it enters the package from outside of it, or if a layer calls a function of
+`nn.functional`. What only asks (shapes, dtypes, parameters) does not. Blocks of `record_function` are told directly.
+With a device, an event is recorded in the current stream at both ends. Watching costs about a microsecond a Python
+call, and ten a call that counts where a device is watched; nothing is measured outside.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Open:
         self.inside: list[FunctionEvent] = []
 
 
-class Watch:
+class CallWatch:
     """Watches the thread that starts it. device: whether to measure there too; shapes: of the calls' tensors."""
 
     def __init__(self, device: bool, shapes: bool) -> None:
@@ -159,7 +159,7 @@ class Watch:
 
 
 class _Current(threading.local):
-    watch: Watch | None = None
+    watch: CallWatch | None = None
 
 
 current = _Current()

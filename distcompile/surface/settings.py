@@ -19,12 +19,12 @@ from compiler_core.config import config
 from compiler_core.log import warn_once
 
 
-class Settings(ModuleType):
+class SettingsModule(ModuleType):
     """defaults: name -> value, or a group of such; knobs: name -> the knob of ours that it is."""
 
     def __init__(self, name: str, defaults: Mapping[str, Any], knobs: Mapping[str, str]) -> None:
         super().__init__(name)
-        groups = {k: Settings(f"{name}.{k}", v, {}) for k, v in defaults.items() if isinstance(v, dict)}
+        groups = {k: SettingsModule(f"{name}.{k}", v, {}) for k, v in defaults.items() if isinstance(v, dict)}
         self.__dict__.update(_defaults=defaults, _knobs=knobs, _set={}, **groups)
 
     def __getattr__(self, name: str) -> Any:
@@ -62,12 +62,12 @@ class Settings(ModuleType):
         return _changed(self, changes)
 
 
-def _in_torch(settings: Settings) -> str:
+def _in_torch(settings: SettingsModule) -> str:
     return settings.__name__.replace("distcompile", "torch", 1)
 
 
 @contextmanager
-def _changed(settings: Settings, changes: Mapping[str, Any]) -> Iterator[None]:
+def _changed(settings: SettingsModule, changes: Mapping[str, Any]) -> Iterator[None]:
     paths = {name: name.split(".") for name in changes}
     places = {name: (reduce(getattr, path[:-1], settings), path[-1]) for name, path in paths.items()}
     before = {name: getattr(*place) for name, place in places.items()}
@@ -82,6 +82,6 @@ def _changed(settings: Settings, changes: Mapping[str, Any]) -> Iterator[None]:
 
 def hold(module: str, defaults: Mapping[str, Any], knobs: Mapping[str, str]) -> None:
     """Put settings in the place of a module that is being imported."""
-    made = Settings(module, defaults, knobs)
+    made = SettingsModule(module, defaults, knobs)
     made.__spec__ = sys.modules[module].__spec__
     sys.modules[module] = made

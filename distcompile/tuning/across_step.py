@@ -1,6 +1,6 @@
 """What a tuner must know beside the backward if communication is hidden across the step, and the answer in either case.
 
-In: recorded steps and forwards, and where the forward first uses each parameter. Out: `Needs`; the best plan of a
+In: recorded steps and forwards, and where the forward first uses each parameter. Out: `StepNeeds`; the best plan of a
 problem, with its launch order; what the simulator says of a plan. A problem whose forward_s is 0 is a backward alone.
 """
 
@@ -21,7 +21,7 @@ from distcompile.tuning.simulate import SimulatedStep, simulate, simulate_step
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class StepNeeds:
     """shares: parameter -> share of the forward that has run when it is first used. Seconds, waits left out:
 
     forward_s: of a forward. after_s: from one backward's end to the next one's begin. period_s, spread_s: of steps.
@@ -40,7 +40,7 @@ class Needs:
 
 def needs_of(
     steps: Sequence[StepTimes], forwards: Sequence[tuple[float, float]], first_use: Mapping[str, int]
-) -> Needs | None:
+) -> StepNeeds | None:
     """From steps that follow each other; None if there are no two. forwards: when each began and ended."""
     pairs = [(a, b) for a, b in pairwise(steps) if b.step == a.step + 1]
     if not pairs:
@@ -57,7 +57,7 @@ def needs_of(
     shares = {name: min(1.0, place / whole) for name, place in first_use.items()}
     after_s = median(after)
     forward_s = min(after_s, max(0.0, median(lengths))) if lengths else after_s
-    return Needs(shares, forward_s, after_s, median(periods), spread(periods))
+    return StepNeeds(shares, forward_s, after_s, median(periods), spread(periods))
 
 
 def outcome_of(problem: Problem, plan: BucketPlan) -> SimulatedStep:

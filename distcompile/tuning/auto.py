@@ -26,7 +26,7 @@ from compiler_core.device import Device
 from compiler_core.graph.ir import Graph
 from distcompile.ddp.overlap.times import StepTimes
 from distcompile.ddp.plan.bucket_plan import BucketPlan, ReadyParameter
-from distcompile.tuning.across_step import Needs, best_plan, outcome_of
+from distcompile.tuning.across_step import StepNeeds, best_plan, outcome_of
 from distcompile.tuning.measure import bench_of, measure_contention, measure_costs
 from distcompile.tuning.observe import (
     Sighting,
@@ -74,7 +74,7 @@ class Tunable(Protocol):
     def backward(self) -> tuple[Graph | None, Sequence[ReadyParameter]]:
         """The compiled backward and its gradients in ready order; eager: None, and the plan's order."""
 
-    def needs(self, steps: Sequence[StepTimes]) -> Needs | None:
+    def needs(self, steps: Sequence[StepTimes]) -> StepNeeds | None:
         """Where the next forward waits for buckets; None if the backward does."""
 
     def propose(self, plan: BucketPlan) -> None:

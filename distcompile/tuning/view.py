@@ -18,7 +18,7 @@ from compiler_core.graph.ir import Graph
 from distcompile.ddp.overlap.times import StepTimes
 from distcompile.ddp.plan.bucket_plan import BucketPlan, ReadyParameter
 from distcompile.errors import ArgumentError
-from distcompile.tuning.across_step import Needs, needs_of
+from distcompile.tuning.across_step import StepNeeds, needs_of
 from distcompile.tuning.auto import AutoTuner
 from distcompile.tuning.errors import PlanFileError
 from distcompile.tuning.measure import host_signature
@@ -63,7 +63,7 @@ class DdpView:
         graph, ready = self.ddp._strategy.backward_graph, self.ddp._strategy.ready_parameters
         return (None, in_plan_order(self.plan)) if graph is None or ready is None else (graph, ready)
 
-    def needs(self, steps: Sequence[StepTimes]) -> Needs | None:
+    def needs(self, steps: Sequence[StepTimes]) -> StepNeeds | None:
         if self.ddp._books.settings.overlap != "step":
             return None
         spans = self.ddp._books.recorder.spans()

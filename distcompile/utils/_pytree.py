@@ -24,8 +24,8 @@ from compiler_core.trees import (
     IsLeaf,
     KeyEntry,
     MappingKey,
-    Node,
     SequenceKey,
+    TreeNode,
     TreeSpec,
     UnflattenFn,
     dict_flatten,
@@ -95,7 +95,7 @@ def register_pytree_node(
         raise ArgumentError(f"{cls} is already registered as pytree node.")
     if (to_dumpable_context is None) ^ (from_dumpable_context is None):
         raise ArgumentError(f"Both to_dumpable_context and from_dumpable_context for {cls} must be None or registered.")
-    NODES[cls] = Node(
+    NODES[cls] = TreeNode(
         cls,
         flatten_fn,
         unflatten_fn,

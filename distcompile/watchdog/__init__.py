@@ -23,7 +23,7 @@ from compiler_core import observe
 from compiler_core.config import config
 from distcompile.watchdog.peers import Answerer, Card, Peers, host_key, life_of, local_addresses
 from distcompile.watchdog.status import Status
-from distcompile.watchdog.watch import Watch
+from distcompile.watchdog.watch import Watchdog
 from launch import board as boards
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def attach(communicator: Communicator) -> None:
     card = Card(host_key(), _path, os.getpid(), life_of(os.getpid())[1], local_addresses(), _answerer.port)
     peers = Peers(communicator.rank, communicator.all_gather_object(card), secret)
     communicator.all_gather_object(None)  # all have mapped all boards
-    observer.install(Watch(own, peers, has_launcher=PATH_VARIABLE in os.environ))
+    observer.install(Watchdog(own, peers, has_launcher=PATH_VARIABLE in os.environ))
 
 
 def detach() -> None:

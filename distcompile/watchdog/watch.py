@@ -21,7 +21,7 @@ from launch.board import Phase, Where, now_ns
 FAR_EVERY_S = 5.0  # between questions to other hosts whether a rank is gone
 
 
-class Watch(Observer):
+class Watchdog(Observer):
     """One rank's watchdog. has_launcher: it reads the boards too, and can ask any rank for its stacks."""
 
     def __init__(self, status: Status, peers: Peers, *, has_launcher: bool) -> None:

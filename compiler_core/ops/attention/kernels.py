@@ -26,7 +26,7 @@ PRECISION = "tf32x3"
 SECTION_NBYTES = 16 << 20  # of the L2 cache (an H200's halves have 30 MB each), for what blocks of heads read again
 
 
-class Blocks(NamedTuple):
+class AttentionBlocks(NamedTuple):
     """rows: queries of a block. columns: keys. warps of a program; stages: blocks in flight."""
 
     rows: int
@@ -36,41 +36,41 @@ class Blocks(NamedTuple):
 
 
 # function -> (bytes of an element, padded width) -> blocks
-BLOCKS: dict[str, dict[tuple[int, int], Blocks]] = {
+BLOCKS: dict[str, dict[tuple[int, int], AttentionBlocks]] = {
     "attention_forward": {
-        (2, 64): Blocks(64, 64, 4, 3),
-        (2, 128): Blocks(64, 64, 4, 3),
-        (2, 256): Blocks(64, 32, 4, 2),
-        (4, 64): Blocks(64, 64, 4, 2),
-        (4, 128): Blocks(32, 32, 4, 2),
-        (4, 256): Blocks(16, 16, 4, 1),
+        (2, 64): AttentionBlocks(64, 64, 4, 3),
+        (2, 128): AttentionBlocks(64, 64, 4, 3),
+        (2, 256): AttentionBlocks(64, 32, 4, 2),
+        (4, 64): AttentionBlocks(64, 64, 4, 2),
+        (4, 128): AttentionBlocks(32, 32, 4, 2),
+        (4, 256): AttentionBlocks(16, 16, 4, 1),
     },
     "attention_queries": {
-        (2, 64): Blocks(64, 32, 4, 3),
-        (2, 128): Blocks(64, 32, 4, 2),
-        (2, 256): Blocks(64, 32, 8, 1),
-        (4, 64): Blocks(32, 32, 4, 2),
-        (4, 128): Blocks(16, 32, 8, 1),
-        (4, 256): Blocks(16, 16, 8, 1),
+        (2, 64): AttentionBlocks(64, 32, 4, 3),
+        (2, 128): AttentionBlocks(64, 32, 4, 2),
+        (2, 256): AttentionBlocks(64, 32, 8, 1),
+        (4, 64): AttentionBlocks(32, 32, 4, 2),
+        (4, 128): AttentionBlocks(16, 32, 8, 1),
+        (4, 256): AttentionBlocks(16, 16, 8, 1),
     },
     "attention_keys": {
-        (2, 64): Blocks(32, 64, 4, 3),
-        (2, 128): Blocks(64, 128, 8, 3),
-        (2, 256): Blocks(32, 32, 8, 1),
-        (4, 64): Blocks(32, 32, 4, 2),
-        (4, 128): Blocks(16, 32, 8, 1),
-        (4, 256): Blocks(16, 16, 8, 1),
+        (2, 64): AttentionBlocks(32, 64, 4, 3),
+        (2, 128): AttentionBlocks(64, 128, 8, 3),
+        (2, 256): AttentionBlocks(32, 32, 8, 1),
+        (4, 64): AttentionBlocks(32, 32, 4, 2),
+        (4, 128): AttentionBlocks(16, 32, 8, 1),
+        (4, 256): AttentionBlocks(16, 16, 8, 1),
     },
 }
 
 
-def blocks_of(function: str, dtype: DType, sizes: AttentionSizes) -> Blocks:
+def blocks_of(function: str, dtype: DType, sizes: AttentionSizes) -> AttentionBlocks:
     """The blocks of a launch; those of few queries or keys are no larger than these need."""
     width = max(_padded(sizes.width), _padded(sizes.value_width), 64)
     made = BLOCKS[function][dtype.itemsize, width]
     rows, columns = min(made.rows, _padded(sizes.queries)), min(made.columns, _padded(sizes.keys))
     is_whole = rows == made.rows and columns == made.columns
-    return Blocks(rows, columns, made.warps if is_whole else min(made.warps, 4), made.stages)
+    return AttentionBlocks(rows, columns, made.warps if is_whole else min(made.warps, 4), made.stages)
 
 
 def _padded(n: int) -> int:

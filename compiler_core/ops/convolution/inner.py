@@ -74,7 +74,7 @@ def _eager_by(op: Op) -> Callable[..., Array]:
 # ---- kernels
 
 
-class Blocks(NamedTuple):
+class ProductBlocks(NamedTuple):
     """rows, columns of a block of the result; depth: how much of the sum at a time."""
 
     rows: int
@@ -84,16 +84,16 @@ class Blocks(NamedTuple):
     stages: int
 
 
-def _blocks(rows: int, columns: int, depth: int, itemsize: int) -> Blocks:
+def _blocks(rows: int, columns: int, depth: int, itemsize: int) -> ProductBlocks:
     """For a product (rows, depth) x (depth, columns)."""
     wide = _padded(columns, 128 if itemsize == 2 else 64)
     tall = _padded(rows, 128 if wide >= 64 else 64)
-    return Blocks(tall, wide, _padded(depth, 64 if itemsize == 2 else 32), 8 if tall * wide >= 1 << 14 else 4, 3)
+    return ProductBlocks(tall, wide, _padded(depth, 64 if itemsize == 2 else 32), 8 if tall * wide >= 1 << 14 else 4, 3)
 
 
-def _wider(blocks: Blocks, rows: int, columns: int) -> Blocks:
+def _wider(blocks: ProductBlocks, rows: int, columns: int) -> ProductBlocks:
     """With 256 columns where two programs a multiprocessor are left: a fifth faster on an H200."""
-    fits = blocks == Blocks(128, 128, 64, 8, 3) and columns % 256 == 0
+    fits = blocks == ProductBlocks(128, 128, 64, 8, 3) and columns % 256 == 0
     return blocks._replace(columns=256) if fits and rows // 128 * (columns // 256) >= _WIDE_PROGRAMS else blocks
 
 
@@ -140,7 +140,7 @@ def _two(dims: tuple[int, ...], fill: int) -> tuple[int, ...]:
 
 
 def _launch(
-    function: str, names: tuple[str, ...], sizes: _Sizes, blocks: Blocks, programs: int, **more: Any
+    function: str, names: tuple[str, ...], sizes: _Sizes, blocks: ProductBlocks, programs: int, **more: Any
 ) -> KernelLaunch:
     constants = {**sizes._asdict(), "BM": blocks.rows, "BN": blocks.columns, "BK": blocks.depth, **more}
     return KernelLaunch(function, names, {**constants, "PRECISION": _PRECISION}, programs, blocks.warps, blocks.stages)

@@ -1,6 +1,6 @@
 """Where a program's outputs lie on a CUDA device: blocks of memory, and each output's place in one.
 
-In: the metas of outputs, and which of them live equally long. Out: `Blocks`.
+In: the metas of outputs, and which of them live equally long. Out: `OutputBlocks`.
 An allocation takes the host microseconds, a program may have hundreds of outputs, and the device has nothing to do
 before all of them have places. So small ones that live equally long share a block. Large ones have a block each: of
 one of gigabytes a small piece, given to somebody else, would be the end.
@@ -19,14 +19,14 @@ SHARED = 64 << 20  # bytes of a shared block, up to which more outputs come into
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class OutputBlocks:
     """sizes: bytes of each block. places: of each output, its block and its offset there."""
 
     sizes: tuple[int, ...]
     places: tuple[tuple[int, int], ...]
 
 
-def lay_out(outputs: Sequence[TensorMeta], groups: Sequence[Sequence[int]] = ()) -> Blocks:
+def lay_out(outputs: Sequence[TensorMeta], groups: Sequence[Sequence[int]] = ()) -> OutputBlocks:
     """Blocks of a program's outputs. groups: outputs that live equally long."""
     sizes: list[int] = []
     places: dict[int, tuple[int, int]] = {}
@@ -45,4 +45,4 @@ def lay_out(outputs: Sequence[TensorMeta], groups: Sequence[Sequence[int]] = ())
         if k not in places:
             places[k] = len(sizes), 0
             sizes.append(meta.nbytes)
-    return Blocks(tuple(sizes), tuple(places[k] for k in range(len(outputs))))
+    return OutputBlocks(tuple(sizes), tuple(places[k] for k in range(len(outputs))))

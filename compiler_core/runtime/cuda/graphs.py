@@ -42,7 +42,7 @@ Key = tuple[int, ...]  # thread, stream, the arena's address, whether tf32 is pe
 HEAD = 4  # of a key: what comes before the addresses
 
 
-class Recorded:
+class RecordedGraph:
     """handle: of the executable graph, destroyed with this object. arena: held, for the graph writes there."""
 
     def __init__(self, handle: int, arena: Array) -> None:
@@ -57,7 +57,7 @@ class Replaying:
     def __init__(self, run: CudaExecutable) -> None:
         self.run, self.entry, self.spends = run, run.entry, run.spends
         self.replays = self.records = 0
-        self._graphs: OrderedDict[Key, Recorded] = OrderedDict()
+        self._graphs: OrderedDict[Key, RecordedGraph] = OrderedDict()
         self._seen: OrderedDict[Key, None] = OrderedDict()
         self._lock = threading.Lock()
         self.settling = Settling(run)
@@ -148,7 +148,7 @@ class Replaying:
     def _where(self) -> str:
         return f"compiled graph {self.entry.symbol}"
 
-    def _find(self, key: Key) -> Recorded | None:
+    def _find(self, key: Key) -> RecordedGraph | None:
         found = self._graphs.get(key)
         if found is not None:
             self._graphs.move_to_end(key)
@@ -179,12 +179,12 @@ class Replaying:
         earlier = [other[HEAD:] for other in others if other[:HEAD] == key[:HEAD]]
         self.settling.learn(prepared, earlier[:COMPARED])
 
-    def _keep(self, key: Key, recorded: Recorded) -> None:
+    def _keep(self, key: Key, recorded: RecordedGraph) -> None:
         self._graphs[key] = recorded
         if len(self._graphs) > MAX_GRAPHS:
             self._graphs.popitem(last=False)
 
-    def _record(self, prepared: Prepared, arena: Array, device: int) -> Recorded:
+    def _record(self, prepared: Prepared, arena: Array, device: int) -> RecordedGraph:
         """The graph of a call. Raises DeviceError, with the stream as it was before."""
         self.records += 1
         stream = _recording_stream(device)
@@ -200,7 +200,7 @@ class Replaying:
         flags = ctypes.c_ulonglong(0)
         driver.call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, flags, where=self._where)
         driver.call("cuGraphDestroy", graph, where=self._where)
-        return Recorded(executable.value or 0, arena)
+        return RecordedGraph(executable.value or 0, arena)
 
 
 def _unused_of(kept: list[Any], nbytes: int) -> Any:

@@ -132,7 +132,7 @@ def _freed(value: Value) -> Poison:
     return poison
 
 
-class Watch:
+class TapeWatch:
     """Who is told of every node that is recorded, in any thread: functions, each as often as it was entered."""
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Watch:
             tell(node)
 
 
-watch = Watch()
+watch = TapeWatch()
 
 
 class GradNode:

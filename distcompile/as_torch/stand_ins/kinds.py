@@ -72,10 +72,10 @@ def record(reader: str) -> StandIn:
 
     reader: the refused name that would read what is kept.
     """
-    return StandIn(Kind.RECORD, f"kept, for {reader}, which is refused", Recorder)
+    return StandIn(Kind.RECORD, f"kept, for {reader}, which is refused", RecordingName)
 
 
-class Recorder:
+class RecordingName:
     """Keeps what it is called with. A call is a decorator, or with one function alone decorates it."""
 
     def __init__(self, name: str) -> None:

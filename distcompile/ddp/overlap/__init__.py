@@ -5,7 +5,7 @@ all ranks on one clock (`job.py`): text, JSON, a Perfetto trace, a picture, a pa
 """
 
 from distcompile.ddp.overlap.job import JobReport, gather_report
-from distcompile.ddp.overlap.recorder import FlightRecord, Recorder, optimizer_spans
+from distcompile.ddp.overlap.recorder import FlightRecord, StepRecorder, optimizer_spans
 from distcompile.ddp.overlap.report import OverlapReport, make_report
 from distcompile.ddp.overlap.times import BucketTimes, Span, StepTimes, why_not_overlapped
 
@@ -14,8 +14,8 @@ __all__ = [
     "FlightRecord",
     "JobReport",
     "OverlapReport",
-    "Recorder",
     "Span",
+    "StepRecorder",
     "StepTimes",
     "gather_report",
     "make_report",

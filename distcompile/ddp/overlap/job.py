@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RankTimes:
     """What one rank sends to the others: its own clock."""
 
     rank: int
@@ -162,7 +162,7 @@ def gather_report(
 ) -> JobReport:
     """Collective: everybody's steps on rank 0's clock."""
     passages = measure(communicator, rounds=clock_rounds) if communicator.world_size > 1 else []
-    mine = Recorded(communicator.rank, platform.node(), os.getpid(), tuple(steps), tuple(spans))
+    mine = RankTimes(communicator.rank, platform.node(), os.getpid(), tuple(steps), tuple(spans))
     everyones = communicator.all_gather_object((mine, passages))
     zero, zero_passages = everyones[0]
     clocks = [
@@ -172,7 +172,7 @@ def gather_report(
     return job_report([one for one, _ in everyones], clocks)
 
 
-def job_report(recorded: Sequence[Recorded], clocks: Sequence[Clock]) -> JobReport:
+def job_report(recorded: Sequence[RankTimes], clocks: Sequence[Clock]) -> JobReport:
     """The report, from what each rank recorded on its own clock."""
     times = [
         clock.on_rank_0(t)
@@ -185,7 +185,7 @@ def job_report(recorded: Sequence[Recorded], clocks: Sequence[Clock]) -> JobRepo
     return JobReport(ranks, _buckets(ranks, common), _representative(ranks, common))
 
 
-def _timeline(one: Recorded, clock: Clock, origin_s: float) -> RankTimeline:
+def _timeline(one: RankTimes, clock: Clock, origin_s: float) -> RankTimeline:
     def at(t: float) -> float:
         return clock.on_rank_0(t) - origin_s
 

@@ -78,7 +78,7 @@ class FlightRecord(NamedTuple):
         return self._replace(began_s=began_s, ended_s=ended_s, works=times, waits=waits)
 
 
-class Recorder:
+class StepRecorder:
     """Times of one DDP instance on rank `rank`. is_on: DISTCOMPILE_RECORD; steps are counted in any case."""
 
     def __init__(self, rank: int) -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FlatPiece:
     """One compiled backward. ready: its parameters, by the place in `backward` that completes their gradients.
 
     first_use: the place in the forward, of `n_forward` nodes, that first reads each parameter.
@@ -52,7 +52,7 @@ class Cutting(Protocol):
     """A compiled call's plan, as a step's plan sees it."""
 
     @property
-    def piece(self) -> Piece: ...
+    def piece(self) -> FlatPiece: ...
     @property
     def books(self) -> Books | None: ...
 
@@ -62,7 +62,7 @@ class PutOff:
 
     segments: Sequence[Segment] = ()
 
-    def __init__(self, books: Books, piece: Piece) -> None:
+    def __init__(self, books: Books, piece: FlatPiece) -> None:
         self._books, self.piece = weakref.ref(books), piece
 
     @property
@@ -86,7 +86,7 @@ class PutOff:
 class Stretch(NamedTuple):
     """What one node of the tape adds to a backward: a compiled call, or an operation and the parameters it reads."""
 
-    piece: Piece | None
+    piece: FlatPiece | None
     names: Sequence[str]
 
 
@@ -100,7 +100,7 @@ class BackwardOrder:
     ready: dict[str, int] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
     first_use: dict[str, int] = field(default_factory=dict)
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[FlatPiece] = field(default_factory=list)
 
 
 def look_at(books: Books, run: Backward) -> BackwardOrder:
@@ -129,7 +129,7 @@ def look_at(books: Books, run: Backward) -> BackwardOrder:
     return step
 
 
-def _weight(piece: Piece) -> float:
+def _weight(piece: FlatPiece) -> float:
     """A piece's share of the backward's time: by the elements it makes, roughly."""
     return float(max(1, sum(node.meta.numel for node in piece.backward.nodes)))
 
@@ -144,13 +144,13 @@ def _stretches(books: Books, run: Backward) -> Iterator[Stretch]:
             yield Stretch(piece, names)
 
 
-def piece_of(books: Books, node: GradNode) -> Piece | None:
+def piece_of(books: Books, node: GradNode) -> FlatPiece | None:
     """The piece of `books` that the tape's node is; None if it is none."""
     call = node.backward if isinstance(node, FunctionNode) else None
     if not isinstance(call, BackwardCall):
         return None
     plan = call.backward.cut.plan
-    piece: Piece | None = getattr(plan, "piece", None)
+    piece: FlatPiece | None = getattr(plan, "piece", None)
     return piece if piece is not None and plan.books is books else None  # type: ignore[attr-defined]
 
 

@@ -101,10 +101,10 @@ def test_all_graphs_share_one_plan_from_the_first_step(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", AOT)
 def test_gradients_of_all_graphs_land_in_the_buckets(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from distcompile.ddp.passes import Pass
+    from distcompile.ddp.passes import BackwardPass
 
     delivered: list[str] = []
-    monkeypatch.setattr(Pass, "deliver", lambda self, name, parameter, *, show: delivered.append(name))
+    monkeypatch.setattr(BackwardPass, "deliver", lambda self, name, parameter, *, show: delivered.append(name))
 
     def step(communicator: Communicator) -> None:
         ddp = DistributedDataParallel(frozen(Printing))

@@ -33,7 +33,7 @@ from compiler_core.steps import compile_times
 from compiler_core.tensor.tensor import Tensor
 from distcompile import optim
 from distcompile.ddp.errors import UnusedParameterError
-from distcompile.ddp.passes import Pass
+from distcompile.ddp.passes import BackwardPass
 from distcompile.nn.module import Module
 from distcompile.utils.checkpoint import checkpoint
 
@@ -270,13 +270,13 @@ def test_a_backward_is_compiled_once_and_by_the_plan_of_all(backend: str) -> Non
 @pytest.mark.parametrize("backend", AOT)
 def test_only_the_piece_between_goes_over_the_tape(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     delivered: list[str] = []
-    deliver = Pass.deliver
+    deliver = BackwardPass.deliver
 
-    def watched(self: Pass, name: str, parameter: Tensor, *, show: bool) -> None:
+    def watched(self: BackwardPass, name: str, parameter: Tensor, *, show: bool) -> None:
         delivered.append(name)
         deliver(self, name, parameter, show=show)
 
-    monkeypatch.setattr(Pass, "deliver", watched)
+    monkeypatch.setattr(BackwardPass, "deliver", watched)
 
     def step(communicator: Communicator) -> None:
         ddp = DistributedDataParallel(both(backend))

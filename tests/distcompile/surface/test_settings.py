@@ -11,12 +11,12 @@ import pytest
 import distcompile as dc
 from compiler_core.config import config as knobs
 from compiler_core.log import DistCompileWarning
-from distcompile.surface.settings import Settings
+from distcompile.surface.settings import SettingsModule
 
 
-def _names(settings: Settings, path: str) -> Iterator[tuple[str, str]]:
+def _names(settings: SettingsModule, path: str) -> Iterator[tuple[str, str]]:
     for name in (*settings._defaults, *settings._knobs):
-        if isinstance(settings.__dict__.get(name), Settings):
+        if isinstance(settings.__dict__.get(name), SettingsModule):
             yield from _names(settings.__dict__[name], f"{path}.{name}")
         else:
             yield path, name
@@ -57,8 +57,8 @@ def test_so_is_where_compiled_draws_come_from() -> None:
     assert config.fallback_random is knobs.fallback_random is False
 
 
-def mine() -> Settings:
-    return Settings("distcompile._dynamo.config", {"verbose": False, "seen": set(), "group": {"deep": 1}}, {})
+def mine() -> SettingsModule:
+    return SettingsModule("distcompile._dynamo.config", {"verbose": False, "seen": set(), "group": {"deep": 1}}, {})
 
 
 def test_patches_are_taken_back() -> None:

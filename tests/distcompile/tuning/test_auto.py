@@ -18,7 +18,7 @@ from compiler_core.graph.ir import Graph
 from distcompile.ddp.overlap.times import BucketTimes, StepTimes
 from distcompile.ddp.plan.bucket_plan import BucketPlan, Caps, ReadyParameter, make_plan
 from distcompile.tuning import auto
-from distcompile.tuning.across_step import Needs
+from distcompile.tuning.across_step import StepNeeds
 from distcompile.tuning.auto import AutoTuner
 from distcompile.tuning.cost import CostFit, linear
 from distcompile.tuning.observe import groups_of
@@ -46,7 +46,7 @@ class Played:
     def backward(self) -> tuple[Graph | None, Sequence[ReadyParameter]]:
         return None, self.parameters
 
-    def needs(self, steps: Sequence[StepTimes]) -> Needs | None:
+    def needs(self, steps: Sequence[StepTimes]) -> StepNeeds | None:
         return None
 
     def propose(self, plan: BucketPlan) -> None:

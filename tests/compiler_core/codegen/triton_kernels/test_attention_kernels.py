@@ -16,7 +16,7 @@ from compiler_core.dtype import DType, bfloat16, float16, float32, float64
 from compiler_core.errors import LoweringError
 from compiler_core.ops.attention import by_numpy as attention_numpy
 from compiler_core.ops.attention import kernels as attention_kernels
-from compiler_core.ops.attention.kernels import BLOCKS, Blocks
+from compiler_core.ops.attention.kernels import BLOCKS, AttentionBlocks
 from compiler_core.ops.attention.op import ATTENTION, ATTENTION_BACKWARD
 from compiler_core.ops.attention.sizes import AttentionSizes
 from compiler_core.ops.routine import Routine
@@ -191,7 +191,7 @@ def test_a_routine_without_kernels_says_so() -> None:
 
 def test_blocks_are_no_larger_than_the_sizes_need() -> None:
     few = AttentionSizes(1, 1, 1, 5, 40, 64, 64, False)
-    assert attention_kernels.blocks_of("attention_forward", bfloat16, few) == Blocks(16, 64, 4, 3)
+    assert attention_kernels.blocks_of("attention_forward", bfloat16, few) == AttentionBlocks(16, 64, 4, 3)
 
 
 def test_equal_launches_have_equal_names() -> None:

@@ -15,7 +15,7 @@ from collectives import Communicator, run_ranks
 from distcompile import nn
 from distcompile.ddp import DistributedDataParallel
 from distcompile.ddp.overlap.clocks import Clock, make_clock, measure, offset_bounds
-from distcompile.ddp.overlap.job import JobReport, Recorded, job_report
+from distcompile.ddp.overlap.job import JobReport, RankTimes, job_report
 from distcompile.ddp.overlap.times import BucketTimes, Span, StepTimes, why_not_overlapped
 from distcompile.distributed import use_communicator
 
@@ -90,7 +90,7 @@ def two_ranks() -> JobReport:
     one = step(1, 1, bucket(0, 0.1, 0.2, 0.4), bucket(1, 1.2, 1.2, 1.3), ended=1.25)
     spans = (Span("forward", 0, -0.4, -0.1), Span("segment", 0, 0.0, 0.1), Span("segment", 1, 0.1, 1.0))
     late = tuple(Span(s.kind, s.number, s.began_s + 7, s.ended_s + 7) for s in spans)
-    recorded = [Recorded(0, "a", 1, tuple(zero), spans), Recorded(1, "b", 2, (shifted(one, 7.0),), late)]
+    recorded = [RankTimes(0, "a", 1, tuple(zero), spans), RankTimes(1, "b", 2, (shifted(one, 7.0),), late)]
     return job_report(recorded, [SAME, Clock(7.0, 1e-4, 8.0)])
 
 
@@ -106,13 +106,13 @@ def test_the_last_rank_is_named_and_idle_gaps_are_no_overlap() -> None:
 
 
 def test_a_rank_that_recorded_nothing_is_shown_as_such(tmp_path) -> None:
-    recorded = [Recorded(0, "a", 1, (step(0, 0, bucket(0, 0.1, 0.2, 1.4)),), ()), Recorded(1, "a", 2, (), ())]
+    recorded = [RankTimes(0, "a", 1, (step(0, 0, bucket(0, 0.1, 0.2, 1.4)),), ()), RankTimes(1, "a", 2, (), ())]
     report = job_report(recorded, [SAME, SAME])
     assert report.shown_step == 0
     assert len(report.buckets) == 1
     check_forms(report, tmp_path)
     assert "nothing recorded" in (tmp_path / "o.html").read_text()
-    check_forms(job_report([Recorded(0, "a", 1, (), ())], [SAME]), tmp_path)
+    check_forms(job_report([RankTimes(0, "a", 1, (), ())], [SAME]), tmp_path)
 
 
 def test_waits_inside_the_next_forward_are_the_exposed_time() -> None:
@@ -224,9 +224,9 @@ def test_local_passes_are_timed_apart() -> None:
 
 
 def test_recording_costs_microseconds() -> None:
-    from distcompile.ddp.overlap.recorder import Recorder
+    from distcompile.ddp.overlap.recorder import StepRecorder
 
-    recorder = Recorder(0)
+    recorder = StepRecorder(0)
     best_s = float("inf")
     for _ in range(20):
         began_s = time.thread_time()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from collectives import Communicator, ThreadedWorld
 from compiler_core import dtype as dtypes
 from compiler_core.ops.registry import Array
+from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.making.random import counter_draws, default_generator
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn.module import Module
@@ -33,7 +35,10 @@ Wrap = Callable[[Module], Any]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is checked. loss(output, *inputs) -> scalar; loss_holds_tensors: beside the inputs it knows others."""
+    """What is checked. loss(output, *inputs) -> scalar; loss_holds_tensors: beside the inputs it knows others.
+
+    casts: a float64 case whose module makes narrower floats, and is kept from it.
+    """
 
     module: Module
     inputs: tuple[Any, ...]
@@ -41,32 +46,38 @@ class Case:
     seed: int = 0
     repeats: int = 2
     loss_holds_tensors: bool = False
+    casts: bool = False
 
     def run(self, callee: Any, seed: int | None = None) -> Tensor:
         """The loss of one forward of `callee`, which is the module or made of it: eager and compiled, on one rank or
         several, with the same random bits."""
         with counter_draws():
             default_generator.manual_seed(self.seed if seed is None else seed)
-            return self.loss(callee(*self.inputs), *self.inputs)
+            with _Widening() if self.casts else nullcontext():
+                output = callee(*self.inputs)
+            return self.loss(output, *self.inputs)
 
 
 class Whole(Module):
     """The module with its loss, as one module: all of a step's forward in one graph."""
 
-    def __init__(self, module: Module, loss: Loss) -> None:
+    def __init__(self, module: Module, loss: Loss, casts: bool = False) -> None:
         super().__init__()
-        self.module, self.loss = module, loss
+        self.module, self.loss, self.casts = module, loss, casts
 
     def forward(self, *inputs: Any) -> Tensor:
-        return self.loss(self.module(*inputs), *inputs)
+        with _Widening() if self.casts else nullcontext():
+            output = self.module(*inputs)
+        return self.loss(output, *inputs)
 
 
 def default_loss(output: Any, *inputs: Any) -> Tensor:
-    """The first scalar among the module's outputs, else the mean square of the first output."""
+    """The first scalar among the module's floating outputs, else the mean square of the first of them."""
     outputs: Sequence[Any] = output if isinstance(output, tuple | list) else (output,)
-    tensors = [item for item in outputs if isinstance(item, Tensor)]
+    tensors = [item for item in outputs if isinstance(item, Tensor) and item.dtype.is_floating_point]
     if not tensors:
-        raise ParityTargetError("the module returned no Tensor", got=type(output).__name__, remedy="pass loss=")
+        kinds = ", ".join(str(item.dtype) if isinstance(item, Tensor) else type(item).__name__ for item in outputs)
+        raise ParityTargetError("the module returned no Tensor of floats", got=kinds or "nothing", remedy="pass loss=")
     for tensor in tensors:
         if tensor.ndim == 0:
             return tensor
@@ -125,36 +136,67 @@ def widened(value: Any) -> Any:
     return value.detach().to(dtypes.float64) if is_floating else value
 
 
-_ONE_DTYPE = ("__matmul__", "__rmatmul__")  # operators that refuse two dtypes; the others promote, or write in place
+_OPERATORS = ("__matmul__", "__rmatmul__")  # they end as what writes in place does, and refuse two dtypes
+_NARROWING = ("float", "half", "bfloat16")
 
 
 class _Widening(TorchFunctionMode):
-    """In it functions take floating tensors in float64: a loss may hold weights of its own beside a wide output."""
+    """In it functions take floating tensors in float64, and make none but such.
+
+    So a module may cast its integers by `float()`, and a loss may hold weights of its own beside a wide output.
+    changed: whether there were any others.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed = False
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = getattr(func, "__name__", "")
-        if name.endswith("_") and name not in _ONE_DTYPE:
-            return func(*args, **(kwargs or {}))
-        given: Any = pytree.tree_map(_in_float64, (args, kwargs or {}))
-        return func(*given[0], **given[1])
+        if name in _NARROWING:
+            self.changed = True
+            return args[0].to(dtypes.float64)
+        if not name.endswith("_") or name in _OPERATORS:
+            given = (args, kwargs or {})
+            if _is_narrow(given):
+                self.changed = True
+                args, kwargs = pytree.tree_map(_in_float64, given)
+        return func(*args, **kwargs or {})
+
+
+def _is_narrow(value: Any) -> bool:
+    """Whether it is a floating tensor or dtype of less than float64, or has such in it."""
+    if isinstance(value, (Tensor, dtypes.DType)):
+        dtype = value.dtype if isinstance(value, Tensor) else value
+        return dtype.is_floating_point and dtype is not dtypes.float64
+    if isinstance(value, dict):
+        return any(map(_is_narrow, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(_is_narrow, value))
 
 
 def _in_float64(value: Any) -> Any:
-    is_narrow = isinstance(value, Tensor) and value.dtype.is_floating_point and value.dtype is not dtypes.float64
-    return value.to(dtypes.float64) if is_narrow else value
+    if not _is_narrow(value):
+        return value
+    return value.to(dtypes.float64) if isinstance(value, Tensor) else dtypes.float64
 
 
 def in_float64(case: Case) -> Case:
-    """The case with every floating parameter, buffer and input in float64, and what the loss holds, as it is read."""
-    module = copy_of(case.module).to(dtypes.float64)
+    """The case with every floating parameter, buffer and input in float64, and what the loss holds, as it is read.
+
+    The module is run once, to see whether it makes narrower floats: keeping it from that takes time at every function.
+    """
 
     def loss(*given: Any) -> Tensor:
         with _Widening():
             return case.loss(*given)
 
-    return replace(case, module=module, inputs=tuple(map(widened, case.inputs)), loss=loss)
+    module = copy_of(case.module).to(dtypes.float64)
+    wide = replace(case, module=module, inputs=tuple(map(widened, case.inputs)), loss=loss)
+    with no_grad(), _Widening() as narrower:
+        replace(wide, loss=lambda output, *_: output).run(copy_of(module))
+    return replace(wide, casts=narrower.changed)
 
 
 def average(local: Gradients, communicator: Communicator) -> dict[str, Array | None]:

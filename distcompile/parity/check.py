@@ -173,7 +173,6 @@ class _Check:
     ) -> None:
         self.case, self.communicator, self.backend = case, communicator, backend
         self.tolerance, self.judges, self.ddp_options = tolerance, judges, ddp_options
-        self.wide = in_float64(case)
         self.say, self.parts_done = say, 0
         sampled = 0 if self.judges.samples is None else sum(1 for _ in case.module.parameters())
         self.parts = len(_RUNS) + sampled + _is_joined(self.judges, communicator) + bool(self.judges.steps)
@@ -187,6 +186,18 @@ class _Check:
         self._begin(what)
         return gradients(case, wrap)
 
+    def _eager(self, what: str) -> dict[str, Array | None]:
+        """The module's own gradients: what fails here is the target's."""
+        try:
+            return self._run(what, self.case, lambda module: module)
+        except ParityTargetError:
+            raise
+        except Exception as error:
+            raise ParityTargetError(
+                "the module and its loss cannot be run and differentiated, uncompiled as they are",
+                got=f"{type(error).__name__}: {error}".splitlines()[0],
+            ) from error
+
     def parallel(self, module: Module) -> Module:
         """The module in DDP."""
         return DistributedDataParallel(module, process_group=self.communicator, **self.ddp_options)
@@ -195,9 +206,8 @@ class _Check:
         """All judges."""
         case, backend = self.case, self.backend
         alone, float64, compiled_alone, eager_ddp, compiled_ddp = _RUNS
-        eager = self._run(
-            alone, case, lambda module: module
-        )  # first: what the module refuses, it says in its own dtypes
+        eager = self._eager(alone)  # first: what the module refuses, it says in its own dtypes
+        self.wide = in_float64(case)
         reference = self._run(float64, self.wide, lambda module: module)
         compiled = self._run(compiled_alone, case, lambda module: compile(module, backend=backend))
         averaged = average(reference, self.communicator)

@@ -106,8 +106,8 @@ def _directions(gradient: Array, samples: int, rng: np.random.Generator) -> Iter
         return
     yield "along a random direction", random_direction(gradient.shape, rng)
     greatest = int(np.argmax(np.abs(np.nan_to_num(gradient))))
-    others = rng.permutation(gradient.size)[: max(samples - 1, 0)].tolist() if samples else []
-    for flat in dict.fromkeys([greatest, *others] if samples and gradient.size > 1 else []):
+    others = [n for n in rng.permutation(gradient.size).tolist() if n != greatest]
+    for flat in [greatest, *others][:samples] if gradient.size > 1 else []:
         direction = np.zeros(gradient.size)
         direction[flat] = 1.0
         place = [int(n) for n in np.unravel_index(flat, gradient.shape)]

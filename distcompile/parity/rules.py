@@ -56,7 +56,7 @@ def _functions(case: Case) -> list[Application]:
 def _forwards(case: Case) -> Iterator[tuple[Graph, list[Array]]]:
     """The captured forward with its loss, and its inputs; nothing if it cannot be captured."""
     recorder = RecordingBackend("aot_eager")
-    whole = compile(Whole(copy_of(case.module), case.loss), backend=recorder)
+    whole = compile(Whole(copy_of(case.module), case.loss, casts=case.casts), backend=recorder)
     try:
         Case(whole, case.inputs, lambda loss, *_: loss, case.seed).run(whole)
     except DistCompileError:

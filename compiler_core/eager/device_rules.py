@@ -22,6 +22,7 @@ from compiler_core.eager.device_define import Grads, alike, define_there, empty
 from compiler_core.eager.device_kernels import F64, I32, I64, MOST_ROWS, U32, U64, DeviceKernels, dense, kernels
 from compiler_core.eager.device_narrow import joined_with
 from compiler_core.eager.device_norms import define_norms
+from compiler_core.eager.operands import gathered, spreads
 from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
 from compiler_core.ops.indexing.adding import add_at
@@ -165,7 +166,7 @@ def _attention(
     if key.shape[:-2] != lead or value.shape[:-1] != key.shape[:-1] or q.shape[-1] != key.shape[-1]:
         return None
     scores = (*lead, q.shape[-2], key.shape[-2])
-    if mask is not None and (mask.dtype not in (_BOOL, k.dtype) or not _spreads(mask.shape, scores)):
+    if mask is not None and (mask.dtype not in (_BOOL, k.dtype) or not spreads(mask.shape, scores)):
         return None
     if math.prod(scores) > _MAX_SCORES:
         return None  # the op `attention` takes them in blocks
@@ -208,23 +209,11 @@ def _attention_backward(
         factor = 1.0 if needs[3] else scale
         wide.rows("softmax_backward", weights.size // n, n, slopes, weights, slopes, I64(n), F64(factor))
         if needs[3] and mask is not None:
-            dm = _gathered(slopes, mask.shape)
+            dm = gathered(slopes, mask.shape)
             slopes = slopes * k.wide.type(scale)
         dq = matmul(slopes, key) if needs[0] else None
         dk = matmul(slopes.swapaxes(-1, -2), q) if needs[1] else None
     return [None if d is None else dense(d).astype(k.dtype, copy=False) for d in (dq, dk, dv, dm)]
-
-
-def _spreads(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
-    """Whether `shape` broadcasts to `wide`."""
-    return len(shape) <= len(wide) and all(n in (1, m) for n, m in zip(reversed(shape), reversed(wide)))
-
-
-def _gathered(g: Array, shape: tuple[int, ...]) -> Array:
-    """g summed over what was broadcast from `shape`."""
-    lead = g.ndim - len(shape)
-    dims = (*range(lead), *(lead + d for d, n in enumerate(shape) if n == 1))
-    return g.sum(axis=dims).reshape(shape) if dims else g
 
 
 # ---- classes

@@ -44,6 +44,18 @@ def product(a: Array, b: Array) -> Array:
     return out
 
 
+def spreads(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
+    """Whether `shape` broadcasts to `wide`."""
+    return len(shape) <= len(wide) and all(n in (1, m) for n, m in zip(reversed(shape), reversed(wide)))
+
+
+def gathered(g: Array, shape: tuple[int, ...]) -> Array:
+    """g summed over what was broadcast from `shape`."""
+    lead = g.ndim - len(shape)
+    dims = (*range(lead), *(lead + d for d, n in enumerate(shape) if n == 1))
+    return g.sum(axis=dims).reshape(shape) if dims else g
+
+
 def define_quietly(
     name: str, forward: Forward, backward: Backward, *, reads: Iterable[int] | None = None, reads_out: bool = False
 ) -> None:

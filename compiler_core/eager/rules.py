@@ -18,7 +18,7 @@ import numpy as np
 from compiler_core.eager.channels import define_channels
 from compiler_core.eager.convolution import define_convolution
 from compiler_core.eager.native import Kernel, RowKernels, kernels
-from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas, product
+from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas, gathered, product, spreads
 from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
 from compiler_core.ops.registry import Array
@@ -217,7 +217,7 @@ def _attention_by(forward: Kernel) -> Callable[..., Made]:
             return None
         if mask is not None and mask.dtype is not q.dtype and mask.dtype != np.bool_:
             return None
-        if mask is not None and not _spreads(mask.shape, (*lead, q.shape[-2], key.shape[-2])):
+        if mask is not None and not spreads(mask.shape, (*lead, q.shape[-2], key.shape[-2])):
             return None
         if math.prod(lead) * q.shape[-2] * key.shape[-2] > _MAX_SCORES:
             return None  # the op `attention` takes them in blocks
@@ -246,7 +246,7 @@ def _attention_backward_by(backward: Kernel) -> Callable[..., Grads]:
         backward((slopes, weights, slopes), 1.0 if needs[3] else scale)
         dm = None
         if needs[3] and mask is not None:
-            dm = _gathered(slopes, mask.shape)
+            dm = gathered(slopes, mask.shape)
             slopes = slopes * slopes.dtype.type(scale)
         dq = product(slopes, for_blas(key)) if needs[0] else None
         dk = product(slopes.swapaxes(-1, -2), for_blas(q)) if needs[1] else None
@@ -258,19 +258,6 @@ def _attention_backward_by(backward: Kernel) -> Callable[..., Grads]:
 def _attention(k: RowKernels) -> None:
     """Define it, with the kernels of softmax's rows."""
     define_quietly("attention", _attention_by(k.named("softmax")), _attention_backward_by(k.named("softmax_backward")))
-
-
-def _spreads(shape: tuple[int, ...], wide: tuple[int, ...]) -> bool:
-    """Whether `shape` broadcasts to `wide`."""
-    return len(shape) <= len(wide) and all(n in (1, m) for n, m in zip(reversed(shape), reversed(wide)))
-
-
-def _gathered(g: Array, shape: tuple[int, ...]) -> Array:
-    """g summed over what was broadcast from `shape`."""
-    lead = g.ndim - len(shape)
-    dims = (*range(lead), *(lead + d for d, n in enumerate(shape) if n == 1))
-    total: Array = np.add.reduce(g, dims)
-    return total.reshape(shape)
 
 
 # ---- classes

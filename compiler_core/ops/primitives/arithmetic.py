@@ -178,33 +178,11 @@ FLOOR_DIVIDE = _binary(
 
 _BITS = INTEGRAL + BOOLEAN
 _TRUTH = NotDifferentiable("integers and truth values have no gradient")
-BITWISE_AND = _binary(
-    "bitwise_and",
-    lambda xp, a, b: xp.bitwise_and(a, b),
-    _TRUTH,
-    low=0,
-    high=9,
-    dtypes=_BITS,
-    commutative=True,
-    cheap=True,
-)
-BITWISE_OR = _binary(
-    "bitwise_or",
-    lambda xp, a, b: xp.bitwise_or(a, b),
-    _TRUTH,
-    low=0,
-    high=9,
-    dtypes=_BITS,
-    commutative=True,
-    cheap=True,
-)
-BITWISE_XOR = _binary(
-    "bitwise_xor",
-    lambda xp, a, b: xp.bitwise_xor(a, b),
-    _TRUTH,
-    low=0,
-    high=9,
-    dtypes=_BITS,
-    commutative=True,
-    cheap=True,
+BITWISE_AND, BITWISE_OR, BITWISE_XOR = (
+    _binary(name, eager, _TRUTH, low=0, high=9, dtypes=_BITS, commutative=True, cheap=True)
+    for name, eager in (
+        ("bitwise_and", lambda xp, a, b: xp.bitwise_and(a, b)),
+        ("bitwise_or", lambda xp, a, b: xp.bitwise_or(a, b)),
+        ("bitwise_xor", lambda xp, a, b: xp.bitwise_xor(a, b)),
+    )
 )

@@ -6,6 +6,7 @@ packed result wants it. GRU's gates are r, z, n; LSTM's i, f, g, o.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.ops.quiet import quietly
@@ -30,11 +31,22 @@ def _sigmoid(xp: Any, z: Array) -> None:
     xp.reciprocal(z, z)
 
 
+@dataclass(frozen=True, slots=True)
+class _Forward:
+    """What every step of a forward has. kept: the parts of the result after h. first: the first states."""
+
+    xp: Any
+    sizes: RecurrentSizes
+    kept: list[Array]
+    first: tuple[Array, ...]
+
+
 @quietly
 def forward(xp: Any, sizes: RecurrentSizes, x: Array, w: Array, b: Array, *first: Array) -> Array:
     """The packed result of `recurrent`."""
     out: Array = xp.empty(sum(rows * columns for rows, columns in sizes.result), x.dtype)
     h_all, *kept = _blocks(out, sizes.result)
+    run, take = _Forward(xp, sizes, kept, first), _FORWARD[sizes.mode]
     transposed, before = w.T, NOTHING
     h = first[0]
     for step in sizes.steps():
@@ -42,39 +54,25 @@ def forward(xp: Any, sizes: RecurrentSizes, x: Array, w: Array, b: Array, *first
         h = xp.concatenate([h[: before.size], joined]) if before.size < step.size else h[: step.size]
         product = xp.matmul(h, transposed)
         product += b
-        h = _FORWARD[sizes.mode](xp, sizes, step, before, x[step.rows], product, h, kept, first)
+        h = take(run, step, before, x[step.rows], product, h)
         h_all[step.rows] = h
         before = step
     return out
 
 
-def _tanh(
-    xp: Any, sizes: RecurrentSizes, step: TimeStep, before: TimeStep, x: Array, z: Array, h: Array, *rest: Any
-) -> Array:
+def _tanh(run: _Forward, step: TimeStep, before: TimeStep, x: Array, z: Array, h: Array) -> Array:
     z += x
-    return xp.tanh(z, z)  # type: ignore[no-any-return]
+    return run.xp.tanh(z, z)  # type: ignore[no-any-return]
 
 
-def _relu(
-    xp: Any, sizes: RecurrentSizes, step: TimeStep, before: TimeStep, x: Array, z: Array, h: Array, *rest: Any
-) -> Array:
+def _relu(run: _Forward, step: TimeStep, before: TimeStep, x: Array, z: Array, h: Array) -> Array:
     z += x
-    return xp.maximum(z, 0, out=z)  # type: ignore[no-any-return]
+    return run.xp.maximum(z, 0, out=z)  # type: ignore[no-any-return]
 
 
-def _gru(
-    xp: Any,
-    sizes: RecurrentSizes,
-    step: TimeStep,
-    before: TimeStep,
-    x: Array,
-    z: Array,
-    h: Array,
-    kept: list[Array],
-    first: Any,
-) -> Array:
-    n = sizes.hidden
-    saved = kept[0][step.rows]
+def _gru(run: _Forward, step: TimeStep, before: TimeStep, x: Array, z: Array, h: Array) -> Array:
+    xp, n = run.xp, run.sizes.hidden
+    saved = run.kept[0][step.rows]
     saved[:, 3 * n :] = z[:, 2 * n :]
     saved[:, : 2 * n] = z[:, : 2 * n] + x[:, : 2 * n]
     _sigmoid(xp, saved[:, : 2 * n])
@@ -83,24 +81,14 @@ def _gru(
     return new + saved[:, n : 2 * n] * (h - new)  # type: ignore[no-any-return]
 
 
-def _lstm(
-    xp: Any,
-    sizes: RecurrentSizes,
-    step: TimeStep,
-    before: TimeStep,
-    x: Array,
-    z: Array,
-    h: Array,
-    kept: list[Array],
-    first: Any,
-) -> Array:
-    n, (cells, gates) = sizes.hidden, kept
+def _lstm(run: _Forward, step: TimeStep, before: TimeStep, x: Array, z: Array, h: Array) -> Array:
+    xp, n, (cells, gates) = run.xp, run.sizes.hidden, run.kept
     saved = gates[step.rows]
     xp.add(z, x, saved)
     cell = xp.tanh(saved[:, 2 * n : 3 * n])
     _sigmoid(xp, saved)  # of all four at once: they lie densely
     saved[:, 2 * n : 3 * n] = cell
-    c = saved[:, n : 2 * n] * _state_before(xp, cells, first[1], step, before)
+    c = saved[:, n : 2 * n] * _state_before(xp, cells, run.first[1], step, before)
     c += saved[:, :n] * cell
     cells[step.rows] = c
     return saved[:, 3 * n :] * xp.tanh(c)  # type: ignore[no-any-return]
@@ -125,6 +113,17 @@ def _state_before(xp: Any, states: Array, first: Array, step: TimeStep, before: 
 # ---- backward
 
 
+@dataclass(frozen=True, slots=True)
+class _Backward:
+    """What every step of a backward has. blocks: of the forward's result. to: those of this one's."""
+
+    xp: Any
+    sizes: RecurrentSizes
+    blocks: list[Array]
+    first: tuple[Array, ...]
+    to: list[Array]
+
+
 @quietly
 def backward(xp: Any, sizes: RecurrentSizes, *operands: Array) -> Array:
     """The packed result of `recurrent_backward`."""
@@ -135,7 +134,7 @@ def backward(xp: Any, sizes: RecurrentSizes, *operands: Array) -> Array:
     states = len(results) - (2 if sizes.has_cells else 1)
     carry = xp.zeros((sizes.batch, sizes.hidden), w.dtype)  # of c, or of h where it goes on without a product
     steps = [*sizes.steps(backward=True), NOTHING]
-    blocks = _blocks(out, sizes.result)
+    run, take = _Backward(xp, sizes, _blocks(out, sizes.result), first, results), _BACKWARD[sizes.mode]
     back, done = xp.zeros((0, sizes.hidden), w.dtype), NOTHING
     for step, before in zip(steps, [*steps[1:], NOTHING]):
         gone = slice(step.size, done.size)
@@ -149,60 +148,27 @@ def backward(xp: Any, sizes: RecurrentSizes, *operands: Array) -> Array:
         dh = g[0].copy()
         kept = min(done.size, step.size)
         dh[:kept] += back[:kept]
-        state = _BACKWARD[sizes.mode](xp, sizes, step, before, dh, g, blocks, first, carry[: step.size], results)
+        state = take(run, step, before, dh, g, carry[: step.size])
         back = xp.matmul(state, w)
         done = step
     return packed
 
 
-def _tanh_backward(
-    xp: Any,
-    sizes: RecurrentSizes,
-    step: TimeStep,
-    before: TimeStep,
-    dh: Array,
-    g: Any,
-    blocks: Any,
-    first: Any,
-    carry: Array,
-    to: Any,
-) -> Array:
-    h = blocks[0][step.rows]
-    to[0][step.rows] = dh * (1 - h * h)
-    return to[0][step.rows]  # type: ignore[no-any-return]
+def _tanh_backward(run: _Backward, step: TimeStep, before: TimeStep, dh: Array, g: Any, carry: Array) -> Array:
+    h = run.blocks[0][step.rows]
+    run.to[0][step.rows] = dh * (1 - h * h)
+    return run.to[0][step.rows]
 
 
-def _relu_backward(
-    xp: Any,
-    sizes: RecurrentSizes,
-    step: TimeStep,
-    before: TimeStep,
-    dh: Array,
-    g: Any,
-    blocks: Any,
-    first: Any,
-    carry: Array,
-    to: Any,
-) -> Array:
-    to[0][step.rows] = xp.where(blocks[0][step.rows] <= 0, 0, dh)
-    return to[0][step.rows]  # type: ignore[no-any-return]
+def _relu_backward(run: _Backward, step: TimeStep, before: TimeStep, dh: Array, g: Any, carry: Array) -> Array:
+    run.to[0][step.rows] = run.xp.where(run.blocks[0][step.rows] <= 0, 0, dh)
+    return run.to[0][step.rows]
 
 
-def _gru_backward(
-    xp: Any,
-    sizes: RecurrentSizes,
-    step: TimeStep,
-    before: TimeStep,
-    dh: Array,
-    g: Any,
-    blocks: Any,
-    first: Any,
-    carry: Array,
-    to: Any,
-) -> Array:
-    n = sizes.hidden
+def _gru_backward(run: _Backward, step: TimeStep, before: TimeStep, dh: Array, g: Any, carry: Array) -> Array:
+    xp, n, blocks, to = run.xp, run.sizes.hidden, run.blocks, run.to
     dh += carry
-    h = _state_before(xp, blocks[0], first[0], step, before)
+    h = _state_before(xp, blocks[0], run.first[0], step, before)
     r, z, new, q = _quarters(blocks[1][step.rows], n)
     gr, gz, gn, gq = _quarters(g[1], n)
     dn = (dh * (1 - z) + gn) * (1 - new * new)
@@ -215,19 +181,8 @@ def _gru_backward(
     return xp.concatenate([dx[:, : 2 * n], dq], -1)  # type: ignore[no-any-return]
 
 
-def _lstm_backward(
-    xp: Any,
-    sizes: RecurrentSizes,
-    step: TimeStep,
-    before: TimeStep,
-    dh: Array,
-    g: Any,
-    blocks: Any,
-    first: Any,
-    carry: Array,
-    to: Any,
-) -> Array:
-    n = sizes.hidden
+def _lstm_backward(run: _Backward, step: TimeStep, before: TimeStep, dh: Array, g: Any, carry: Array) -> Array:
+    xp, n, blocks, to = run.xp, run.sizes.hidden, run.blocks, run.to
     gates = blocks[2][step.rows]
     i, f, cell, o = _quarters(gates, n)
     gi, gf, gg, go = _quarters(g[2], n)
@@ -237,11 +192,11 @@ def _lstm_backward(
     xp.subtract(1, gates, dz)
     dz *= gates
     dz[:, :n] *= dc * cell + gi
-    dz[:, n : 2 * n] *= dc * _state_before(xp, blocks[1], first[0], step, before) + gf
+    dz[:, n : 2 * n] *= dc * _state_before(xp, blocks[1], run.first[0], step, before) + gf
     xp.multiply(dc * i + gg, 1 - cell * cell, dz[:, 2 * n : 3 * n])
     dz[:, 3 * n :] *= dh * tanh_c + go
     carry[...] = dc * f
-    return dz  # type: ignore[no-any-return]
+    return dz
 
 
 _BACKWARD = {"tanh": _tanh_backward, "relu": _relu_backward, "gru": _gru_backward, "lstm": _lstm_backward}

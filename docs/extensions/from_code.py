@@ -108,7 +108,15 @@ def entry(kind: str, name: str, thing: object, methods: list[tuple[str, object]]
         yield f":::::{{py:method}} {method}{signature_of(value)}"
         yield as_markdown(inspect.getdoc(value) or "")
         yield ":::::"
+    if bases := inherited_from(thing):
+        yield f"Its other methods are those of {' and '.join(f'`{base.__name__}`' for base in bases)}."
     yield "::::::\n"
+
+
+def inherited_from(thing: object) -> list[type]:
+    """The bases of a class whose public methods it has, too; ours alone."""
+    bases = inspect.getmro(thing)[1:] if inspect.isclass(thing) else ()
+    return [base for base in bases if base.__module__.startswith(PACKAGES) and methods_of(base)]
 
 
 class FromCode(SphinxDirective):

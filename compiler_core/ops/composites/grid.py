@@ -34,7 +34,12 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Value:
-    """input read at the places of `grid`. mode: bilinear, nearest, bicubic (4-d input alone)."""
+    """input read at the places of `grid`. mode: bilinear, nearest, bicubic (4-d input alone).
+
+    Example:
+        >>> F.grid_sample(torch.tensor([[[[1.0, 3.0]]]]), torch.tensor([[[[0.0, 0.0]]]]), align_corners=True)
+        tensor([[[[2.]]]])
+    """
     x, where_to = as_value(input), as_value(grid)
     rank = len(x.shape) - 2
     _check(x, where_to, rank, mode, padding_mode)
@@ -168,7 +173,13 @@ def _base(n: int, align_corners: bool) -> Array:
 
 
 def affine_grid(theta: Value, size: Sequence[int], align_corners: bool | None = None) -> Value:
-    """The grid of affine maps theta f[N, rank, rank + 1] over outputs of `size` (N, C, *o): f[N, *o, rank]."""
+    """The grid of affine maps theta f[N, rank, rank + 1] over outputs of `size` (N, C, *o): f[N, *o, rank].
+
+    Example:
+        >>> F.affine_grid(torch.tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 1, 2))
+        tensor([[[[-0.5000,  0.0000],
+                  [ 0.5000,  0.0000]]]])
+    """
     matrix = as_value(theta)
     rank = len(size) - 2
     if not dtype_of(matrix).is_floating_point:

@@ -45,6 +45,10 @@ def interpolate(
     """input resized to `size`, or by `scale_factor`, along its spatial dims.
 
     mode: nearest, nearest-exact, area; linear, bilinear, trilinear, bicubic, lanczos (these by number of dims).
+
+    Example:
+        >>> F.interpolate(torch.tensor([[[1.0, 3.0]]]), size=3, mode="linear", align_corners=True)
+        tensor([[[1., 2., 3.]]])
     """
     x = as_value(input)
     rank = len(x.shape) - 2

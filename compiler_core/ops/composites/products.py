@@ -163,7 +163,12 @@ def cdist(
 
 
 def pdist(input: Value, p: float = 2.0) -> Value:
-    """p-norm distances of every pair of rows of a matrix: T[N (N-1) / 2]."""
+    """p-norm distances of every pair of rows of a matrix: T[N (N-1) / 2].
+
+    Example:
+        >>> F.pdist(torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
+        tensor([5.0000, 1.0000, 4.2426])
+    """
     need_kind("pdist", "f", input)
     if len(input.shape) != 2 or p < 0:
         raise ShapeError("pdist takes a matrix, p >= 0", got=f"{tuple(input.shape)}, {p}")

@@ -16,7 +16,13 @@ from compiler_core.ops.registry import Value
 
 @lies("images")
 def pixel_shuffle(input: Value, upscale_factor: int) -> Value:
-    """T[*, C*r*r, H, W] -> T[*, C, H*r, W*r]."""
+    """T[*, C*r*r, H, W] -> T[*, C, H*r, W*r].
+
+    Example:
+        >>> F.pixel_shuffle(torch.arange(4.0).reshape(4, 1, 1), upscale_factor=2)
+        tensor([[[0., 1.],
+                 [2., 3.]]])
+    """
     x, r = as_value(input), upscale_factor
     if len(x.shape) < 3 or r < 1 or x.shape[-3] % (r * r):
         raise ShapeError(
@@ -33,7 +39,12 @@ def pixel_shuffle(input: Value, upscale_factor: int) -> Value:
 
 @lies("images")
 def pixel_unshuffle(input: Value, downscale_factor: int) -> Value:
-    """T[*, C, H*r, W*r] -> T[*, C*r*r, H, W]: pixel_shuffle undone."""
+    """T[*, C, H*r, W*r] -> T[*, C*r*r, H, W]: pixel_shuffle undone.
+
+    Example:
+        >>> F.pixel_unshuffle(torch.arange(4.0).reshape(1, 2, 2), downscale_factor=2).flatten()
+        tensor([0., 1., 2., 3.])
+    """
     x, r = as_value(input), downscale_factor
     if len(x.shape) < 3 or r < 1 or x.shape[-2] % r or x.shape[-1] % r:
         raise ShapeError(
@@ -50,7 +61,12 @@ def pixel_unshuffle(input: Value, downscale_factor: int) -> Value:
 
 @lies("images")
 def channel_shuffle(input: Value, groups: int) -> Value:
-    """T[N, C, *] with channels g*n + k at place k*groups + g, n = C/groups: one of each group in turn."""
+    """T[N, C, *] with channels g*n + k at place k*groups + g, n = C/groups: one of each group in turn.
+
+    Example:
+        >>> F.channel_shuffle(torch.arange(4.0).reshape(1, 4, 1, 1), groups=2).flatten()
+        tensor([0., 2., 1., 3.])
+    """
     x = as_value(input)
     if len(x.shape) < 3 or groups < 1 or x.shape[1] % groups:
         raise ShapeError(

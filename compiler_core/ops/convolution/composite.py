@@ -229,7 +229,13 @@ def unfold(input: Value, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 
 def fold(
     input: Value, output_size: Ints, kernel_size: Ints, dilation: Ints = 1, padding: Ints = 0, stride: Ints = 1
 ) -> Value:
-    """Columns T[N, C*kH*kW, L] summed where they overlap, T[N, C, H, W] (or without N)."""
+    """Columns T[N, C*kH*kW, L] summed where they overlap, T[N, C, H, W] (or without N).
+
+    Example:
+        >>> F.fold(torch.ones(1, 4, 2), output_size=(2, 3), kernel_size=2)
+        tensor([[[[1., 2., 1.],
+                  [1., 2., 1.]]]])
+    """
     x, had_batch = batched("fold", input, 1)
     size, kernel = spread("output_size", output_size, 2), spread("kernel_size", kernel_size, 2)
     gaps, margin, steps = spread("dilation", dilation, 2), spread("padding", padding, 2), spread("stride", stride, 2)

@@ -119,7 +119,12 @@ def _average_evenly(x: Value, sizes: Shape, target: Shape) -> Value:
 
 
 def adaptive_max_pool_nd(rank: int, input: Value, output_size: Sizes, return_indices: bool = False) -> Value:
-    """The maxima of windows of T[N, C, {n}]: T[N, C, {o}]; with return_indices, also their places."""
+    """The maxima of windows of T[N, C, {n}]: T[N, C, {o}]; with return_indices, also their places.
+
+    Example, in one dimension:
+        >>> F.adaptive_max_pool1d(torch.tensor([[1.0, 5.0, 2.0, 3.0]]), output_size=2)
+        tensor([[5., 3.]])
+    """
     x, had_batch = batched(f"adaptive_max_pool{rank}d", input, rank)
     need_kind(f"adaptive_max_pool{rank}d", "f", x)
     sizes = shape_of(x)[2:]

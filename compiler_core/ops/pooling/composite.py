@@ -166,7 +166,12 @@ def max_pool3d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Value:
-    """The maximum of each window of T[N, C, D, H, W]; with return_indices, also its place in D*H*W."""
+    """The maximum of each window of T[N, C, D, H, W]; with return_indices, also its place in D*H*W.
+
+    Example:
+        >>> F.max_pool3d(torch.arange(8.0).reshape(1, 2, 2, 2), kernel_size=2)
+        tensor([[[[7.]]]])
+    """
     pool = max_pool_nd if return_indices else in_float32_on_cpu(max_pool_nd)
     return pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
 
@@ -248,7 +253,12 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Value:
-    """The mean of each window of T[N, C, L]."""
+    """The mean of each window of T[N, C, L].
+
+    Example:
+        >>> F.avg_pool1d(torch.tensor([[1.0, 5.0, 2.0, 4.0]]), kernel_size=2)
+        tensor([[3., 3.]])
+    """
     return avg_pool_nd(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None)
 
 
@@ -258,7 +268,12 @@ def avg_pool1d(
 def lp_pool_nd(
     rank: int, input: Value, norm_type: float, kernel_size: Ints, stride: Ints | None = None, ceil_mode: bool = False
 ) -> Value:
-    """The p-norm of each window of T[N, C, {n}]: (sum of x^p)^(1/p), as torch computes it, through the mean."""
+    """The p-norm of each window of T[N, C, {n}]: (sum of x^p)^(1/p), as torch computes it, through the mean.
+
+    Example, in one dimension:
+        >>> F.lp_pool1d(torch.tensor([[3.0, 4.0, 0.0, 5.0]]), norm_type=2, kernel_size=2)
+        tensor([[5., 5.]])
+    """
     x = floating(input)
     kernel = spread("kernel_size", kernel_size, rank)
     average = avg_pool_nd(rank, pow(x, norm_type), kernel, stride, 0, ceil_mode, True, None)

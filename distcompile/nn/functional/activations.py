@@ -50,12 +50,22 @@ def relu_(input: Tensor) -> Tensor:
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """min(max(x, 0), 6)."""
+    """min(max(x, 0), 6).
+
+    Example:
+        >>> F.relu6(torch.tensor([-1.0, 3.0, 8.0]))
+        tensor([0., 3., 6.])
+    """
     return _placed(input, C.relu6(_kept(input, inplace)), inplace)
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """x clamped to [min_val, max_val]."""
+    """x clamped to [min_val, max_val].
+
+    Example:
+        >>> F.hardtanh(torch.tensor([-4.0, 0.5, 4.0]))
+        tensor([-1.0000,  0.5000,  1.0000])
+    """
     if min_val > max_val:
         raise ArgumentError("min_val cannot be greater than max_val", got=f"{min_val}, {max_val}")
     if input.dtype.kind == "u" and (min_val < 0 or max_val < 0):
@@ -80,7 +90,12 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 @in_lower
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
-    """x where positive, else weight · x; weight: f[1], or f[C] for dimension 1."""
+    """x where positive, else weight · x; weight: f[1], or f[C] for dimension 1.
+
+    Example:
+        >>> F.prelu(torch.tensor([-1.0, 1.0]), torch.tensor([0.25]))
+        tensor([-0.2500,  1.0000])
+    """
     need_kind("prelu", "f", input)
     if weight.dim() > 1:
         raise ShapeError("prelu: Expected `weight` to be a scalar or 1D tensor", got=f"ndim = {weight.dim()}")
@@ -102,7 +117,12 @@ def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
 def rrelu(
     input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """x where positive, else slope · x: slopes drawn from U(lower, upper) an element if training, else their mean."""
+    """x where positive, else slope · x: slopes drawn from U(lower, upper) an element if training, else their mean.
+
+    Example:
+        >>> F.rrelu(torch.tensor([-1.0, 1.0]))
+        tensor([-0.2292,  1.0000])
+    """
     if lower > upper:
         raise ArgumentError("Lower bound should be less than or equal to the upper bound", got=f"{lower}, {upper}")
     if not training:
@@ -130,7 +150,12 @@ def rrelu_(input: Tensor, lower: float = 1.0 / 8, upper: float = 1.0 / 3, traini
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x where positive, else alpha · (exp(x) - 1)."""
+    """x where positive, else alpha · (exp(x) - 1).
+
+    Example:
+        >>> F.elu(torch.tensor([-1.0, 1.0]))
+        tensor([-0.6321,  1.0000])
+    """
     return _placed(input, C.elu(_kept(input, inplace), alpha), inplace)
 
 
@@ -140,7 +165,12 @@ def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x where positive, else alpha · (exp(x/alpha) - 1)."""
+    """x where positive, else alpha · (exp(x/alpha) - 1).
+
+    Example:
+        >>> F.celu(torch.tensor([-1.0, 1.0]))
+        tensor([-0.6321,  1.0000])
+    """
     return _placed(input, _celu(_kept(input, inplace), alpha), inplace)
 
 
@@ -155,7 +185,12 @@ def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
 
 
 def selu(input: Tensor, inplace: bool = False) -> Tensor:
-    """Klambauer et al. 2017."""
+    """Klambauer et al. 2017.
+
+    Example:
+        >>> F.selu(torch.tensor([-1.0, 1.0]))
+        tensor([-1.1113,  1.0507])
+    """
     return _placed(input, C.selu(_kept(input, inplace)), inplace)
 
 
@@ -175,17 +210,32 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """x · tanh(softplus(x))."""
+    """x · tanh(softplus(x)).
+
+    Example:
+        >>> F.mish(torch.tensor([-1.0, 1.0]))
+        tensor([-0.3034,  0.8651])
+    """
     return _placed(input, C.mish(_kept(input, inplace)), inplace)
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """relu6(x + 3) / 6."""
+    """relu6(x + 3) / 6.
+
+    Example:
+        >>> F.hardsigmoid(torch.tensor([-4.0, 0.0, 4.0]))
+        tensor([0.0000, 0.5000, 1.0000])
+    """
     return _placed(input, C.hardsigmoid(_kept(input, inplace)), inplace)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    """x · relu6(x + 3) / 6."""
+    """x · relu6(x + 3) / 6.
+
+    Example:
+        >>> F.hardswish(torch.tensor([-4.0, 1.0, 4.0]))
+        tensor([-0.0000, 0.6667, 4.0000])
+    """
     return _placed(input, C.hardswish(_kept(input, inplace)), inplace)
 
 
@@ -200,17 +250,32 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 
 def sigmoid(input: Tensor) -> Tensor:
-    """1 / (1 + exp(-x))."""
+    """1 / (1 + exp(-x)).
+
+    Example:
+        >>> F.sigmoid(torch.tensor([-1.0, 0.0]))
+        tensor([0.2689, 0.5000])
+    """
     return input.sigmoid()
 
 
 def tanh(input: Tensor) -> Tensor:
-    """tanh(x)."""
+    """tanh(x).
+
+    Example:
+        >>> F.tanh(torch.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.7616])
+    """
     return input.tanh()
 
 
 def logsigmoid(input: Tensor) -> Tensor:
-    """log(sigmoid(x)), stable."""
+    """log(sigmoid(x)), stable.
+
+    Example:
+        >>> F.logsigmoid(torch.tensor([-100.0, 0.0]))
+        tensor([-100.0000,   -0.6931])
+    """
     return C.logsigmoid(input)
 
 
@@ -225,18 +290,33 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
 
 def softsign(input: Tensor) -> Tensor:
-    """x / (1 + |x|)."""
+    """x / (1 + |x|).
+
+    Example:
+        >>> F.softsign(torch.tensor([-1.0, 3.0]))
+        tensor([-0.5000,  0.7500])
+    """
     return C.softsign(input)
 
 
 def tanhshrink(input: Tensor) -> Tensor:
-    """x - tanh(x)."""
+    """x - tanh(x).
+
+    Example:
+        >>> F.tanhshrink(torch.tensor([0.0, 1.0]))
+        tensor([0.0000, 0.2384])
+    """
     return input - input.tanh()
 
 
 @rounded_once
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """x moved towards zero by lambd."""
+    """x moved towards zero by lambd.
+
+    Example:
+        >>> F.softshrink(torch.tensor([-1.0, 0.2, 1.0]))
+        tensor([-0.5000,  0.0000,  0.5000])
+    """
     need_kind("softshrink", "f", input)
     if lambd < 0:
         raise ArgumentError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
@@ -244,13 +324,23 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """x where |x| > lambd, else zero."""
+    """x where |x| > lambd, else zero.
+
+    Example:
+        >>> F.hardshrink(torch.tensor([-1.0, 0.2, 1.0]))
+        tensor([-1.,  0.,  1.])
+    """
     need_kind("hardshrink", "f", input)
     return C.where(input.abs() > lambd, input, C.where(input.abs() <= lambd, 0.0, input.detach()))
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """x where above threshold, else value."""
+    """x where above threshold, else value.
+
+    Example:
+        >>> F.threshold(torch.tensor([0.5, 2.0]), threshold=1.0, value=-1.0)
+        tensor([-1.,  2.])
+    """
     need_kind("threshold", "iuf", input)
     return _placed(input, C.where(_kept(input, inplace) <= threshold, value, input), inplace)
 
@@ -293,7 +383,12 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
 
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
-    """softmax(-x) along dim."""
+    """softmax(-x) along dim.
+
+    Example:
+        >>> F.softmin(torch.tensor([0.0, 1.0]), dim=0)
+        tensor([0.7311, 0.2689])
+    """
     return C.softmin(input, _dim(dim, "softmin", input, _stacklevel), dtype)
 
 

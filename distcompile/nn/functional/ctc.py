@@ -43,6 +43,10 @@ def ctc_loss(
 
     targets: i[N, S], or all sequences end to end, i[sum of target_lengths]. Lengths: i[N], or sequences of int.
     zero_infinity: no loss and no gradient where a sequence is too long for its frames.
+
+    Example:
+        >>> F.ctc_loss(torch.zeros(3, 2).log_softmax(1), torch.tensor([1]), torch.tensor(3), torch.tensor(1))
+        tensor(0.2877)
     """
     need_kind("ctc_loss", "f", log_probs)
     reduction = checked_reduction(reduction)

@@ -105,6 +105,10 @@ def embedding_bag(
 
     mode: "sum", "mean" or "max"; an empty bag gives zeros. per_sample_weights: like input, with "sum" only.
     include_last_offset: offsets end with n. padding_idx: a row that counts for nothing.
+
+    Example:
+        >>> F.embedding_bag(torch.tensor([[0, 2]]), torch.tensor([[1.0], [2.0], [3.0]]), mode="sum")
+        tensor([[4.]])
     """
     need_kind("embedding_bag", "f", weight)
     if sparse and mode == "max":

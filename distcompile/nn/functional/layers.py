@@ -36,7 +36,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x₁ᵀ W[k] x₂ + b[k], W: f[out, in1, in2]."""
+    """x₁ᵀ W[k] x₂ + b[k], W: f[out, in1, in2].
+
+    Example:
+        >>> F.bilinear(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0]]), torch.ones(1, 2, 1))
+        tensor([[9.]])
+    """
     return C.bilinear(input1, input2, weight, bias)
 
 
@@ -158,7 +163,13 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """f[N, C, ...] normalised per sample and channel (running statistics move by the mean over samples), or by them."""
+    """f[N, C, ...] normalised per sample and channel (running statistics move by the mean over samples), or by them.
+
+    Example:
+        >>> F.instance_norm(torch.tensor([[[1.0, 3.0], [10.0, 30.0]]]))
+        tensor([[[-1.0000,  1.0000],
+                 [-1.0000,  1.0000]]])
+    """
     if not use_input_stats:
         return C.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
     if input.dim() < 3 or math.prod(input.shape[2:]) == 1:
@@ -173,7 +184,12 @@ def instance_norm(
 
 
 def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> Tensor:
-    """x / (k + alpha·mean of x² over `size` neighbouring channels)^beta, for f[N, C, L...]. Krizhevsky et al. 2012."""
+    """x / (k + alpha·mean of x² over `size` neighbouring channels)^beta, for f[N, C, L...]. Krizhevsky et al. 2012.
+
+    Example:
+        >>> F.local_response_norm(torch.ones(1, 2, 1), size=2, alpha=1.0).flatten()
+        tensor([0.7378, 0.5946])
+    """
     if input.dim() < 3:
         raise ArgumentError(f"Expected 3D or higher dimensionality input (got {input.dim()} dimensions)")
     if input.dtype is not int64:
@@ -243,17 +259,32 @@ def _channel_dropout(input: Tensor, lead: int, p: float, training: bool, inplace
 
 
 def dropout1d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Whole channels of f[N, C, L] (or f[C, L]) zero with probability p."""
+    """Whole channels of f[N, C, L] (or f[C, L]) zero with probability p.
+
+    Example:
+        >>> F.dropout1d(torch.ones(2, 3), p=0.5, training=False).shape
+        (2, 3)
+    """
     return _channel_dropout(input, 1 if input.dim() == 2 else 2, p, training, inplace)
 
 
 def dropout2d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Whole channels of f[N, C, H, W] zero with probability p; f[N, C, L] is taken as by `dropout1d`, as in torch."""
+    """Whole channels of f[N, C, H, W] zero with probability p; f[N, C, L] is taken as by `dropout1d`, as in torch.
+
+    Example:
+        >>> F.dropout2d(torch.ones(1, 2, 3, 3), p=0.5, training=False).shape
+        (1, 2, 3, 3)
+    """
     return _channel_dropout(input, 2, p, training, inplace)
 
 
 def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-    """Whole channels of f[N, C, D, H, W] (or f[C, D, H, W]) zero with probability p."""
+    """Whole channels of f[N, C, D, H, W] (or f[C, D, H, W]) zero with probability p.
+
+    Example:
+        >>> F.dropout3d(torch.ones(1, 2, 3, 3, 3), p=0.5, training=False).shape
+        (1, 2, 3, 3, 3)
+    """
     return _channel_dropout(input, 1 if input.dim() == 4 else 2, p, training, inplace)
 
 
@@ -275,13 +306,23 @@ def _alpha_dropped(input: Tensor, shape: Sequence[int], p: float, training: bool
 
 @lies("alike")
 def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    """Dropout that keeps mean and variance of SELU's outputs: elements are set to its limit with probability p."""
+    """Dropout that keeps mean and variance of SELU's outputs: elements are set to its limit with probability p.
+
+    Example:
+        >>> F.alpha_dropout(torch.ones(2), p=0.5, training=False)
+        tensor([1., 1.])
+    """
     return _alpha_dropped(input, input.shape, p, training, inplace)
 
 
 @lies("alike")
 def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False) -> Tensor:
-    """`alpha_dropout` of whole channels of f[N, C, ...]."""
+    """`alpha_dropout` of whole channels of f[N, C, ...].
+
+    Example:
+        >>> F.feature_alpha_dropout(torch.ones(1, 2, 2), p=0.5, training=False).shape
+        (1, 2, 2)
+    """
     shape = [*input.shape[:2], *(1 for _ in range(input.dim() - 2))]
     return _alpha_dropped(input, shape, p, training, inplace)
 
@@ -300,6 +341,11 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
 @in_lower
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
-    """A convolution over time: input f[T, B, in], weight f[k, in, out], bias f[out] -> f[T + 2*pad - k + 1, B, out]."""
+    """A convolution over time: input f[T, B, in], weight f[k, in, out], bias f[out] -> f[T + 2*pad - k + 1, B, out].
+
+    Example:
+        >>> F.conv_tbc(torch.ones(3, 1, 2), torch.ones(2, 2, 1), torch.zeros(1)).flatten()
+        tensor([4., 4.])
+    """
     convolved = conv1d(C.permute(input, (1, 2, 0)), C.permute(weight, (2, 1, 0)), bias, padding=pad)
     return C.permute(convolved, (2, 0, 1))

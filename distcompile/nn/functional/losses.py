@@ -262,7 +262,12 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
 
 
 def pairwise_distance(x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> Tensor:
-    """‖x₁ - x₂ + eps‖ₚ over the last dimension."""
+    """‖x₁ - x₂ + eps‖ₚ over the last dimension.
+
+    Example:
+        >>> F.pairwise_distance(torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 4.0]]))
+        tensor([5.])
+    """
     return C.norm(x1 - x2 + eps, p, -1, keepdim)
 
 
@@ -281,6 +286,10 @@ def linear_cross_entropy(
     """cross_entropy(linear(x, W, b), y) for x: f[N, in] (or f[in]), W: f[C, *out, in], b: f[C, *out], y: i64[N, *out].
 
     options: torch's, which say how to cut the work into chunks, are taken and make no difference.
+
+    Example:
+        >>> F.linear_cross_entropy(torch.ones(1, 2), torch.zeros(3, 2), torch.tensor([0]))
+        tensor(1.0986)
     """
     if not 1 <= input.dim() <= 2 or linear_weight.dim() < 2 or input.shape[-1] != linear_weight.shape[-1]:
         got = f"{tuple(input.shape)} and {tuple(linear_weight.shape)}"

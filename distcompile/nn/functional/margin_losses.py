@@ -40,7 +40,12 @@ def cosine_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """1 - cos where y is 1, max(0, cos - margin) where it is -1; x: f[N, D] (or f[D]), y: [N] (or [])."""
+    """1 - cos where y is 1, max(0, cos - margin) where it is -1; x: f[N, D] (or f[D]), y: [N] (or []).
+
+    Example:
+        >>> F.cosine_embedding_loss(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]]), torch.tensor([1]))
+        tensor(1.)
+    """
     reduction = checked_reduction(reduction, size_average, reduce)
     if input1.dim() != target.dim() + 1 or input2.dim() != target.dim() + 1:
         got = f"{tuple(input1.shape)}, {tuple(input2.shape)} and {tuple(target.shape)}"
@@ -60,7 +65,12 @@ def hinge_embedding_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """x where y is 1, max(0, margin - x) where it is -1."""
+    """x where y is 1, max(0, margin - x) where it is -1.
+
+    Example:
+        >>> F.hinge_embedding_loss(torch.tensor([0.5, 0.5]), torch.tensor([1.0, -1.0]), reduction="none")
+        tensor([0.5000, 0.5000])
+    """
     need_kind("hinge_embedding_loss", "f", input)
     reduction = checked_reduction(reduction, size_average, reduce)
     near = C.where(target != -1, input, 0.0)
@@ -77,7 +87,12 @@ def margin_ranking_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """max(0, -y·(x₁ - x₂) + margin)."""
+    """max(0, -y·(x₁ - x₂) + margin).
+
+    Example:
+        >>> F.margin_ranking_loss(torch.tensor([1.0]), torch.tensor([3.0]), torch.tensor([1.0]))
+        tensor(2.)
+    """
     reduction = checked_reduction(reduction, size_average, reduce)
     if not input1.dim() == input2.dim() == target.dim():
         got = f"{tuple(input1.shape)}, {tuple(input2.shape)} and {tuple(target.shape)}"
@@ -93,7 +108,12 @@ def soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """log(1 + exp(-y·x)), for y of 1 and -1; without overflow."""
+    """log(1 + exp(-y·x)), for y of 1 and -1; without overflow.
+
+    Example:
+        >>> F.soft_margin_loss(torch.tensor([0.0]), torch.tensor([1.0]))
+        tensor(0.6931)
+    """
     need_floating("soft_margin_loss", input)
     return _reduced(-C.logsigmoid(input * target.to(input.dtype)), checked_reduction(reduction, size_average, reduce))
 
@@ -106,7 +126,12 @@ def multilabel_soft_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """The mean over classes of binary cross entropies of sigmoid(x): f[..., C] -> f[...]."""
+    """The mean over classes of binary cross entropies of sigmoid(x): f[..., C] -> f[...].
+
+    Example:
+        >>> F.multilabel_soft_margin_loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]))
+        tensor(0.6931)
+    """
     reduction = checked_reduction(reduction, size_average, reduce)
     loss = -(target * C.logsigmoid(input) + (1 - target) * C.logsigmoid(-input))
     loss = loss if weight is None else loss * weight
@@ -124,7 +149,12 @@ def multi_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Σ_{j≠y} weight[y]·max(0, margin - x[y] + x[j])ᵖ / C, for x: f[N, C] (or f[C]) and classes y: i64[N] (or [])."""
+    """Σ_{j≠y} weight[y]·max(0, margin - x[y] + x[j])ᵖ / C, for x: f[N, C] (or f[C]) and classes y: i64[N] (or []).
+
+    Example:
+        >>> F.multi_margin_loss(torch.tensor([[1.0, 2.0]]), torch.tensor([0]))
+        tensor(1.)
+    """
     need_kind("multi_margin_loss", "f", input)
     reduction = checked_reduction(reduction, size_average, reduce)
     if p not in (1, 2):
@@ -152,7 +182,12 @@ def multilabel_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Σ_{j in y, i not in y} max(0, 1 - x[j] + x[i]) / C; x: f[N, C] (or f[C]), y: i64 alike, up to the first -1."""
+    """Σ_{j in y, i not in y} max(0, 1 - x[j] + x[i]) / C; x: f[N, C] (or f[C]), y: i64 alike, up to the first -1.
+
+    Example:
+        >>> F.multilabel_margin_loss(torch.tensor([[1.0, 2.0]]), torch.tensor([[0, -1]]))
+        tensor(1.)
+    """
     need_kind("multilabel_margin_loss", "f", input)
     reduction = checked_reduction(reduction, size_average, reduce)
     if input.shape[-1:] == (0,):
@@ -185,7 +220,12 @@ def poisson_nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """exp(x) - y·x, or x - y·log(x + eps) without log_input; full: plus Stirling's log y! where y > 1."""
+    """exp(x) - y·x, or x - y·log(x + eps) without log_input; full: plus Stirling's log y! where y > 1.
+
+    Example:
+        >>> F.poisson_nll_loss(torch.tensor([0.0]), torch.tensor([2.0]))
+        tensor(1.)
+    """
     reduction = checked_reduction(reduction, size_average, reduce)
     loss = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -206,6 +246,10 @@ def gaussian_nll_loss(
     """(log v + (x - y)²/v)/2, v = max(var, eps), whose gradient ignores the maximum; full: plus log(2π)/2.
 
     var: as input, or 1 in (or without) the last dimension. Raises: DomainError if an element of it is negative.
+
+    Example:
+        >>> F.gaussian_nll_loss(torch.tensor([1.0]), torch.tensor([3.0]), var=torch.tensor([1.0]))
+        tensor(2.)
     """
     need_kind("gaussian_nll_loss", "f", input)
     reduction = checked_reduction(reduction)
@@ -240,7 +284,12 @@ def triplet_margin_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """max(0, margin + d(a, p) - d(a, n)) with d the p-norm of the difference; swap: d(p, n) where that is less."""
+    """max(0, margin + d(a, p) - d(a, n)) with d the p-norm of the difference; swap: d(p, n) where that is less.
+
+    Example:
+        >>> F.triplet_margin_loss(torch.zeros(1, 2), torch.ones(1, 2), torch.tensor([[2.0, 0.0]]))
+        tensor(0.4142)
+    """
 
     def distance(x: Tensor, y: Tensor) -> Tensor:
         return pairwise_distance(x, y, p, eps)
@@ -266,7 +315,12 @@ def triplet_margin_with_distance_loss(
     swap: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """`triplet_margin_loss` with any distance (pairwise_distance unless given)."""
+    """`triplet_margin_loss` with any distance (pairwise_distance unless given).
+
+    Example:
+        >>> F.triplet_margin_with_distance_loss(torch.zeros(1, 2), torch.ones(1, 2), torch.tensor([[2.0, 0.0]]))
+        tensor(0.4142)
+    """
     reduction = checked_reduction(reduction)
     if margin <= 0:
         raise ArgumentError(f"margin must be greater than 0, got {margin}")

@@ -33,7 +33,12 @@ def max_pool_nd_with_indices(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """(maxima, places) of each window of f[N, C, {n}]."""
+    """(maxima, places) of each window of f[N, C, {n}].
+
+    Example, in one dimension:
+        >>> F.max_pool1d_with_indices(torch.tensor([[1.0, 5.0, 2.0, 3.0]]), kernel_size=2)[1]
+        tensor([[1, 3]])
+    """
     pool = getattr(pooling, f"max_pool{rank}d")
     return pool(input, kernel_size, stride, padding, dilation, ceil_mode, True)
 
@@ -41,7 +46,12 @@ def max_pool_nd_with_indices(
 def adaptive_max_pool_nd_with_indices(
     rank: int, input: Tensor, output_size: Any, return_indices: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """(maxima, places) of f[N, C, {n}] in `output_size` windows."""
+    """(maxima, places) of f[N, C, {n}] in `output_size` windows.
+
+    Example, in one dimension:
+        >>> F.adaptive_max_pool1d_with_indices(torch.tensor([[1.0, 5.0, 2.0, 3.0]]), output_size=2)[1]
+        tensor([[1, 3]])
+    """
     return getattr(adaptive, f"adaptive_max_pool{rank}d")(input, output_size, True)
 
 
@@ -65,6 +75,10 @@ def max_unpool_nd(
     """Zeros f[N, C, {n}] with input f[N, C, {o}] put at the places that max pooling returned.
 
     Output size: (n - 1)*stride - 2*padding + kernel_size, unless given; a given one is within one stride of it.
+
+    Example, in one dimension:
+        >>> F.max_unpool1d(torch.tensor([[5.0, 3.0]]), torch.tensor([[1, 3]]), kernel_size=2)
+        tensor([[0., 5., 0., 3.]])
     """
     kernel = spread("kernel_size", kernel_size, rank)
     steps = kernel if stride is None else spread("stride", stride, rank)

@@ -28,17 +28,32 @@ def upsample(
     mode: str = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """interpolate, by its old name."""
+    """interpolate, by its old name.
+
+    Example:
+        >>> F.upsample(torch.tensor([[[1.0, 3.0]]]), scale_factor=2)
+        tensor([[[1., 1., 3., 3.]]])
+    """
     return _interpolate(input, size, scale_factor, mode, align_corners)
 
 
 def upsample_nearest(input: Tensor, size: Ints | None = None, scale_factor: Ratios | None = None) -> Tensor:
-    """interpolate by the nearest element."""
+    """interpolate by the nearest element.
+
+    Example:
+        >>> F.upsample_nearest(torch.tensor([[[1.0, 3.0]]]), scale_factor=2)
+        tensor([[[1., 1., 3., 3.]]])
+    """
     return _interpolate(input, size, scale_factor, mode="nearest")
 
 
 def upsample_bilinear(input: Tensor, size: Ints | None = None, scale_factor: Ratios | None = None) -> Tensor:
-    """interpolate f[N, C, H, W] by bilinear weights, corners aligned."""
+    """interpolate f[N, C, H, W] by bilinear weights, corners aligned.
+
+    Example:
+        >>> F.upsample_bilinear(torch.tensor([[[[1.0, 3.0]]]]), size=(1, 3))
+        tensor([[[[1., 2., 3.]]]])
+    """
     return _interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
 
 
@@ -58,7 +73,13 @@ def fractional_max_pool_nd_with_indices(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(maxima, places) of f[N, C, {n}] in windows at random distances."""
+    """(maxima, places) of f[N, C, {n}] in windows at random distances.
+
+    Example, in two dimensions:
+        >>> F.fractional_max_pool2d_with_indices(torch.ones(1, 4, 4), 2, output_size=(2, 2))[0]
+        tensor([[[1., 1.],
+                 [1., 1.]]])
+    """
     sizes = tuple(input.shape)[-rank:]
     if output_size is None:
         if output_ratio is None:
@@ -82,7 +103,13 @@ def fractional_max_pool_nd(
     return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The maxima of f[N, C, {n}] in windows at random distances; with return_indices, also their places."""
+    """The maxima of f[N, C, {n}] in windows at random distances; with return_indices, also their places.
+
+    Example, in two dimensions:
+        >>> F.fractional_max_pool2d(torch.ones(1, 4, 4), 2, output_ratio=0.5)
+        tensor([[[1., 1.],
+                 [1., 1.]]])
+    """
     options = (output_size, output_ratio, return_indices, _random_samples)
     found = fractional_max_pool_nd_with_indices(rank, input, kernel_size, *options)
     return found if return_indices else found[0]

@@ -108,15 +108,16 @@ def entry(kind: str, name: str, thing: object, methods: list[tuple[str, object]]
         yield f":::::{{py:method}} {method}{signature_of(value)}"
         yield as_markdown(inspect.getdoc(value) or "")
         yield ":::::"
-    if bases := inherited_from(thing):
+    if bases := inherited_from(thing, name.rpartition(".")[0]):
         yield f"Its other methods are those of {' and '.join(f'`{base.__name__}`' for base in bases)}."
     yield "::::::\n"
 
 
-def inherited_from(thing: object) -> list[type]:
-    """The bases of a class whose public methods it has, too; ours alone."""
+def inherited_from(thing: object, module: str) -> list[type]:
+    """The bases of a class that the same page describes."""
     bases = inspect.getmro(thing)[1:] if inspect.isclass(thing) else ()
-    return [base for base in bases if base.__module__.startswith(PACKAGES) and methods_of(base)]
+    shown = public_names(importlib.import_module(module))
+    return [base for base in bases if base.__name__ in shown and methods_of(base)]
 
 
 class FromCode(SphinxDirective):

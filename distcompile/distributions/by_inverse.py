@@ -3,8 +3,6 @@
 In: their parameters. Out: as distribution.py says.
 """
 
-# mypy: disable-error-code="no-any-return, attr-defined"
-# Methods that are loaded late, as lgamma, are not known to type checkers.
 from __future__ import annotations
 
 import math

@@ -4,8 +4,6 @@ In: `probs` or `logits` (of K classes in the last dim). Out: as distribution.py 
 Sources of the relaxations: Maddison et al. 2017, Jang et al. 2017; of ContinuousBernoulli: Loaiza-Ganem et al. 2019.
 """
 
-# mypy: disable-error-code="no-any-return, attr-defined"
-# Methods that are loaded late, as lgamma, are not known to type checkers.
 from __future__ import annotations
 
 import math

@@ -4,8 +4,6 @@ In: distributions, transforms, parameters. Out: as distribution.py says. The den
 at the inverse, over the determinants.
 """
 
-# mypy: disable-error-code="no-any-return, attr-defined"
-# Methods that are loaded late, as lgamma, are not known to type checkers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ In: a constraint. Out: a Transform whose codomain it is. `biject_to` gives one t
 a rule for a class of constraints.
 """
 
-# mypy: disable-error-code="no-any-return, attr-defined"
-# Methods that are loaded late, as lgamma, are not known to type checkers.
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -4,8 +4,6 @@ In: a Tensor. Out: `check` says, for each event, whether it lies there. `event_d
 event. A dependent constraint depends on other parameters and cannot be checked without them.
 """
 
-# mypy: disable-error-code="no-any-return, attr-defined"
-# Methods that are loaded late, as lgamma, are not known to type checkers.
 from __future__ import annotations
 
 from typing import Any

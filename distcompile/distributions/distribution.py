@@ -5,8 +5,6 @@ In: parameters that broadcast to one batch shape. Out: `sample(s)` and `rsample(
 A subclass names its parameters in `arg_constraints`; attributes of these names are what `expand` expands.
 """
 
-# mypy: disable-error-code="no-any-return, attr-defined"
-# Methods that are loaded late, as lgamma, are not known to type checkers.
 from __future__ import annotations
 
 import math

@@ -5,8 +5,6 @@ NotSupportedError. Method: within one family, a formula each; between families -
 few expectations of p: of x, x², log x, log(1 - x), exp(t x). `register_kl` adds a rule; the most special one is used.
 """
 
-# mypy: disable-error-code="no-any-return, attr-defined"
-# Methods that are loaded late, as lgamma, are not known to type checkers.
 from __future__ import annotations
 
 import math

@@ -3,8 +3,6 @@
 In: Tensors, numbers. Out: Tensors. `lazy_property`: an attribute that is computed once.
 """
 
-# mypy: disable-error-code="no-any-return, attr-defined"
-# Methods that are loaded late, as lgamma, are not known to type checkers.
 from __future__ import annotations
 
 import functools

@@ -4,8 +4,6 @@ In: their parameters. Out: as distribution.py says. Draws have implicit gradient
 rejection_draws.py).
 """
 
-# mypy: disable-error-code="no-any-return, attr-defined"
-# Methods that are loaded late, as lgamma, are not known to type checkers.
 from __future__ import annotations
 
 import math

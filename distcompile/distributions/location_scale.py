@@ -3,8 +3,6 @@
 In: their parameters. Out: as distribution.py says. Draws are by inversion, or normal.
 """
 
-# mypy: disable-error-code="no-any-return, attr-defined"
-# Methods that are loaded late, as lgamma, are not known to type checkers.
 from __future__ import annotations
 
 import math
@@ -193,8 +191,7 @@ class _Half(Distribution):
         return self._base(dc.zeros_like(self.scale), self.scale, validate_args=False)
 
     def rsample(self, sample_shape: Shape = ()) -> Tensor:
-        drawn: Tensor = self.base_dist.rsample(sample_shape).abs()
-        return drawn
+        return self.base_dist.rsample(sample_shape).abs()
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
@@ -202,16 +199,13 @@ class _Half(Distribution):
 
     def cdf(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
-        folded: Tensor = 2 * self.base_dist.cdf(value) - 1
-        return folded
+        return 2 * self.base_dist.cdf(value) - 1
 
     def icdf(self, value: Tensor) -> Tensor:
-        found: Tensor = self.base_dist.icdf((value + 1) / 2)
-        return found
+        return self.base_dist.icdf((value + 1) / 2)
 
     def entropy(self) -> Tensor:
-        halved: Tensor = self.base_dist.entropy() - math.log(2)
-        return halved
+        return self.base_dist.entropy() - math.log(2)
 
     @property
     def mode(self) -> Tensor:

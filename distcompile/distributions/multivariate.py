@@ -5,8 +5,6 @@ Sources: Woodbury's identity and the determinant lemma; Bartlett's decomposition
 Lewandowski, Kurowicka, Joe 2009 (LKJ).
 """
 
-# mypy: disable-error-code="no-any-return, attr-defined"
-# Methods that are loaded late, as lgamma, are not known to type checkers.
 from __future__ import annotations
 
 import math

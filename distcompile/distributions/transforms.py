@@ -4,8 +4,6 @@ In: a Tensor. Out: `t(x)`, `t.inv(y)`, `t.log_abs_det_jacobian(x, y)` of the sha
 `codomain` are constraints. cache_size=1 keeps the last pair, so that inverting a draw costs nothing and is exact.
 """
 
-# mypy: disable-error-code="no-any-return, attr-defined"
-# Methods that are loaded late, as lgamma, are not known to type checkers.
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -68,8 +68,7 @@ class Parameter(Tensor, metaclass=_Marks):
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         if id(self) not in memo:
             memo[id(self)] = type(self)(self.detach().clone(), self.requires_grad)  # without .grad, as in torch
-        copied: Parameter = memo[id(self)]
-        return copied
+        return memo[id(self)]
 
 
 class Buffer(Tensor, metaclass=_Marks):

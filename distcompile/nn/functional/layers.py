@@ -3,8 +3,6 @@
 In: tensors and the layer's parameters. Out: tensors.
 """
 
-# mypy: disable-error-code="no-any-return"
-# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 import math

@@ -4,8 +4,6 @@ In: predictions and targets. Out: a scalar (reduction "mean" or "sum") or a loss
 Classes are compared with an iota or gathered; nothing reads data, so all of it compiles.
 """
 
-# mypy: disable-error-code="no-any-return"
-# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 import math

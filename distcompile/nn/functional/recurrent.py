@@ -8,8 +8,6 @@ a step; then the rows are split by halves, so that the gradient of the split cos
 Sources: Elman 1990; Hochreiter, Schmidhuber 1997 (LSTM); Sak et al. 2014 (its projection); Cho et al. 2014 (GRU).
 """
 
-# mypy: disable-error-code="no-any-return"
-# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

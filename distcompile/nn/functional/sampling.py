@@ -3,8 +3,6 @@
 In: tensors f[N, C, *n]. Out: tensors.
 """
 
-# mypy: disable-error-code="no-any-return"
-# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -137,8 +137,7 @@ class Sigmoid(_Activation):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = sigmoid(input)
-        return result
+        return sigmoid(input)
 
 
 class Tanh(_Activation):
@@ -150,8 +149,7 @@ class Tanh(_Activation):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = tanh(input)
-        return result
+        return tanh(input)
 
 
 class LogSigmoid(_Activation):

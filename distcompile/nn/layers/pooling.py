@@ -72,10 +72,9 @@ class _MaxPoolNd(_Pool):
 
     def forward(self, input: Tensor) -> Tensor:
         pool = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}[self._rank]
-        result: Tensor = pool(
+        return pool(
             input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
         )
-        return result
 
 
 @of_rank(1)
@@ -153,10 +152,7 @@ class AvgPool1d(_Pool):
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = F.avg_pool1d(
-            input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
-        )
-        return result
+        return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
 
 
 class _AvgPoolNd(_Pool):
@@ -194,7 +190,7 @@ class _AvgPoolNd(_Pool):
 
     def forward(self, input: Tensor) -> Tensor:
         pool = {2: F.avg_pool2d, 3: F.avg_pool3d}[self._rank]
-        result: Tensor = pool(
+        return pool(
             input,
             self.kernel_size,
             self.stride,
@@ -203,7 +199,6 @@ class _AvgPoolNd(_Pool):
             self.count_include_pad,
             self.divisor_override,
         )
-        return result
 
 
 @of_rank(2)
@@ -236,8 +231,7 @@ class _LPPoolNd(_Pool):
 
     def forward(self, input: Tensor) -> Tensor:
         pool = {1: F.lp_pool1d, 2: F.lp_pool2d, 3: F.lp_pool3d}[self._rank]
-        result: Tensor = pool(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
-        return result
+        return pool(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
 
 
 @of_rank(1)
@@ -274,8 +268,7 @@ class _AdaptiveMaxPoolNd(_Pool):
 
     def forward(self, input: Tensor) -> Tensor:
         pool = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}[self._rank]
-        result: Tensor = pool(input, self.output_size, self.return_indices)
-        return result
+        return pool(input, self.output_size, self.return_indices)
 
 
 @of_rank(1)
@@ -314,8 +307,7 @@ class _AdaptiveAvgPoolNd(_Pool):
 
     def forward(self, input: Tensor) -> Tensor:
         pool = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[self._rank]
-        result: Tensor = pool(input, self.output_size)
-        return result
+        return pool(input, self.output_size)
 
 
 @of_rank(1)

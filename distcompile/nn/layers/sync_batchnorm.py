@@ -85,8 +85,7 @@ class SyncBatchNorm(_BatchNorm):
             for buffer, now in ((self.running_mean, statistics.mean), (self.running_var, statistics.unbiased())):
                 kept = buffer._own_array("SyncBatchNorm")
                 buffer._cell.write((kept * (1 - factor) + now * factor).astype(kept.dtype))
-        result: Tensor = _Normalise.apply(input, self.weight, self.bias, statistics)
-        return result
+        return _Normalise.apply(input, self.weight, self.bias, statistics)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Communicator | None = None) -> Module:
@@ -145,8 +144,7 @@ class Statistics:
 
     def unbiased(self) -> Array:
         """The variance with N-1 in its denominator."""
-        corrected: Array = self.variance * (self.count / (self.count - 1))
-        return corrected
+        return self.variance * (self.count / (self.count - 1))
 
     @staticmethod
     def spread(channel: Array, like: Array) -> Array:

@@ -59,12 +59,10 @@ class _Layer(Module):
         self.activation = _get_activation_fn(activation)
 
     def _feed_forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.linear2(self.dropout(self.activation(self.linear1(x))))
-        return y
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
     def _residual(self, x: Tensor, norm: Module, drop: Module, block: Activation) -> Tensor:
-        y: Tensor = x + drop(block(norm(x))) if self.norm_first else norm(x + drop(block(x)))
-        return y
+        return x + drop(block(norm(x))) if self.norm_first else norm(x + drop(block(x)))
 
 
 class TransformerEncoderLayer(_Layer):
@@ -128,8 +126,7 @@ class TransformerEncoderLayer(_Layer):
         is_causal: bool = False,
     ) -> Tensor:
         def attend(x: Tensor) -> Tensor:
-            y: Tensor = self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0]
-            return y
+            return self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0]
 
         x = self._residual(src, self.norm1, self.dropout1, attend)
         return self._residual(x, self.norm2, self.dropout2, self._feed_forward)
@@ -187,14 +184,12 @@ class TransformerDecoderLayer(_Layer):
         memory_is_causal: bool = False,
     ) -> Tensor:
         def attend(x: Tensor) -> Tensor:
-            y: Tensor = self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal)[0]
-            return y
+            return self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal)[0]
 
         def look(x: Tensor) -> Tensor:
-            y: Tensor = self.multihead_attn(
+            return self.multihead_attn(
                 x, memory, memory, memory_key_padding_mask, False, memory_mask, is_causal=memory_is_causal
             )[0]
-            return y
 
         x = self._residual(tgt, self.norm1, self.dropout1, attend)
         x = self._residual(x, self.norm2, self.dropout2, look)
@@ -369,8 +364,7 @@ class Transformer(Module):
     ) -> Tensor:
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
-        out: Tensor = self.decoder(tgt, memory, *masks, tgt_is_causal, memory_is_causal)
-        return out
+        return self.decoder(tgt, memory, *masks, tgt_is_causal, memory_is_causal)
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: DeviceLike = None, dtype: DType | None = None) -> Tensor:
@@ -382,5 +376,4 @@ class Transformer(Module):
                     [0., 0., -inf],
                     [0., 0., 0.]])
         """
-        mask: Tensor = full((sz, sz), float("-inf"), device=device, dtype=dtype).triu(1)
-        return mask
+        return full((sz, sz), float("-inf"), device=device, dtype=dtype).triu(1)

@@ -51,7 +51,7 @@ class Upsample(Module):
         self.recompute_scale_factor = recompute_scale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = F.interpolate(
+        return F.interpolate(
             input,
             self.size,
             self.scale_factor,
@@ -59,7 +59,6 @@ class Upsample(Module):
             self.align_corners,
             recompute_scale_factor=self.recompute_scale_factor,
         )
-        return result
 
     def extra_repr(self) -> str:
         how = f"size={self.size!r}" if self.scale_factor is None else f"scale_factor={self.scale_factor!r}"
@@ -104,8 +103,7 @@ class PixelShuffle(Module):
         self.upscale_factor = upscale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = F.pixel_shuffle(input, self.upscale_factor)
-        return result
+        return F.pixel_shuffle(input, self.upscale_factor)
 
     def extra_repr(self) -> str:
         return f"upscale_factor={self.upscale_factor}"
@@ -124,8 +122,7 @@ class PixelUnshuffle(Module):
         self.downscale_factor = downscale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = F.pixel_unshuffle(input, self.downscale_factor)
-        return result
+        return F.pixel_unshuffle(input, self.downscale_factor)
 
     def extra_repr(self) -> str:
         return f"downscale_factor={self.downscale_factor}"
@@ -144,8 +141,7 @@ class ChannelShuffle(Module):
         self.groups = groups
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = F.channel_shuffle(input, self.groups)
-        return result
+        return F.channel_shuffle(input, self.groups)
 
     def extra_repr(self) -> str:
         return f"groups={self.groups}"
@@ -170,8 +166,7 @@ class Fold(Module):
         self.dilation, self.padding, self.stride = dilation, padding, stride
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = F.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
-        return result
+        return F.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
         return (
@@ -198,8 +193,7 @@ class Unfold(Module):
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
     def forward(self, input: Tensor) -> Tensor:
-        result: Tensor = F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
-        return result
+        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"

@@ -14,8 +14,7 @@ from distcompile.errors import ArgumentError, RegistrationTypeError
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """The parameters' elements, one after the other. Differentiable."""
-    vector: Tensor = C.cat([parameter.reshape(-1) for parameter in parameters])
-    return vector
+    return C.cat([parameter.reshape(-1) for parameter in parameters])
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:

@@ -88,8 +88,7 @@ class _SpectralNorm(Module):
         if self.training:
             self._iterate(matrix.detach(), self.n_power_iterations)
         u, v = self._u.clone(), self._v.clone()
-        scaled: Tensor = weight / (u * matrix.mv(v)).sum()
-        return scaled
+        return weight / (u * matrix.mv(v)).sum()
 
     def right_inverse(self, value: Tensor) -> Tensor:
         return value
@@ -142,15 +141,13 @@ class _Orthogonal(Module):
         else:
             identity = eye(n, dtype=A.dtype, device=A.device)
             Q = solve(identity - A * 0.5, identity + A * 0.5)
-        first: Tensor = Q[..., :k]
-        return first
+        return Q[..., :k]
 
     def _reflections(self, X: Tensor) -> Tensor:
         A = X.tril(-1)
         tau = 2.0 / (1.0 + (A * A).sum(-2))
         signs = X.detach().diagonal(dim1=-2, dim2=-1).trunc().unsqueeze(-2)
-        Q: Tensor = householder_product(A, tau) * signs
-        return Q
+        return householder_product(A, tau) * signs
 
     def right_inverse(self, value: Tensor) -> Tensor:
         if tuple(value.shape) != tuple(self.shape):
@@ -178,8 +175,7 @@ def _completed(tall: Array) -> Array:
     extra = randn(*tall.shape[:-2], n, n - k, device="cpu").numpy().astype(tall.dtype)
     q, r = np.linalg.qr(np.concatenate([tall, extra], -1))
     diagonal = np.diagonal(r, axis1=-2, axis2=-1)[..., None, :]
-    completed: Array = q * np.where(diagonal < 0, -1, 1).astype(tall.dtype)
-    return completed
+    return q * np.where(diagonal < 0, -1, 1).astype(tall.dtype)
 
 
 def _packed_reflections(tall: Array) -> Array:

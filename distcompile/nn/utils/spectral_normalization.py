@@ -31,8 +31,7 @@ class _Spectral:
     def matrix(self, weight: Tensor) -> Tensor:
         """f[weight.shape[dim], the rest]."""
         others = [d for d in range(weight.dim()) if d != self.dim]
-        flat: Tensor = C.permute(weight, (self.dim, *others)).reshape(weight.shape[self.dim], -1)
-        return flat
+        return C.permute(weight, (self.dim, *others)).reshape(weight.shape[self.dim], -1)
 
     def parts(self, module: Module) -> tuple[Tensor, Tensor, Tensor]:
         """NAME_orig, NAME_u, NAME_v."""
@@ -52,8 +51,7 @@ class _Spectral:
     def value(self, module: Module) -> Tensor:
         """The weight."""
         weight, u, v = self.parts(module)
-        scaled: Tensor = weight / (u.clone() * self.matrix(weight).mv(v.clone())).sum()
-        return scaled
+        return weight / (u.clone() * self.matrix(weight).mv(v.clone())).sum()
 
 
 def spectral_norm(

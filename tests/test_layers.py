@@ -93,7 +93,7 @@ READERS = {
     "distcompile/torch_format/unpickling.py": "a name in a file that is read",
     "distcompile/utils/_pytree_specs.py": "a name in a file that is read",
 }
-NOT_AT_IMPORT = {"sympy", "networkx", "mpi4py", "triton", "rich", "safetensors", "torch", "scipy"}
+NOT_AT_IMPORT = {"networkx", "mpi4py", "triton", "rich", "safetensors", "torch", "scipy"}
 MAX_LINES = 500
 MAX_IN_FUNCTION = 40  # from `def` to the end, less the docstring
 # functions that are longer, and why; none is added, and one that has become shorter leaves

@@ -5,8 +5,7 @@
 - `cuda_backend.py`: Graphs for a CUDA device: kernels as cubins, one host function a graph; what backend "codegen" does
   with such graphs.
 - `failed.py`: Why a check of generated code failed: which value, and at which line of the user's.
-- `index.py`: Index expressions (sympy) as integer arithmetic, and the interval in which an index lies: what all targets
-  share.
+- `index.py`: Indices as integer arithmetic of a target: what C++ and Triton share.
 - `native_backend.py`: The backend "codegen": graphs to one shared object, one native call per graph; on the CPU, by
   C++.
 - `step_costs.py`: What each step of a program moves and computes, for the profiler's GB/s and GFLOP/s.

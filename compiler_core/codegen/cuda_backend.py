@@ -4,7 +4,7 @@ In: graphs that are compiled together. Out: a `CudaExecutable` per graph (none o
 
     key        the graphs' text, the knobs that change code, the device's capability, Triton's version, the C++
                compiler, the compiler_core source
-    hit        load the shared object and the cubins; neither Triton nor sympy is imported
+    hit        load the shared object and the cubins; Triton is not imported
     miss       lower and schedule, print Triton and C++, compile both, publish; of N ranks one does this
 An artefact holds `launcher.so` and its source, `kernels.py`, the cubins, `constants.bin`, and a manifest.
 Needs no GPU: only calling an executable does. Raises: CompilerNotFoundError, CompilerFailedError, LoweringError,

@@ -3,7 +3,7 @@
 In: graphs that are compiled together (a forward, or the segments of a backward). Out: an `Executable` per graph.
 
     key        the graphs' text, the knobs that change code, the compiler, the CPU, the compiler_core source
-    hit        load the shared object; nothing is lowered, and sympy is not even imported
+    hit        load the shared object; nothing is lowered
     miss       lower and schedule, print C++, compile, publish; of N ranks one does this and the others wait
 Who asks for a dump or a log of the stages behind the key gets them on a hit too: they are made again, only to be shown.
 An artefact holds `kernels.so`, the units of source, `constants.bin`, and a manifest with the entry points.

@@ -15,6 +15,7 @@ from functools import cache
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
+from compiler_core.symbolic.index import Axis, Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class _Touch:
     """One access, in the order of the text. nest: the place of its nest of one turn in the kernel; -1: in none."""
 
     buffer: str
-    index: x.Index
+    index: Index
     is_store: bool = False
     is_set_once: bool = False
     nest: int = -1
@@ -52,18 +53,18 @@ def safe_pairs(kernel: ir.Kernel) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def _touches(body: Sequence[ir.Stmt], axes: frozenset[str] = frozenset()) -> Iterator[_Touch]:
+def _touches(body: Sequence[ir.Stmt], axes: frozenset[Axis] = frozenset()) -> Iterator[_Touch]:
     for stmt in body:
         match stmt:
-            case ir.Loop(axis, extent, _, inner):
-                yield from _touches(inner, axes | {axis} if extent != 1 else axes)
+            case ir.Loop(axis, _, inner):
+                yield from _touches(inner, axes | {axis} if axis.extent != 1 else axes)
             case ir.Let(_, value) | ir.Accumulate(_, value, _):
                 yield from _loads(value)
             case ir.Check(condition, _):
                 yield from _loads(condition)
             case ir.Store(buffer, index, value, mode):
                 yield from _loads(value)
-                moves = axes <= {str(symbol) for symbol in index.free_symbols}
+                moves = axes <= index.variables
                 yield _Touch(buffer, index, is_store=True, is_set_once=mode == "set" and moves)
 
 

@@ -6,7 +6,7 @@
 
 In: nothing. Out: the classes, and `SCALARS`: name -> arity, result dtype, cost, and the NumPy function that defines it
 (scalars.py), which the interpreter runs. A code generator has a table over the same names: how it writes each.
-An Index is a sympy expression in a kernel; until a kernel is built it is an `Affine` (lowering/definition.py).
+Index: symbolic/index.py. In a kernel it holds no Data.
 
 Invariants: the arguments of a ScalarCall have one dtype (`philox`: u64; `normal32`, `normal64`: u32). It is never f16
 or bf16: these are cast to f32 and back by Casts, so that rounding happens where the text shows it. `Where` evaluates
@@ -20,12 +20,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-import sympy
-
 from compiler_core.dtype import DType, bool_, float32, float64, uint32
 from compiler_core.loop_ir.scalars import TABLE
+from compiler_core.symbolic.index import Index
 
-Index: TypeAlias = sympy.Expr
 CompareOp = Literal["lt", "le", "gt", "ge", "eq", "ne"]
 
 
@@ -116,6 +114,24 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return (cond, then, other)
         case _:
             return ()
+
+
+def rebuilt(expr: Expr, part: Callable[[Expr], Expr], index: Callable[[Index], Index]) -> Expr:
+    """`expr` with its direct subexpressions and indices mapped."""
+    match expr:
+        case Load(buffer, at, dtype):
+            return Load(buffer, index(at), dtype)
+        case IndexValue(at, dtype):
+            return IndexValue(index(at), dtype)
+        case IndexCompare(op, left, right, dtype):
+            return IndexCompare(op, index(left), index(right), dtype)
+        case ScalarCall(scalar, args, dtype):
+            return ScalarCall(scalar, tuple(part(arg) for arg in args), dtype)
+        case Cast(arg, dtype):
+            return Cast(part(arg), dtype)
+        case Where(cond, then, other):
+            return Where(part(cond), part(then), part(other))
+    return expr
 
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:

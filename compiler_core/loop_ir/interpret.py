@@ -21,8 +21,9 @@ from compiler_core.errors import IndexError_, LoweringError, failed_check
 from compiler_core.events import Events
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
-from compiler_core.loop_ir.index import compile_index, show_index
+from compiler_core.loop_ir.print import print_index
 from compiler_core.ops.registry import Array
+from compiler_core.symbolic.index import Axis, Data, Index, Scalar
 
 GARBAGE = 0xCB  # as f32 or f64 this is a large negative number: it spoils sums and maxima alike
 _COMBINE: dict[str, np.ufunc] = {
@@ -72,12 +73,12 @@ class _ExpSum:
 
 @dataclass
 class _Frame:
-    """One kernel's run. scalars: Lets, axes and accumulators; arrays: params and locals."""
+    """One kernel's run. scalars: Lets and accumulators; axes: of the running loops; arrays: params and locals."""
 
     arrays: dict[str, Array]
     scalars: dict[str, Any] = field(default_factory=dict)
     kinds: dict[str, str] = field(default_factory=dict)
-    extents: dict[str, int] = field(default_factory=dict)  # of the running loops, vector loops excepted
+    axes: dict[Axis, Any] = field(default_factory=dict)
     lanes: int | None = None  # how many lanes the running vector loop has
     backwards: bool = False  # run parallel loops from their last iteration to their first
 
@@ -201,14 +202,13 @@ def _run_stmt(stmt: ir.Stmt, frame: _Frame) -> None:
 def _run_loop(loop: ir.Loop, frame: _Frame) -> None:
     places = _places(loop, frame)
     if loop.kind == "vector":
-        frame.scalars[loop.axis], frame.lanes = np.arange(places.start, places.stop), len(places)
+        frame.axes[loop.axis], frame.lanes = np.arange(places.start, places.stop), len(places)
         if places:
             _run_body(loop.body, frame)
         frame.lanes = None
         return
-    frame.extents[loop.axis] = loop.extent
     for i in reversed(places) if frame.backwards and loop.kind in ("parallel", "block") else places:
-        frame.scalars[loop.axis] = i
+        frame.axes[loop.axis] = i
         _run_body(loop.body, frame)
 
 
@@ -217,27 +217,31 @@ def _places(loop: ir.Loop, frame: _Frame) -> range:
     if loop.span is not None:
         begin, end = (int(_index(one, frame)) for one in loop.span)
         if not 0 <= begin <= end <= loop.extent:
-            raise IndexError_(f"{loop.axis} from {begin} to {end}, outside its {loop.extent} iterations")
+            raise IndexError_(f"{loop.axis.name} from {begin} to {end}, outside its {loop.extent} iterations")
         return range(begin, end)
-    if not loop.part_of:
+    if loop.part_of is None:
         return range(loop.extent)
-    n = -(-loop.extent // frame.extents[loop.part_of])
-    begin = frame.scalars[loop.part_of] * n
+    n = -(-loop.extent // loop.part_of.extent)
+    begin = frame.axes[loop.part_of] * n
     return range(min(begin, loop.extent), min(begin + n, loop.extent))
 
 
-def _index(index: x.Index, frame: _Frame) -> Any:
-    return compile_index(index)(frame.scalars)
+def _index(index: Index, frame: _Frame) -> Any:
+    def value(part: Axis | Scalar | Data) -> Any:
+        assert not isinstance(part, Data), "what a kernel reads has a name"
+        return frame.axes[part] if isinstance(part, Axis) else frame.scalars[part.name]
+
+    return index.evaluate(value)
 
 
 def _store(target: Array, at: Any, value: Any, mode: str, stmt: ir.Store) -> None:
     if np.min(at) < 0 or np.max(at) >= target.size:
-        raise IndexError_(f"store to {stmt.buffer}[{show_index(stmt.index)}] outside its {target.size} elements")
+        raise IndexError_(f"store to {stmt.buffer}[{print_index(stmt.index)}] outside its {target.size} elements")
     value = np.asarray(value).astype(target.dtype, copy=False)
     target[at] = value if mode == "set" else _COMBINE[mode](target[at], value)
 
 
-def _accumulate(name: str, value: Any, at: x.Index | None, frame: _Frame) -> None:
+def _accumulate(name: str, value: Any, at: Index | None, frame: _Frame) -> None:
     running = frame.scalars[name]
     if isinstance(running, _Best):
         assert at is not None, f"accumulate into {running.kind} {name} without a place"
@@ -303,7 +307,7 @@ def _load(source: Array, at: Any, active: Any, load: x.Load) -> Any:
     if active is not None:
         at = np.where(active, at, 0)
     if np.size(at) and (np.min(at) < 0 or np.max(at) >= source.size) and (active is None or np.any(active)):
-        raise IndexError_(f"load of {load.buffer}[{show_index(load.index)}] outside its {source.size} elements")
+        raise IndexError_(f"load of {load.buffer}[{print_index(load.index)}] outside its {source.size} elements")
     return source[at] if source.size else np.zeros(np.shape(at), source.dtype)[()]
 
 

@@ -15,8 +15,7 @@
              | acc NAME: dtype kind                         Accumulator, starts at kind's identity
              | NAME <- Expr [at Index]                      Accumulate; `at` only for argmax and argmin
              | check Expr, "message"                        leave the program with an error when Expr is false
-    Index   := sympy integer expression over axis names and integer Lets, with FloorDiv and FloorMod
-      (symbolic/functions.py)
+    Index   := see symbolic/index.py: over axes and integer Lets, which a Scalar names
     Expr    := see loop_ir/expr.py
 
     kernel softmax(p0: f32[4096] in, p1: f32[4096] out)
@@ -53,6 +52,7 @@ In: nothing. Out: the classes. Invariants (`verify.py` checks them):
 - A `signal` stands after every step that writes what it announces, a `wait` before every step that reads what it
   waits for; each event is signalled, or waited for, once. A caller that gives no events gets the same steps without.
 - Params are 64-byte aligned up to their slot's offset.
+- An axis that is mentioned is that of a loop around: axes of one name and extent are one object.
 - Kernels with the same text are the same object, also across the programs of one `lower_and_schedule`.
 Limits: extents are ints today; every extent and numel is typed `Size` so that symbols can enter there.
 """
@@ -64,10 +64,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from compiler_core.dtype import DType
-from compiler_core.loop_ir.expr import Expr, Index
+from compiler_core.loop_ir.expr import Expr
 from compiler_core.meta import Size
 from compiler_core.ops.registry import Array
 from compiler_core.ops.routine import Routine, Strided
+from compiler_core.symbolic.index import Axis, Index
 
 LoopKind = Literal["serial", "parallel", "block", "vector"]
 StoreMode = Literal["set", "add", "mul", "max", "min"]
@@ -78,17 +79,20 @@ BufferKind = Literal["input", "spent", "output", "temp", "constant"]  # spent: a
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """for axis in range(extent): body.
+    """for axis in range(axis.extent): body.
 
-    part_of: the parallel axis of which each iteration runs a part of this loop, or "". span: begin and end, or None.
+    part_of: the parallel axis of which each iteration runs a part of this loop. span: begin and end.
     """
 
-    axis: str
-    extent: Size
+    axis: Axis
     kind: LoopKind
     body: tuple[Stmt, ...]
-    part_of: str = ""
+    part_of: Axis | None = None
     span: tuple[Index, Index] | None = None
+
+    @property
+    def extent(self) -> Size:
+        return self.axis.extent
 
 
 @dataclass(frozen=True, slots=True)

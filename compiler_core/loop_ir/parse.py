@@ -11,7 +11,6 @@ import ast
 import base64
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,12 +18,12 @@ from compiler_core.dtype import DType, by_name, int64
 from compiler_core.errors import GraphError
 from compiler_core.graph.parse import parse_attrs
 from compiler_core.graph.print import literal_value, read_literal
-from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
-from compiler_core.loop_ir.index import read_index
+from compiler_core.loop_ir.expr_text import ExprReader
 from compiler_core.loop_ir.print import STORE_SIGNS
 from compiler_core.ops.registry import Array
 from compiler_core.ops.routine import ROUTINES, Strided
+from compiler_core.symbolic.index import Axis, named_axis
 
 _KERNEL = re.compile(r"kernel (\S+)\((.*)\)$")
 _DECLARATION = re.compile(r"(\S+): (\w+)\[(\d+)\]")
@@ -35,15 +34,6 @@ _CHECK = re.compile(r"check (.*), ('.*'|\".*\")$")
 _STORE = re.compile(r"(\w+)\[(.*?)\] (=|\+=|\*=|max=|min=) (.*)$")
 _LET = re.compile(r"(\w+) = (.*)$")
 _MODES = {sign: mode for mode, sign in STORE_SIGNS.items()}
-_NUMBERS = {"nan": float("nan"), "inf": float("inf"), "True": True, "False": False}
-
-
-@dataclass
-class _Scope:
-    """dtypes of the arrays and scalars declared so far in a kernel."""
-
-    arrays: dict[str, DType] = field(default_factory=dict)
-    scalars: dict[str, DType] = field(default_factory=dict)
 
 
 def parse_kernel(text: str) -> ir.Kernel:
@@ -77,7 +67,7 @@ def _read_kernel(lines: Sequence[str]) -> tuple[ir.Kernel, list[str]]:
         raise GraphError("expected `kernel NAME(params)`", got=lines[0])
     params = tuple(_read_param(part) for part in header[2].split(", ") if part)
     body = list(_until_dedent(lines[1:], 2))
-    scope = _Scope({p.name: p.dtype for p in params})
+    scope = ExprReader({p.name: p.dtype for p in params})
     statements, _ = _read_body(body, 2, scope)
     return ir.Kernel(header[1], params, statements), list(lines[1 + len(body) :])
 
@@ -108,7 +98,7 @@ def _until_dedent(lines: Sequence[str], indent: int) -> Iterator[str]:
         yield line
 
 
-def _read_body(lines: Sequence[str], indent: int, scope: _Scope) -> tuple[tuple[ir.Stmt, ...], int]:
+def _read_body(lines: Sequence[str], indent: int, scope: ExprReader) -> tuple[tuple[ir.Stmt, ...], int]:
     """The statements at `indent`, and how many lines they took."""
     statements: list[ir.Stmt] = []
     k = 0
@@ -119,14 +109,22 @@ def _read_body(lines: Sequence[str], indent: int, scope: _Scope) -> tuple[tuple[
         if loop is None:
             statements.append(_read_stmt(text, scope))
             continue
+        axis = scope.axes[loop[1]] = named_axis(loop[1], int(loop[2]))
+        span = (scope.index(loop[5]), scope.index(loop[6])) if loop[5] else None
         body, taken = _read_body(lines[k:], indent + 2, scope)
-        span = (read_index(_tree(loop[5])), read_index(_tree(loop[6]))) if loop[5] else None
-        statements.append(ir.Loop(loop[1], int(loop[2]), loop[3], body, loop[4] or "", span))  # type: ignore[arg-type]
+        part_of = _axis(loop[4], scope) if loop[4] else None
+        statements.append(ir.Loop(axis, loop[3], body, part_of, span))  # type: ignore[arg-type]
         k += taken
     return tuple(statements), k
 
 
-def _read_stmt(text: str, scope: _Scope) -> ir.Stmt:
+def _axis(name: str, scope: ExprReader) -> Axis:
+    if name not in scope.axes:
+        raise GraphError(f"{name} is no axis of a loop before", expected=", ".join(scope.axes))
+    return scope.axes[name]
+
+
+def _read_stmt(text: str, scope: ExprReader) -> ir.Stmt:
     if text.startswith("local "):
         name, dtype, numel = _read_declaration(text[6:])
         scope.arrays[name] = dtype
@@ -136,69 +134,18 @@ def _read_stmt(text: str, scope: _Scope) -> ir.Stmt:
         scope.scalars[match[1]] = int64 if match[3].startswith("arg") else dtype
         return ir.Accumulator(match[1], dtype, match[3])  # type: ignore[arg-type]
     if match := _CHECK.match(text):
-        return ir.Check(_read_expr(match[1], scope), ast.literal_eval(match[2]))
+        return ir.Check(scope.expr(match[1]), ast.literal_eval(match[2]))
     if match := _ACCUMULATE.match(text):
-        at = None if match[3] is None else read_index(_tree(match[3]))
-        return ir.Accumulate(match[1], _read_expr(match[2], scope), at)
+        at = None if match[3] is None else scope.index(match[3])
+        return ir.Accumulate(match[1], scope.expr(match[2]), at)
     if match := _STORE.match(text):
         mode = _MODES[match[3]]
-        return ir.Store(match[1], read_index(_tree(match[2])), _read_expr(match[4], scope), mode)  # type: ignore[arg-type]
+        return ir.Store(match[1], scope.index(match[2]), scope.expr(match[4]), mode)  # type: ignore[arg-type]
     if match := _LET.match(text):
-        value = _read_expr(match[2], scope)
+        value = scope.expr(match[2])
         scope.scalars[match[1]] = value.dtype
         return ir.Let(match[1], value)
     raise GraphError("not a statement of the loop IR", got=text)
-
-
-# ---- expressions
-
-
-def _tree(text: str) -> ast.expr:
-    try:
-        return ast.parse(text, mode="eval").body
-    except SyntaxError as error:
-        raise GraphError("not an expression of the loop IR", got=text) from error
-
-
-def _read_expr(text: str, scope: _Scope) -> x.Expr:
-    return _convert(_tree(text), scope)
-
-
-def _convert(tree: ast.expr, scope: _Scope) -> x.Expr:
-    match tree:
-        case ast.Name(id=name) if name in scope.scalars:
-            return x.Var(name, scope.scalars[name])
-        case ast.Subscript(value=ast.Name(id=name), slice=index) if name in scope.arrays:
-            return x.Load(name, read_index(index), scope.arrays[name])
-        case ast.Call(func=ast.Name(id=function), args=args):
-            return _convert_call(function, args, scope)
-    raise GraphError("not an expression of the loop IR, or an undeclared name", got=ast.unparse(tree))
-
-
-def _convert_call(function: str, args: Sequence[ast.expr], scope: _Scope) -> x.Expr:
-    if function.startswith("index_") and function != "index_value":
-        left, right = map(read_index, args)
-        return x.IndexCompare(function[6:], left, right)  # type: ignore[arg-type]
-    if function == "index_value":
-        return x.IndexValue(read_index(args[0]), by_name(ast.unparse(args[1])))
-    if function == "cast":
-        return x.Cast(_convert(args[0], scope), by_name(ast.unparse(args[1])))
-    if function == "where":
-        cond, then, other = (_convert(arg, scope) for arg in args)
-        return x.Where(cond, then, other)
-    if function in x.SCALARS:
-        operands = tuple(_convert(arg, scope) for arg in args)
-        return x.ScalarCall(function, operands, x.SCALARS[function].result_dtype(operands[0].dtype))
-    dtype = by_name(function)
-    numbers = [_read_number(ast.unparse(arg)) for arg in args]
-    return x.Const(complex(*numbers) if len(numbers) == 2 else numbers[0], dtype)
-
-
-def _read_number(text: str) -> bool | int | float:
-    negative = text.startswith("-")
-    word = text.lstrip("-")
-    value = _NUMBERS[word] if word in _NUMBERS else ast.literal_eval(word)
-    return -value if negative else value
 
 
 # ---- programs

@@ -25,33 +25,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compiler_core.graph.print import print_array, print_attr
-from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
-from compiler_core.loop_ir.index import show_index
+from compiler_core.loop_ir.expr_text import ExprPrinter
 
+_PLAIN = ExprPrinter()
+print_expr, print_index = _PLAIN.text, _PLAIN.index
 STORE_SIGNS: dict[str, str] = {"set": "=", "add": "+=", "mul": "*=", "max": "max=", "min": "min="}
-
-
-def print_expr(expr: x.Expr) -> str:
-    """One expression, in Python syntax."""
-    match expr:
-        case x.Const(value, dtype):
-            parts = f"{value.real!r}, {value.imag!r}" if dtype.is_complex else repr(value)
-            return f"{dtype.short}({parts})"
-        case x.Var(name, _):
-            return name
-        case x.Load(buffer, index, _):
-            return f"{buffer}[{show_index(index)}]"
-        case x.IndexValue(index, dtype):
-            return f"index_value({show_index(index)}, {dtype.short})"
-        case x.IndexCompare(op, left, right, _):
-            return f"index_{op}({show_index(left)}, {show_index(right)})"
-        case x.ScalarCall(scalar, args, _):
-            return f"{scalar}({', '.join(map(print_expr, args))})"
-        case x.Cast(arg, dtype):
-            return f"cast({print_expr(arg)}, {dtype.short})"
-        case x.Where(cond, then, other):
-            return f"where({print_expr(cond)}, {print_expr(then)}, {print_expr(other)})"
 
 
 def print_stmt(stmt: ir.Stmt) -> str:
@@ -62,18 +41,18 @@ def print_stmt(stmt: ir.Stmt) -> str:
         case ir.Let(name, value):
             return f"{name} = {print_expr(value)}"
         case ir.Store(buffer, index, value, mode):
-            return f"{buffer}[{show_index(index)}] {STORE_SIGNS[mode]} {print_expr(value)}"
+            return f"{buffer}[{print_index(index)}] {STORE_SIGNS[mode]} {print_expr(value)}"
         case ir.Accumulator(name, dtype, kind):
             return f"acc {name}: {dtype.short} {kind}"
         case ir.Accumulate(name, value, at):
-            place = "" if at is None else f" at {show_index(at)}"
+            place = "" if at is None else f" at {print_index(at)}"
             return f"{name} <- {print_expr(value)}{place}"
         case ir.Check(condition, message):
             return f"check {print_expr(condition)}, {message!r}"
-        case ir.Loop(axis, extent, kind, _, part_of, span):
-            part = f" of {part_of}" if part_of else ""
-            ends = f" from {show_index(span[0])} to {show_index(span[1])}" if span else ""
-            return f"for {axis} in {extent} {kind}{part}{ends}"
+        case ir.Loop(axis, kind, _, part_of, span):
+            part = f" of {part_of.name}" if part_of else ""
+            ends = f" from {print_index(span[0])} to {print_index(span[1])}" if span else ""
+            return f"for {axis.name} in {axis.extent} {kind}{part}{ends}"
 
 
 def print_body(body: Iterable[ir.Stmt], indent: str) -> Iterable[str]:
@@ -83,10 +62,11 @@ def print_body(body: Iterable[ir.Stmt], indent: str) -> Iterable[str]:
             yield from print_body(stmt.body, indent + "  ")
 
 
-def print_kernel(kernel: ir.Kernel) -> str:
-    """The text of a kernel, ending in a newline."""
+def print_kernel(kernel: ir.Kernel, called: str | None = None) -> str:
+    """The text of a kernel, ending in a newline. called: under this name."""
     params = ", ".join(f"{p.name}: {p.dtype.short}[{p.numel}] {p.access}" for p in kernel.params)
-    return "\n".join([f"kernel {kernel.name}({params})", *print_body(kernel.body, "  "), ""])
+    name = kernel.name if called is None else called
+    return "\n".join([f"kernel {name}({params})", *print_body(kernel.body, "  "), ""])
 
 
 def print_slot(slot: ir.Slot) -> str:

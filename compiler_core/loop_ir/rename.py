@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from compiler_core.loop_ir.expr import Cast, Expr, Load, ScalarCall, Where, walk_expr
+from compiler_core.loop_ir.expr import Expr, Load, rebuilt, walk_expr
 from compiler_core.loop_ir.ir import Accumulate, Check, Let, Loop, Stmt, Store, walk
 
 Names = Mapping[str, str]
@@ -31,18 +31,9 @@ def renamed(stmt: Stmt, names: Names) -> Stmt:
 
 
 def _expr(expr: Expr, names: Names) -> Expr:
-    match expr:
-        case Load():
-            return replace(expr, buffer=names.get(expr.buffer, expr.buffer))
-        case ScalarCall():
-            return replace(expr, args=tuple(_expr(arg, names) for arg in expr.args))
-        case Cast():
-            return replace(expr, arg=_expr(expr.arg, names))
-        case Where():
-            cond, then, other = (_expr(part, names) for part in (expr.cond, expr.then, expr.other))
-            return replace(expr, cond=cond, then=then, other=other)
-        case _:
-            return expr
+    if isinstance(expr, Load):
+        return replace(expr, buffer=names.get(expr.buffer, expr.buffer))
+    return rebuilt(expr, lambda part: _expr(part, names), lambda index: index)
 
 
 def arrays_of(stmt: Stmt) -> list[str]:

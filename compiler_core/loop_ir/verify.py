@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import sympy
-
 from compiler_core.dtype import DType, bool_, int64
 from compiler_core.errors import GraphError
 from compiler_core.loop_ir import expr as x
@@ -24,6 +22,7 @@ from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.aliasing import safe_pairs
 from compiler_core.loop_ir.placement import check_events
 from compiler_core.loop_ir.print import print_expr, print_step, print_stmt
+from compiler_core.symbolic.index import Axis, Data, Div, Index, Mod
 
 
 @dataclass
@@ -36,12 +35,12 @@ class _Names:
     arrays: dict[str, DType] = field(default_factory=dict)
     writable: set[str] = field(default_factory=set)
     scalars: dict[str, DType] = field(default_factory=dict)
-    axes: dict[str, ir.LoopKind] = field(default_factory=dict)
+    axes: dict[Axis, ir.LoopKind] = field(default_factory=dict)
     accumulators: dict[str, ir.ReduceKind] = field(default_factory=dict)
     locals_at: dict[str, int] = field(default_factory=dict)  # how many axes were open where the local was declared
     filling: set[str] = field(default_factory=set)
     made_at: dict[str, int] = field(default_factory=dict)  # how many axes were open where the Let stands
-    parts: dict[str, str] = field(default_factory=dict)  # an axis -> the parallel one that shares it out
+    parts: dict[Axis, Axis] = field(default_factory=dict)  # an axis -> the parallel one that shares it out
 
     def inner(self) -> _Names:
         return _Names(
@@ -106,13 +105,13 @@ def _check_stmt(stmt: ir.Stmt, names: _Names, where: str) -> None:
 
 def _check_loop(loop: ir.Loop, names: _Names, where: str) -> None:
     axis, kind, part_of = loop.axis, loop.kind, loop.part_of
-    _check_fresh(axis, names, loop, where)
+    _check_fresh(axis.name, names, loop, where)
     for end in loop.span or ():
         _check_index(end, names, loop, where)
     if loop.span and kind not in ("serial", "block"):
         raise _fail(where, loop, "from and to are for serial and block loops")
     if part_of and names.axes.get(part_of) != "parallel":
-        raise _fail(where, loop, f"{part_of} is not a parallel loop around it")
+        raise _fail(where, loop, f"{part_of.name} is not a parallel loop around it")
     if kind == "block" and "block" in names.axes.values():
         raise _fail(where, loop, "a block loop in a block loop")
     scope = names.inner()
@@ -124,7 +123,7 @@ def _check_loop(loop: ir.Loop, names: _Names, where: str) -> None:
 
 
 def _check_fresh(name: str, names: _Names, stmt: ir.Stmt, where: str) -> None:
-    if name in names.arrays or name in names.scalars or name in names.axes:
+    if name in names.arrays or name in names.scalars or any(axis.name == name for axis in names.axes):
         raise _fail(where, stmt, f"{name} is declared twice")
 
 
@@ -136,13 +135,13 @@ def _check_store(stmt: ir.Store, names: _Names, where: str) -> None:
     if names.arrays[stmt.buffer] is not stmt.value.dtype:
         raise _fail(where, stmt, f"a {stmt.value.dtype.short} value stored to {names.arrays[stmt.buffer].short}")
     opened = names.locals_at.get(stmt.buffer, 0)
-    moving = {str(symbol) for symbol in stmt.index.free_symbols}
-    moving |= {names.parts[axis] for axis in moving if axis in names.parts}
+    moving = stmt.index.variables
+    moving |= {names.parts[one] for one in moving if isinstance(one, Axis) and one in names.parts}
     for depth, (axis, kind) in enumerate(names.axes.items()):
         combines = kind == "block" and stmt.mode != "set" and stmt.buffer in names.locals_at
-        made_inside = kind != "vector" and any(names.made_at.get(name, 0) > depth for name in moving)
+        made_inside = kind != "vector" and any(names.made_at.get(one.name, 0) > depth for one in moving)
         if kind != "serial" and depth >= opened and axis not in moving and not combines and not made_inside:
-            raise _fail(where, stmt, f"iterations of the {kind} loop {axis} store to one address")
+            raise _fail(where, stmt, f"iterations of the {kind} loop {axis.name} store to one address")
 
 
 def _check_accumulate(stmt: ir.Accumulate, names: _Names, where: str) -> None:
@@ -159,14 +158,18 @@ def _check_accumulate(stmt: ir.Accumulate, names: _Names, where: str) -> None:
         raise _fail(where, stmt, f"{stmt.name} is {names.scalars[stmt.name].short}")
 
 
-def _check_index(index: x.Index, names: _Names, stmt: ir.Stmt | x.Expr, where: str) -> None:
-    for symbol in index.free_symbols:
-        name = str(symbol)
-        is_integer = name in names.scalars and names.scalars[name].kind in "iu"
-        if name not in names.axes and not is_integer:
-            raise _fail(where, stmt, f"{name} in an index is neither an axis nor an integer in scope")
-    if not all(isinstance(n, sympy.Integer) for n in index.atoms(sympy.Number)):
-        raise _fail(where, stmt, f"{index} is not an integer expression")
+def _check_index(index: Index, names: _Names, stmt: ir.Stmt | x.Expr, where: str) -> None:
+    for atom in index.terms:
+        if isinstance(atom, Div | Mod):
+            _check_index(atom.arg, names, stmt, where)
+        elif isinstance(atom, Data):
+            raise _fail(where, stmt, f"{index} reads what has no name")
+        elif atom not in names.axes and (isinstance(atom, Axis) or not _is_integer(names, atom.name)):
+            raise _fail(where, stmt, f"{atom.name} in an index is neither an axis nor an integer in scope")
+
+
+def _is_integer(names: _Names, name: str) -> bool:
+    return name in names.scalars and names.scalars[name].kind in "iu"
 
 
 def _check_expr(expr: x.Expr, names: _Names, where: str) -> None:

@@ -2,7 +2,7 @@
 
 In: an expression with `where(axis < n, ..., ...)` in it, as padding and concatenation make them. Out: boxes: axis ->
 [low, high) for every axis that a test narrows. Under its test, a padded read is inside its array, and with the narrower
-range its index simplifies (symbolic/affine.py) as it would have done without the padding.
+range its index simplifies (symbolic/index.py) as it would have done without the padding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
-from compiler_core.symbolic.affine import Affine, Axis, as_affine, of_axis
+from compiler_core.symbolic.index import Axis, Index, as_index, of_axis
 
 Box: TypeAlias = dict[Axis, tuple[int, int]]
 
@@ -21,7 +21,7 @@ def cut_of(cond: x.Expr) -> tuple[Axis, int, bool] | None:
     """(axis, n, whether the condition holds below n) of `axis < n` or `axis >= n`."""
     if not isinstance(cond, x.IndexCompare) or cond.op not in ("lt", "ge"):
         return None
-    difference: Affine = cond.left - cond.right
+    difference: Index = cond.left - cond.right
     if len(difference.terms) != 1:
         return None
     (axis, coefficient), *_ = difference.terms.items()
@@ -71,10 +71,10 @@ def _hull(a: Box, b: Box) -> Box:
     return {axis: (min(a[axis][0], b[axis][0]), max(a[axis][1], b[axis][1])) for axis in a if axis in b}
 
 
-def rebase(box: Box) -> tuple[Mapping[Axis, Affine], Mapping[Axis, Affine]]:
+def rebase(box: Box) -> tuple[Mapping[Axis, Index], Mapping[Axis, Index]]:
     """Axes that count from the box's corner: (old axis -> expression in new ones, and back)."""
-    forward: dict[Axis, Affine] = {}
-    back: dict[Axis, Affine] = {}
+    forward: dict[Axis, Index] = {}
+    back: dict[Axis, Index] = {}
     for axis, (low, high) in box.items():
         new = Axis(axis.name, high - low)
         forward[axis] = of_axis(new) + low
@@ -124,13 +124,13 @@ def joined(value: x.Expr, axes: d.Axes) -> x.Load | None:
         return None
     (axis,) = cut
     spans = [box[axis] for _, box in pieces]
-    starts = [d.substitute_index(load.index, {axis: as_affine(low)}, {}) for load, (low, _) in zip(loads, spans)]
-    nexts = [d.substitute_index(load.index, {axis: as_affine(low + 1)}, {}) for load, (low, _) in zip(loads, spans)]
+    starts = [d.substitute_index(load.index, {axis: as_index(low)}, {}) for load, (low, _) in zip(loads, spans)]
+    nexts = [d.substitute_index(load.index, {axis: as_index(low + 1)}, {}) for load, (low, _) in zip(loads, spans)]
     steps = [after - start for after, start, (low, high) in zip(nexts, starts, spans) if high - low > 1]
     across = starts[1] - starts[0]
     step = steps[0].const if steps else across.const // (spans[1][0] - spans[0][0])
     index = starts[0] + (of_axis(axis) - spans[0][0]) * step
-    on_line = (d.substitute_index(index, {axis: as_affine(low)}, {}) == at for at, (low, _) in zip(starts, spans))
-    if any(found != as_affine(step) for found in steps) or not all(on_line):
+    on_line = (d.substitute_index(index, {axis: as_index(low)}, {}) == at for at, (low, _) in zip(starts, spans))
+    if any(found != as_index(step) for found in steps) or not all(on_line):
         return None
     return x.Load(loads[0].buffer, index, loads[0].dtype)

@@ -31,9 +31,9 @@ from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import rules
 from compiler_core.ops.linear_algebra.gemm import GEMM
 from compiler_core.ops.routine import Routine, Strided
-from compiler_core.symbolic.affine import ZERO, Affine, IntLike, as_affine, of_axis
+from compiler_core.symbolic.index import ZERO, Index, IntLike, as_index, of_axis
 
-Index = tuple[IntLike, ...]
+Place = tuple[IntLike, ...]  # an index, one entry a dimension
 _WIDE = {float16: float64, bfloat16: float64, float32: float64, complex64: complex128}  # what long sums run in
 # places of a window up to which its reduction is one expression, so that results lie side by side
 _MAX_WINDOW = 16
@@ -106,7 +106,7 @@ class Definer:
 
     # ---- reading
 
-    def read(self, value: Node, index: Index) -> x.Expr:
+    def read(self, value: Node, index: Place) -> x.Expr:
         """Element `index` of `value`: through its views to what lies behind them."""
         node: Node = value
         while isinstance(node, Call) and isinstance(node.op.lower, rules.Movement):
@@ -120,11 +120,11 @@ class Definer:
             return x.Const(node.array.item(), node.dtype)
         if node.name in self._inline:
             element = self._inline[node.name]
-            table = dict(zip(element.axes, map(as_affine, index)))
+            table = dict(zip(element.axes, map(as_index, index)))
             return d.substitute(element.value, table, {})
         return x.Load(node.name, flat, node.dtype)
 
-    def readers(self, call_node: Call) -> tuple[Callable[[Index], x.Expr], ...]:
+    def readers(self, call_node: Call) -> tuple[Callable[[Place], x.Expr], ...]:
         return tuple(_reader(self, arg) for arg in call_node.args)
 
     # ---- defining
@@ -196,20 +196,20 @@ def prune(definitions: dict[str, d.Definition], wanted: Sequence[str]) -> dict[s
     return {definition.name: definition for definition in reversed(kept)}
 
 
-def _reader(definer: Definer, node: Node) -> Callable[[Index], x.Expr]:
+def _reader(definer: Definer, node: Node) -> Callable[[Place], x.Expr]:
     return lambda index: definer.read(node, index)
 
 
-def flatten(index: Index, shape: Shape) -> Affine:
+def flatten(index: Place, shape: Shape) -> Index:
     """Row-major offset of `index`."""
     total = ZERO
     for place, n, stride in zip(index, shape, d.row_major(shape)):
         if n != 1:
-            total = total + as_affine(place) * stride
+            total = total + as_index(place) * stride
     return total
 
 
-def indices_of(axes: d.Axes) -> Index:
+def indices_of(axes: d.Axes) -> Place:
     return tuple(of_axis(axis) for axis in axes)
 
 
@@ -310,7 +310,7 @@ def _written_out(kind: str, value: x.Expr, reduced: d.Axes, accumulate: DType) -
     """The reduction of `value` over a few places as one expression, in their order."""
     terms = []
     for place in itertools.product(*(range(axis.extent) for axis in reduced)):
-        table = {axis: as_affine(k) for axis, k in zip(reduced, place)}
+        table = {axis: as_index(k) for axis, k in zip(reduced, place)}
         terms.append(cast(tighten(resolve(d.substitute(value, table, {}))), accumulate))
     return functools.reduce(lambda left, right: call(_COMBINE[kind], (left, right)), terms)
 
@@ -377,7 +377,7 @@ def _define_scatter(definer: Definer, node: Call, rule: rules.Scatter) -> None:
         definer.add_element(node, stored, base_axes)
         return
     value = definer.read(source, index)
-    element = scatter_as_element(axes, value, base_axes, stored, tuple(map(as_affine, target)), rule.mode)
+    element = scatter_as_element(axes, value, base_axes, stored, tuple(map(as_index, target)), rule.mode)
     if element is not None:
         definer.add_element(node, element, base_axes)
         return
@@ -444,12 +444,12 @@ def fold(expr: x.Expr) -> x.Expr:
     return expr
 
 
-def _as_plain_index(expr: x.Expr) -> Affine | None:
+def _as_plain_index(expr: x.Expr) -> Index | None:
     """The index that an integer expression is, if it is one and cannot have wrapped."""
     if expr.dtype.kind != "i" or expr.dtype.itemsize < 4 or expr.dtype is bool_:
         return None
     if isinstance(expr, x.Const):
-        return as_affine(int(expr.value.real)) if abs(int(expr.value.real)) < 1 << 30 else None
+        return as_index(int(expr.value.real)) if abs(int(expr.value.real)) < 1 << 30 else None
     if isinstance(expr, x.IndexValue) and max(map(abs, expr.index.bounds)) < 1 << 30:
-        return expr.index  # type: ignore[no-any-return]
+        return expr.index
     return None

@@ -8,17 +8,17 @@
                 | LibraryCall  name = routine(operands), by strides
                 | Assembly     name consists of what `parts` wrote into it
 
-A `value` is a loop-IR expression (`loop_ir/expr.py`) with two differences until a kernel is built: a Load's `buffer`
-names a value (of the graph, or made by the lowering), and indices are `Affine`, always flat: row-major offsets into
-that value. Views have no definition: they are composed into the indices of their readers. Invariants: `axes` run row-
-major over the domain (the result of an Element, the operand of a Reduce, the source of a Scatter); an axis of extent 1
-stands in no index. A Definition reads values defined before it, or inputs and constants.
+A `value` is a loop-IR expression (`loop_ir/expr.py`) in which a Load's `buffer` names a value (of the graph, or made by
+the lowering), and indices are flat: row-major offsets into that value. Views have no definition: they are composed into
+the indices of their readers. Invariants: `axes` run row-major over the domain (the result of an Element, the operand of
+a Reduce, the source of a Scatter); an axis of extent 1 stands in no index. A Definition reads values defined before it,
+or inputs and constants.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -27,7 +27,7 @@ from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir.ir import ReduceKind, View
 from compiler_core.meta import Shape
 from compiler_core.ops.routine import Routine
-from compiler_core.symbolic.affine import ZERO, Affine, Atom, Axis, Data, Div, Mod, of_axis, of_data
+from compiler_core.symbolic.index import ZERO, Atom, Axis, Data, Div, Index, Mod, Scalar, of_axis, of_data
 
 Axes: TypeAlias = tuple[Axis, ...]
 
@@ -41,7 +41,7 @@ class AssemblyPart:
 
     target: str
     offset: int
-    index: Affine
+    index: Index
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,7 +69,7 @@ class Reduce:
     axes: Axes
     value: x.Expr
     kind: ReduceKind
-    kept: Affine
+    kept: Index
     numel: int
     accumulate: DType
     note: str = ""
@@ -89,7 +89,7 @@ class Scatter:
     value: x.Expr
     base_axes: Axes
     base: x.Expr
-    target: Affine
+    target: Index
     mode: str
     note: str = ""
     in_place: bool = False
@@ -219,13 +219,13 @@ def row_major(shape: Shape) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def flat_of(axes: Axes) -> Affine:
+def flat_of(axes: Axes) -> Index:
     """The row-major offset of the point `axes` in its domain."""
     strides = row_major(tuple(axis.extent for axis in axes))
     return sum((of_axis(axis) * stride for axis, stride in zip(axes, strides)), ZERO)
 
 
-def unflatten(flat: Affine, shape: Shape) -> list[Affine]:
+def unflatten(flat: Index, shape: Shape) -> list[Index]:
     """The index, one expression a dimension, of a row-major offset into an array of `shape`."""
     strides = row_major(shape)
     index = []
@@ -239,59 +239,39 @@ def unflatten(flat: Affine, shape: Shape) -> list[Affine]:
     return index
 
 
-def substitute(expr: x.Expr, table: Mapping[Axis, Affine], memo: dict[x.Expr, x.Expr]) -> x.Expr:
+def substitute(expr: x.Expr, table: Mapping[Axis, Index], memo: dict[x.Expr, x.Expr]) -> x.Expr:
     """`expr` with its axes replaced, in every index. memo: of this table's substitutions."""
     if expr not in memo:
-        memo[expr] = _rebuild(expr, lambda e: substitute(e, table, memo), lambda i: substitute_index(i, table, memo))
+        memo[expr] = x.rebuilt(expr, lambda e: substitute(e, table, memo), lambda i: substitute_index(i, table, memo))
     return memo[expr]
 
 
 def replace_load(expr: x.Expr, load: x.Load, value: x.Expr) -> x.Expr:
     """`expr` with `value` in place of `load`, also inside indices."""
 
-    def index(affine: Affine) -> Affine:
-        if affine.is_linear:
-            return affine
-        return affine.substitute({}, lambda atom: of_data(replace(atom, value=part(data_value(atom)))))
+    def index(at: Index) -> Index:
+        if at.is_linear:
+            return at
+        return at.substitute({}, lambda atom: of_data(replace(atom, value=part(data_value(atom)))))
 
     def part(inner: x.Expr) -> x.Expr:
-        return value if inner == load else _rebuild(inner, part, index)
+        return value if inner == load else x.rebuilt(inner, part, index)
 
     return part(expr)
 
 
-def _rebuild(expr: x.Expr, part: Callable[[x.Expr], x.Expr], index: Callable[[Affine], Affine]) -> x.Expr:
-    """`expr` with its subexpressions and indices mapped."""
-    match expr:
-        case x.Load(buffer, at, dtype):
-            return x.Load(buffer, index(at), dtype)
-        case x.IndexValue(at, dtype):
-            return x.IndexValue(index(at), dtype)
-        case x.IndexCompare(op, left, right, dtype):
-            return x.IndexCompare(op, index(left), index(right), dtype)
-        case x.ScalarCall(scalar, args, dtype):
-            return x.ScalarCall(scalar, tuple(part(arg) for arg in args), dtype)
-        case x.Cast(arg, dtype):
-            return x.Cast(part(arg), dtype)
-        case x.Where(cond, then, other):
-            return x.Where(part(cond), part(then), part(other))
-    return expr
-
-
-def substitute_index(affine: Affine, table: Mapping[Axis, Affine], memo: dict[x.Expr, x.Expr]) -> Affine:
+def substitute_index(index: Index, table: Mapping[Axis, Index], memo: dict[x.Expr, x.Expr]) -> Index:
     """An index with its axes replaced, also inside the expressions of its Data."""
-    return affine.substitute(
-        table, lambda atom: of_data(replace(atom, value=substitute(data_value(atom), table, memo)))
-    )
+    return index.substitute(table, lambda atom: of_data(replace(atom, value=substitute(data_value(atom), table, memo))))
 
 
 def data_value(atom: Data) -> x.Expr:
     """The expression that a Data atom holds."""
-    value: x.Expr = atom.value  # type: ignore[assignment]
+    value: x.Expr = atom.value
     return value
 
 
-def indices(expr: x.Expr) -> tuple[Affine, ...]:
+def indices(expr: x.Expr) -> tuple[Index, ...]:
     """The indices that stand in `expr` itself, not in its children."""
     match expr:
         case x.Load(_, at, _) | x.IndexValue(at, _):
@@ -302,9 +282,9 @@ def indices(expr: x.Expr) -> tuple[Affine, ...]:
             return ()
 
 
-def data_atoms(affine: Affine) -> Iterator[Data]:
+def data_atoms(index: Index) -> Iterator[Data]:
     """The Data in an index, also inside Div and Mod."""
-    for atom in affine.terms:
+    for atom in index.terms:
         if isinstance(atom, Data):
             yield atom
         elif isinstance(atom, Div | Mod):
@@ -316,8 +296,9 @@ def walk_all(expr: x.Expr) -> Iterator[x.Expr]:
     for part in x.walk_expr(expr):
         yield part
         for index in indices(part):
-            for atom in data_atoms(index):
-                yield from walk_all(data_value(atom))
+            if not index.is_linear:
+                for atom in data_atoms(index):
+                    yield from walk_all(data_value(atom))
 
 
 def loads(expr: x.Expr) -> list[x.Load]:
@@ -325,19 +306,22 @@ def loads(expr: x.Expr) -> list[x.Load]:
     return [part for part in walk_all(expr) if isinstance(part, x.Load)]
 
 
-def axes_in(affine: Affine) -> set[Axis]:
+def axes_in(index: Index) -> set[Axis]:
     """Every axis that an index depends on, also inside Div, Mod and Data."""
     found: set[Axis] = set()
-    for atom in affine.terms:
+    for atom in index.terms:
         found |= _axes_of_atom(atom)
     return found
 
 
 def _axes_of_atom(atom: Atom) -> set[Axis]:
-    if isinstance(atom, Axis):
-        return {atom}
-    if isinstance(atom, Data):
-        return axes_in_expr(data_value(atom))
+    match atom:
+        case Axis():
+            return {atom}
+        case Data():
+            return axes_in_expr(data_value(atom))
+        case Scalar():
+            return set()
     return axes_in(atom.arg)
 
 

@@ -1,6 +1,6 @@
 """The `e` that an op's lower rule writes expressions with, and how a scalar call is spelt for each dtype.
 
-In: calls from `Indexed.emit` and `Scatter.target`. Out: loop-IR expressions whose indices are Affine (see
+In: calls from `Indexed.emit` and `Scatter.target`. Out: loop-IR expressions whose indices are Index (see
 definition.py). 16-bit floats: every call is cast to f32, computed, and cast back, so generated code never does
 arithmetic on them.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from compiler_core.dtype import DType, bool_, int64
 from compiler_core.errors import LoweringError
 from compiler_core.loop_ir import expr as x
-from compiler_core.symbolic.affine import Affine, Data, IntLike, as_affine, of_data
+from compiler_core.symbolic.index import Data, Index, IntLike, as_index, of_data
 
 
 def cast(expr: x.Expr, dtype: DType) -> x.Expr:
@@ -60,23 +60,23 @@ class Emitter:
 
     def compare(self, op: x.CompareOp, left: IntLike, right: IntLike) -> x.Expr:
         """left OP right on indices; a Const where the ranges of the axes decide."""
-        difference = as_affine(left) - right
+        difference = as_index(left) - right
         low, high = difference.bounds
         verdict = _decide(op, low, high)
         if verdict is not None:
             return x.Const(verdict, bool_)
-        return x.IndexCompare(op, as_affine(left), as_affine(right))
+        return x.IndexCompare(op, as_index(left), as_index(right))
 
     def index_value(self, index: IntLike, dtype: DType) -> x.Expr:
         """An index as data; the value of a bare data index is that data, once checked."""
-        return x.IndexValue(as_affine(index), dtype)
+        return x.IndexValue(as_index(index), dtype)
 
-    def as_index(self, expr: x.Expr) -> Affine:
+    def as_index(self, expr: x.Expr) -> Index:
         return of_data(Data(cast(expr, int64)))
 
-    def check_bounds(self, index: IntLike, size: int, message: str) -> Affine:
+    def check_bounds(self, index: IntLike, size: int, message: str) -> Index:
         """`index`, which the program checks to lie in [0, size) before it is used."""
-        index = as_affine(index)
+        index = as_index(index)
         low, high = index.bounds
         if low >= 0 and high < size:
             return index

@@ -17,7 +17,7 @@ from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import cast
 from compiler_core.meta import TensorMeta
-from compiler_core.symbolic.affine import Affine, of_axis
+from compiler_core.symbolic.index import Index, of_axis
 
 if TYPE_CHECKING:
     from compiler_core.lowering.define import Definer
@@ -76,7 +76,7 @@ def _operand(definer: Definer, node: Node) -> d.Operand:
     return _contiguous(definer.materialise(node), node)
 
 
-def strided_operand(source: str, index: Affine, axes: d.Axes) -> d.Operand | None:
+def strided_operand(source: str, index: Index, axes: d.Axes) -> d.Operand | None:
     """The matrix whose element (axes) lies at `index` of `source`, or None if no leading dimension describes it."""
     if not index.is_linear or any(stride < 0 for stride in index.terms.values()):
         return None
@@ -114,13 +114,13 @@ def make_gemm(node: Call, name: str, a: d.Operand, b: d.Operand, dtype: DType) -
 def merge_batch(gemm: d.Gemm) -> d.Gemm:
     """Drop batch axes of extent 1, merge neighbours, and fold the last one into M where B does not depend on it."""
     rows: list[tuple[int, int, int, int]] = []  # extent and the stride in a, b, out
-    for extent, *strides in zip(gemm.batch, gemm.a.batch, gemm.b.batch, gemm.out.batch):
+    for extent, a, b, out in zip(gemm.batch, gemm.a.batch, gemm.b.batch, gemm.out.batch):
+        strides = (a, b, out)
         if extent == 1:
             continue
         if rows and all(outer == inner * extent for outer, inner in zip(rows[-1][1:], strides)):
-            rows[-1] = (rows[-1][0] * extent, *strides)  # type: ignore[assignment]
-        else:
-            rows.append((extent, *strides))  # type: ignore[arg-type]
+            extent *= rows.pop()[0]
+        rows.append((extent, *strides))
     m = gemm.m
     while (
         rows and rows[-1][2] == 0 and rows[-1][1] == m * gemm.a.row and rows[-1][3] == m * gemm.out.row and _plain(gemm)

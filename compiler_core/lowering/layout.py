@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.gemm import blas_operand
-from compiler_core.symbolic.affine import Affine, Axis, Div, Mod, of_axis
+from compiler_core.symbolic.index import Axis, Div, Index, Mod, of_axis
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def is_contiguous(gemm: d.Gemm) -> bool:
 
 
 def relayout(
-    gemm: d.Gemm, index: Affine, axes: d.Axes, strides: Sequence[int], target: str, offset: int
+    gemm: d.Gemm, index: Index, axes: d.Axes, strides: Sequence[int], target: str, offset: int
 ) -> d.Gemm | None:
     """`gemm` with its result at `target` + offset. strides: of the wanted array, one an axis."""
     digits = _digits(index, axes, strides)
@@ -59,7 +59,7 @@ def relayout(
     return replace(gemm, batch=tuple(x.extent for x in batch), a=a, b=b, out=out)
 
 
-def _digits(index: Affine, axes: d.Axes, strides: Sequence[int]) -> list[Digit] | None:
+def _digits(index: Index, axes: d.Axes, strides: Sequence[int]) -> list[Digit] | None:
     """The digits of a linear index, outermost (in the product) first, after splitting axes as often as needed."""
     live = [(axis, stride) for axis, stride in zip(axes, strides) if axis.extent != 1]
     for _ in range(4):
@@ -72,9 +72,9 @@ def _digits(index: Affine, axes: d.Axes, strides: Sequence[int]) -> list[Digit] 
     return sorted(digits, key=lambda digit: -digit.inner)
 
 
-def _split_once(index: Affine, live: list[tuple[Axis, int]]) -> tuple[Affine, list[tuple[Axis, int]]]:
+def _split_once(index: Index, live: list[tuple[Axis, int]]) -> tuple[Index, list[tuple[Axis, int]]]:
     """Split every axis of which `index` takes // or % by a divisor of its extent."""
-    table: dict[Axis, Affine] = {}
+    table: dict[Axis, Index] = {}
     result: list[tuple[Axis, int]] = []
     for axis, stride in live:
         n = _divisor_of(index, axis)
@@ -87,7 +87,7 @@ def _split_once(index: Affine, live: list[tuple[Axis, int]]) -> tuple[Affine, li
     return d.substitute_index(index, table, {}), [(axis, stride) for axis, stride in result if axis.extent != 1]
 
 
-def _divisor_of(index: Affine, axis: Axis) -> int | None:
+def _divisor_of(index: Index, axis: Axis) -> int | None:
     for atom in index.terms:
         if isinstance(atom, Div | Mod):
             coefficient = atom.arg.coefficient(axis)

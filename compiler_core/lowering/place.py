@@ -27,7 +27,7 @@ from compiler_core.lowering import definition as d
 from compiler_core.lowering.boxes import parts
 from compiler_core.lowering.define import Defined
 from compiler_core.lowering.layout import is_contiguous, relayout
-from compiler_core.symbolic.affine import Axis, of_axis
+from compiler_core.symbolic.index import Axis, of_axis
 
 
 def place_products(defined: Defined) -> Defined:

@@ -14,16 +14,16 @@ from compiler_core.dtype import bool_
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import Emitter, call
-from compiler_core.symbolic.affine import Affine, Axis, Data, of_axis
+from compiler_core.symbolic.index import Axis, Data, Index, of_axis
 
 _TRUE = x.Const(True, bool_)
 
 
 def scatter_as_element(
-    axes: d.Axes, value: x.Expr, base_axes: d.Axes, base: x.Expr, target: tuple[Affine, ...], mode: str
+    axes: d.Axes, value: x.Expr, base_axes: d.Axes, base: x.Expr, target: tuple[Index, ...], mode: str
 ) -> x.Expr | None:
     """The result element at base_axes, if it can be told from its index."""
-    table: dict[Axis, Affine] = {}
+    table: dict[Axis, Index] = {}
     condition: x.Expr = _TRUE
     for position, (place, out) in enumerate(zip(target, base_axes)):
         # target dim k is written from source dim k, or from none
@@ -48,7 +48,7 @@ def _both(left: x.Expr, right: x.Expr) -> x.Expr:
     return x.Where(left, right, x.Const(False, bool_))
 
 
-def _solve_data(place: Affine, source: Axis | None, out: Axis, table: dict[Axis, Affine]) -> x.Expr | None:
+def _solve_data(place: Index, source: Axis | None, out: Axis, table: dict[Axis, Index]) -> x.Expr | None:
     """place is one Data and the source has one element along this dimension."""
     if source is None or source.extent != 1 or len(place.terms) != 1 or place.const:
         return None
@@ -58,7 +58,7 @@ def _solve_data(place: Affine, source: Axis | None, out: Axis, table: dict[Axis,
     return x.IndexCompare("eq", of_axis(out), place)
 
 
-def _solve_affine(place: Affine, source: Axis | None, out: Axis, table: dict[Axis, Affine]) -> x.Expr | None:
+def _solve_affine(place: Index, source: Axis | None, out: Axis, table: dict[Axis, Index]) -> x.Expr | None:
     """place = start + step * source: the source index as a function of `out`, and when it exists."""
     e = Emitter()
     if place.is_const:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.define import Defined
-from compiler_core.symbolic.affine import Axis
+from compiler_core.symbolic.index import Axis
 
 BLOCK = 64  # rows: enough for BLAS to be near its speed
 MAX_BLOCKS = 8

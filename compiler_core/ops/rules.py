@@ -5,7 +5,7 @@ function for each class, with three exceptions: a Movement becomes part of its r
 before (graph/passes/expand.py), and a `Routine` (routine.py) stays a call of a library.
 
 Conventions: an index is a tuple, one entry a dimension, of ints and of what has + - * // % with ints: the lowering
-passes `Affine`s (symbolic/affine.py). `read[k](index)` is the expression for element `index` of operand k. `e` is an
+passes `Index`s (symbolic/index.py). `read[k](index)` is the expression for element `index` of operand k. `e` is an
 `Emitter` (lowering/emitter.py), whose methods make expressions. It is passed in: ops import nothing of the lowering.
 """
 

@@ -19,9 +19,10 @@ from dataclasses import replace
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.rename import renamed
 from compiler_core.schedule.finish import KernelTable
+from compiler_core.symbolic.index import named_axis
 
 MOST_PARAMS = 400  # of a kernel: CUDA passes 4 KiB of pointers
-AXIS = "b0"
+AXIS = named_axis("b0", 1)
 
 
 def batched(steps: Sequence[ir.Step], table: KernelTable) -> list[ir.Step]:
@@ -104,5 +105,5 @@ def _kernel(kernel: ir.Kernel, count: int, shared: tuple[bool, ...], name: str) 
                     names[param.name] = f"p{len(params)}"
                     params.append(replace(param, name=names[param.name]))
         body = tuple(renamed(stmt, names) for stmt in kernel.body)
-        nests.append(ir.Loop(AXIS, 1, "serial", body))
+        nests.append(ir.Loop(AXIS, "serial", body))
     return ir.Kernel(name, tuple(params), tuple(nests))

@@ -9,17 +9,15 @@ may still give equal kernels, which `finish.py` finds afterwards.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from compiler_core.dtype import DType
-from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
+from compiler_core.loop_ir.expr_text import ExprPrinter
 from compiler_core.lowering import definition as d
 from compiler_core.meta import TensorMeta
 from compiler_core.schedule.finish import Argument, Partial, Slice, slice_of
 from compiler_core.schedule.legality import Info, LoopShape
-from compiler_core.symbolic.affine import Affine, Axis, Data, Div, Mod
+from compiler_core.symbolic.index import Variable
 
 
 class Fingerprint:
@@ -30,7 +28,8 @@ class Fingerprint:
     ) -> None:
         self._metas = metas
         self._values: dict[str, str] = {}
-        self._axes: dict[Axis, str] = {}
+        self._axes: dict[Variable, str] = {}
+        self._printer = ExprPrinter(self._value, self._axis)
         lines = [repr(shape)]
         for name, info in infos.items():
             lines.append(f"{self._value(name)} {name in stored} {self._definition(info.definition)}")
@@ -41,25 +40,14 @@ class Fingerprint:
         return [*self._values]
 
     def _definition(self, definition: d.Definition) -> str:
-        """All fields but the name, which numbers the line, and the note."""
-        kept = (field.name for field in fields(definition) if field.name not in ("name", "note"))
-        return f"{type(definition).__name__} {[self._field(getattr(definition, name)) for name in kept]}"
-
-    def _field(self, field: Any) -> str:
-        match field:
-            case tuple():
-                return " ".join(map(self._field, field))
-            case Axis():
-                return f"{self._axis(field)}:{field.extent}"
-            case Affine():
-                return self._index(field)
-            case d.AssemblyPart(_, _, index):
-                return f"part {self._index(index)}"
-            case DType():
-                return field.short
-            case None | str() | int():
-                return repr(field)
-        return self._expr(field)
+        """All but the name, which numbers the line, and the note."""
+        assert isinstance(definition, d.Element | d.Reduce), "only elements and reductions are built in groups"
+        axes = [f"{self._axis(axis)}:{axis.extent}" for axis in definition.axes]
+        if isinstance(definition, d.Reduce):
+            place = f"{definition.kind} {definition.accumulate.short} {self._printer.index(definition.kept)}"
+        else:
+            place = "" if definition.part is None else f"part {self._printer.index(definition.part.index)}"
+        return f"{axes} {place} = {self._printer.text(definition.value)}"
 
     def _value(self, name: str) -> str:
         if name not in self._values:
@@ -68,37 +56,8 @@ class Fingerprint:
             return f"{self._values[name]}:{meta.dtype.short}:{meta.numel}"
         return self._values[name]
 
-    def _axis(self, axis: Axis) -> str:
+    def _axis(self, axis: Variable) -> str:
         return self._axes.setdefault(axis, f"d{len(self._axes)}")
-
-    def _index(self, affine: Affine) -> str:
-        return "+".join([*(f"{c}*{self._atom(atom)}" for atom, c in affine.terms.items()), str(affine.const)])
-
-    def _atom(self, atom: Axis | Data | Div | Mod) -> str:
-        match atom:
-            case Axis():
-                return self._axis(atom)
-            case Data():
-                return f"data({self._expr(d.data_value(atom))},{atom.low},{atom.high},{atom.message!r})"
-        return f"({self._index(atom.arg)}){'//' if isinstance(atom, Div) else '%'}{atom.n}"
-
-    def _expr(self, expr: x.Expr) -> str:
-        match expr:
-            case x.Load(buffer, index, dtype):
-                return f"{self._value(buffer)}[{self._index(index)}]{dtype.short}"
-            case x.ScalarCall(scalar, args, dtype):
-                return f"{scalar}({','.join(map(self._expr, args))}){dtype.short}"
-            case x.Const(value, dtype):
-                return f"{value!r}{dtype.short}"
-            case x.Cast(arg, dtype):
-                return f"cast({self._expr(arg)}){dtype.short}"
-            case x.Where(cond, then, other):
-                return f"where({self._expr(cond)},{self._expr(then)},{self._expr(other)})"
-            case x.IndexValue(index, dtype):
-                return f"ix({self._index(index)}){dtype.short}"
-            case x.IndexCompare(op, left, right, _):
-                return f"ix{op}({self._index(left)},{self._index(right)})"
-        return repr(expr)
 
 
 @dataclass(frozen=True)

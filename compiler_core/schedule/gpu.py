@@ -38,7 +38,7 @@ from compiler_core.schedule.places import loop_of
 from compiler_core.schedule.space import Space
 from compiler_core.schedule.stages import StagePlan
 from compiler_core.schedule.target import Target
-from compiler_core.symbolic.affine import ZERO, Affine, Axis, of_axis
+from compiler_core.symbolic.index import ZERO, Axis, Index, of_axis
 
 _BLOCK_COLS = 128  # columns of a program that does nothing but sum over rows
 _PROGRAMS = {True: 8, False: 4}  # a multiprocessor; of those that only sum over rows, and of others
@@ -208,7 +208,7 @@ class GpuBuilder(Builder):
         self.n_locals += 1
         return f"s{self.n_locals - 1}"
 
-    def _chunk_result(self, reduction: d.Reduce) -> tuple[str, Affine]:
+    def _chunk_result(self, reduction: d.Reduce) -> tuple[str, Index]:
         """Where a chunk's sum goes: buffer and index."""
         kept, axes = self.space.kept[reduction.name], self._chunks_of(reduction.name)
         chunks = d.domain_numel(axes)
@@ -281,7 +281,7 @@ class GpuBuilder(Builder):
         kind = loop.kind
         if kind == "serial" and super()._can_vectorise(_unchecked(loop.body), self.space.cols[0]):
             kind = "block"
-        return replace(loop, kind=kind, part_of=self.part or "")  # type: ignore[arg-type]
+        return replace(loop, kind=kind, part_of=self.part)
 
     def _row_loops(self, rows: list[ir.Stmt]) -> list[ir.Stmt]:
         shared_out = [*self.kept, *self.chunk_axes]
@@ -306,7 +306,7 @@ def _unchecked(body: tuple[ir.Stmt, ...]) -> tuple[ir.Stmt, ...]:
 
 def _loop(axis: Axis, kind: ir.LoopKind, body: Sequence[ir.Stmt], part_of: Axis | None = None) -> ir.Loop:
     """A loop over Axis objects, which `finish` names."""
-    return ir.Loop(axis, axis.extent, kind, tuple(body), part_of or "")  # type: ignore[arg-type]
+    return ir.Loop(axis, kind, tuple(body), part_of)
 
 
 def _each(axes: Sequence[Axis], stmt: ir.Stmt) -> list[ir.Stmt]:

@@ -20,7 +20,7 @@ from compiler_core.schedule.kernel import Built, built
 from compiler_core.schedule.places import grouped, loop_of
 from compiler_core.schedule.scan import step
 from compiler_core.schedule.translate import Translator
-from compiler_core.symbolic.affine import ZERO, Affine, Axis, of_axis
+from compiler_core.symbolic.index import ZERO, Axis, Index, of_axis
 
 
 def build_places(reduction: d.Reduce, metas: Mapping[str, TensorMeta], table: KernelTable) -> Built:
@@ -63,7 +63,7 @@ def build_scan(scan: d.Scan, metas: Mapping[str, TensorMeta], table: KernelTable
     return built(_nest(outer, lane, body), params, [scan], table)
 
 
-def _lanes(axes: d.Axes, line: Axis) -> tuple[Sequence[Axis], Axis, Mapping[Axis, Affine]]:
+def _lanes(axes: d.Axes, line: Axis) -> tuple[Sequence[Axis], Axis, Mapping[Axis, Index]]:
     """(parallel axes, the one whose lanes stand side by side, `axes` by these)."""
     position = axes.index(line)
     before = tuple(axis for axis in axes[:position] if axis.extent != 1)

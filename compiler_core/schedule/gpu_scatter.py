@@ -31,7 +31,7 @@ from compiler_core.schedule.kernel import Built, built
 from compiler_core.schedule.places import loop_of
 from compiler_core.schedule.scatter import copy_base
 from compiler_core.schedule.translate import Translator
-from compiler_core.symbolic.affine import ZERO, Affine, Atom, Axis, Data, of_axis
+from compiler_core.symbolic.index import ZERO, Atom, Axis, Data, Index, Scalar, of_axis, of_scalar
 
 MIN_RANKED, MAX_RANKED = 32, 65536  # sources
 MAX_PARTS = 16
@@ -82,12 +82,12 @@ class _Scatter:
         translate.enter(rows, column)
         return translate
 
-    def _scalar(self, block: list[ir.Stmt], value: x.Expr, extent: int) -> Axis:
-        """A new integer scalar, as an axis that indices can name."""
-        scalar = Axis(f"t{self.n_scalars}", extent)
+    def _scalar(self, block: list[ir.Stmt], value: x.Expr, extent: int) -> Index:
+        """A new integer scalar in [0, extent), as an index."""
+        scalar = Scalar(f"t{self.n_scalars}", 0, extent - 1)
         self.n_scalars += 1
         block.append(ir.Let(scalar.name, value))
-        return scalar
+        return of_scalar(scalar)
 
     # ---- one after the other
 
@@ -121,9 +121,9 @@ class _Scatter:
             body.append(self._sum(part, order))
         return body
 
-    def _at(self, number: Axis) -> dict[Axis, Affine]:
+    def _at(self, number: Index) -> dict[Axis, Index]:
         """The other axes, of a source of the part at hand."""
-        digits = d.unflatten(of_axis(number) + self.start, tuple(axis.extent for axis in self.others))
+        digits = d.unflatten(number + self.start, tuple(axis.extent for axis in self.others))
         return dict(zip(self.others, digits))
 
     def _keys(self, n: int, keys: str) -> ir.Stmt:
@@ -131,10 +131,8 @@ class _Scatter:
         mine = Axis("", n)
         rows: list[ir.Stmt] = []
         translate = self._translator(rows, None)
-        place = translate.index(d.substitute_index(Affine({self.index: 1}, 0), self._at(mine), {}), None)
-        (scalar,) = place.terms
-        assert isinstance(scalar, Axis), "the index is a scalar"
-        key = x.IndexValue(of_axis(scalar) * n + of_axis(mine), self.key)
+        place = translate.index(d.substitute_index(Index({self.index: 1}, 0), self._at(of_axis(mine)), {}), None)
+        key = x.IndexValue(place * n + of_axis(mine), self.key)
         rows.append(ir.Store(keys, of_axis(mine), key))
         self.n_scalars = translate.n_scalars
         return loop_of(mine, "block", rows)
@@ -147,7 +145,7 @@ class _Scatter:
         rows.append(ir.Accumulator("a0", int32, "sum"))
         less = call("lt", (x.Load(keys, of_axis(other), self.key), key))
         rows.append(loop_of(other, "vector", [ir.Accumulate("a0", cast(less, int32))]))
-        rank = of_axis(self._scalar(rows, cast(x.Var("a0", int32), int64), n))
+        rank = self._scalar(rows, cast(x.Var("a0", int32), int64), n)
         rows.append(ir.Store(order, rank, x.IndexValue(of_axis(mine), int32)))
         rows.append(ir.Store(keys, rank + n, key))
         return loop_of(mine, "block", rows)
@@ -167,12 +165,10 @@ class _Scatter:
         last = first
         for step in [1 << k for k in reversed(range(max(n - 1, 1).bit_length()))]:
             ahead = x.IndexValue(last + step, int64)
-            inside = x.IndexCompare("lt", last + step, Affine({}, n))
+            inside = x.IndexCompare("lt", last + step, Index({}, n))
             at = self._scalar(rows, x.Where(inside, ahead, x.IndexValue(last, int64)), n)
-            same = call("lt", (x.Load(keys, of_axis(at) + n, self.key), beyond))
-            last = of_axis(
-                self._scalar(rows, x.Where(same, x.IndexValue(of_axis(at), int64), x.IndexValue(last, int64)), n)
-            )
+            same = call("lt", (x.Load(keys, at + n, self.key), beyond))
+            last = self._scalar(rows, x.Where(same, x.IndexValue(at, int64), x.IndexValue(last, int64)), n)
         earlier = x.Where(x.IndexCompare("gt", first, ZERO), x.Load(keys, first + (n - 1), self.key), beyond)
         begins = call("bitwise_or", (x.IndexCompare("eq", first, ZERO), call("lt", (earlier, base))))
         length = x.IndexValue(last - first + 1, int32)
@@ -191,24 +187,24 @@ class _Scatter:
         body: list[ir.Stmt] = []
         first = self._source(body, order, of_axis(start), n)
         length = self._scalar(body, cast(x.Load(order, of_axis(start) + n, int32), int64), n + 1)
-        end = of_axis(start) + of_axis(length)
-        body += [ir.Check(x.IndexCompare("ge", of_axis(length), ZERO), self.message)]
-        body += [ir.Check(x.IndexCompare("le", end, Affine({}, n)), self.message)]
-        is_run = x.IndexCompare("gt", of_axis(length), ZERO)
+        end = of_axis(start) + length
+        body += [ir.Check(x.IndexCompare("ge", length, ZERO), self.message)]
+        body += [ir.Check(x.IndexCompare("le", end, Index({}, n)), self.message)]
+        is_run = x.IndexCompare("gt", length, ZERO)
         runs = self._scalar(body, cast(is_run, int64), 2)
         once = Axis("", 1)
         run = self._run(first, of_axis(start), end, n, order)
-        body.append(ir.Loop(once, 1, "serial", tuple(run), "", (ZERO, of_axis(runs))))  # type: ignore[arg-type]
+        body.append(ir.Loop(once, "serial", tuple(run), span=(ZERO, runs)))
         return loop_of(start, "parallel", body)
 
-    def _source(self, block: list[ir.Stmt], order: str, place: Affine, n: int) -> Axis:
+    def _source(self, block: list[ir.Stmt], order: str, place: Index, n: int) -> Index:
         """The source at a place of the sorted order. Where indices were refused nothing is there: that is checked."""
         source = self._scalar(block, cast(x.Load(order, place, int32), int64), n)
-        block.append(ir.Check(x.IndexCompare("ge", of_axis(source), ZERO), self.message))
-        block.append(ir.Check(x.IndexCompare("lt", of_axis(source), Affine({}, n)), self.message))
+        block.append(ir.Check(x.IndexCompare("ge", source, ZERO), self.message))
+        block.append(ir.Check(x.IndexCompare("lt", source, Index({}, n)), self.message))
         return source
 
-    def _run(self, first: Axis, begin: Affine, end: Affine, n: int, order: str) -> list[ir.Stmt]:
+    def _run(self, first: Index, begin: Index, end: Index, n: int, order: str) -> list[ir.Stmt]:
         """The sources from `begin` to `end` added up and put in the place of the first."""
         scatter, dtype = self.scatter, self.scatter.dtype.compute
         lane, member = Axis("", d.domain_numel(tuple(self.digits))), Axis("", n)
@@ -234,12 +230,12 @@ class _Scatter:
             column.append(ir.Store("s0", of_axis(lane), cast(value, dtype), "add"))
             adds = [*inner, loop_of(lane, "vector", column)]
             rows += [ir.Local("s0", dtype, lane.extent), loop_of(lane, "vector", [ir.Store("s0", of_axis(lane), zero)])]
-        rows.append(ir.Loop(member, n, "block", tuple(adds), "", (begin, end)))  # type: ignore[arg-type]
+        rows.append(ir.Loop(member, "block", tuple(adds), span=(begin, end)))
         store = ir.Store(self.target, place, cast(total, scatter.dtype), "add")
         return [*rows, store if lane.extent == 1 else loop_of(lane, "vector", [store])]
 
 
-def _separate(place: Affine) -> set[Atom]:
+def _separate(place: Index) -> set[Atom]:
     """The terms of `place` that are digits by themselves: from the sum, their own value can be told."""
     terms = sorted(place.terms.items(), key=lambda item: abs(item[1]))
     found: set[Atom] = set()
@@ -258,6 +254,6 @@ def _separate(place: Affine) -> set[Atom]:
     return found
 
 
-def _digits(place: Affine) -> set[Axis]:
+def _digits(place: Index) -> set[Axis]:
     """The axes among them."""
     return {atom for atom in _separate(place) if isinstance(atom, Axis)}

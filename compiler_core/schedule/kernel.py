@@ -30,7 +30,7 @@ from compiler_core.schedule.space import Space, make_space
 from compiler_core.schedule.stages import StagePlan, plan_stages
 from compiler_core.schedule.target import Target
 from compiler_core.schedule.translate import Translator
-from compiler_core.symbolic.affine import ZERO, Affine, Axis, of_axis
+from compiler_core.symbolic.index import ZERO, Axis, Index, of_axis
 
 _STEM_OPS = 4
 _PARALLEL_NUMEL = 8192  # elements: below this a loop is not worth a second thread
@@ -114,7 +114,7 @@ def _op_of(definition: d.Definition) -> str:
 
 
 class Builder:
-    """One kernel under construction; indices stay Affine until `finish`."""
+    """One kernel under construction; its axes get their names in `finish`."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class Builder:
             self.rows.append(ir.Local(local, value.dtype, self.shape.cols or 1))
             column.append(ir.Store(local, self.space.col, self.values[name]))
 
-    def _store(self, name: str, index: Affine) -> ir.Store:
+    def _store(self, name: str, index: Index) -> ir.Store:
         """An Element to its memory, its own or its part of another value's."""
         definition = self.infos[name].definition
         if isinstance(definition, d.Element) and definition.part is not None:
@@ -269,7 +269,7 @@ class Builder:
             self.last_places.add(name)
         return x.Var(name, reduction.dtype if is_place else reduction.accumulate)
 
-    def _partial(self, reduction: d.Reduce) -> tuple[str, Affine]:
+    def _partial(self, reduction: d.Reduce) -> tuple[str, Index]:
         """Where a reduction across rows accumulates: buffer and index. Clears it before, sums it up after."""
         kept = self.space.kept[reduction.name]
         chunks, numel = self.space.chunks, reduction.numel
@@ -325,16 +325,16 @@ class Builder:
         return list(nest)
 
 
-def _place(axis: Axis) -> Affine:
+def _place(axis: Axis) -> Index:
     return of_axis(axis)
 
 
 def _loop(axis: Axis, kind: ir.LoopKind, body: tuple[ir.Stmt, ...]) -> ir.Loop:
     """A loop whose axis has no name yet: `finish` gives it one."""
-    return ir.Loop(axis, axis.extent, kind, body)  # type: ignore[arg-type]
+    return ir.Loop(axis, kind, body)
 
 
-def _fill(target: str, numel: int, first: Affine, reduction: d.Reduce, axis: Axis) -> ir.Stmt:
+def _fill(target: str, numel: int, first: Index, reduction: d.Reduce, axis: Axis) -> ir.Stmt:
     start = x.Const(identity(reduction.kind, reduction.accumulate).item(), reduction.accumulate)
     return _each(axis, ir.Store(target, first + _place(axis), start))
 

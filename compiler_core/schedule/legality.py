@@ -19,7 +19,7 @@ from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from compiler_core.lowering import definition as d
-from compiler_core.symbolic.affine import Affine
+from compiler_core.symbolic.index import Index
 
 MAX_COLS = 65536  # row-local scratch lives on the stack, and should in the L2 cache
 MAX_MEMBERS = 96
@@ -62,7 +62,7 @@ class Read:
     """
 
     source: str
-    index: Affine
+    index: Index
     cols: int | None
 
 
@@ -108,7 +108,7 @@ def describe(definition: d.Definition, numel_of: Mapping[str, int]) -> Info:
     return Info(definition, domain, reads, row_cols, definition.numel)
 
 
-def _read(source: str, index: Affine, flat: Affine, domain: int, numel_of: Mapping[str, int]) -> Read:
+def _read(source: str, index: Index, flat: Index, domain: int, numel_of: Mapping[str, int]) -> Read:
     numel = numel_of[source]
     if numel == domain and index == flat:
         return Read(source, index, None)

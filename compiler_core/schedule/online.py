@@ -19,7 +19,7 @@ from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import cast
 from compiler_core.schedule.legality import Info, LoopShape, Read, is_row_reduction, level_of
-from compiler_core.symbolic.affine import Affine, Axis, Data, of_axis, of_data
+from compiler_core.symbolic.index import Axis, Data, Index, of_axis, of_data
 
 LONGEST = 16384  # columns
 
@@ -113,20 +113,20 @@ class _Rewrite:
             return None
         place = of_data(Data(cast(key, int64)))
         zero = x.Const(0.0, then.dtype)
-        inside = x.Where(x.IndexCompare("lt", place, Affine({}, column.extent)), self._moved(then, column, place), zero)
-        guarded = x.Where(x.IndexCompare("ge", place, Affine({}, 0)), inside, zero)
+        inside = x.Where(x.IndexCompare("lt", place, Index({}, column.extent)), self._moved(then, column, place), zero)
+        guarded = x.Where(x.IndexCompare("ge", place, Index({}, 0)), inside, zero)
         element = d.Element(total.name, total.dtype, rows, cast(guarded, total.dtype), total.note)
         reads = dict.fromkeys(Read(load.buffer, load.index, self._cols(load, rows)) for load in d.loads(element.value))
         return Info(element, d.domain_numel(rows), tuple(reads), None, d.domain_numel(rows))
 
-    def _moved(self, value: x.Expr, column: Axis, place: Affine) -> x.Expr:
+    def _moved(self, value: x.Expr, column: Axis, place: Index) -> x.Expr:
         return d.substitute(value, {column: place}, {})
 
     def _cols(self, load: x.Load, rows: d.Axes) -> int | None:
         return None if load.index == d.flat_of(rows) else 0
 
 
-def _at(source: d.Element | d.Reduce, flat: Affine) -> x.Expr:
+def _at(source: d.Element | d.Reduce, flat: Index) -> x.Expr:
     """The value of `source` at a place of its domain."""
     shape = tuple(axis.extent for axis in source.axes)
     return d.substitute(source.value, dict(zip(source.axes, d.unflatten(flat, shape))), {})

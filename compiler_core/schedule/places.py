@@ -21,7 +21,7 @@ from compiler_core.schedule.finish import KernelTable, ParamTable
 from compiler_core.schedule.kernel import Built, built
 from compiler_core.schedule.space import SHORT_ROW
 from compiler_core.schedule.translate import Translator
-from compiler_core.symbolic.affine import ZERO, Affine, Axis, of_axis
+from compiler_core.symbolic.index import ZERO, Axis, Index, of_axis
 
 PIECE = 1024  # elements of a line that are offered together: their bests and places stay in the L1 cache
 _PARALLEL_NUMEL = 8192  # elements of the operand below which a loop is not worth a second thread
@@ -41,13 +41,13 @@ def build_places(reduction: d.Reduce, metas: Mapping[str, TensorMeta], table: Ke
     return built(body, params, [reduction], table)
 
 
-def pieces(axes: d.Axes) -> tuple[tuple[Axis, ...], Axis, Mapping[Axis, Affine]]:
+def pieces(axes: d.Axes) -> tuple[tuple[Axis, ...], Axis, Mapping[Axis, Index]]:
     """`axes`, row-major, in pieces of at most PIECE elements if they divide: see `grouped`."""
     length = d.domain_numel(axes)
     return grouped(axes, max((k for k in range(SHORT_ROW, PIECE + 1) if length % k == 0), default=length))
 
 
-def grouped(axes: d.Axes, size: int) -> tuple[tuple[Axis, ...], Axis, Mapping[Axis, Affine]]:
+def grouped(axes: d.Axes, size: int) -> tuple[tuple[Axis, ...], Axis, Mapping[Axis, Index]]:
     """(an axis over the groups, if there are several; one over the `size` elements of each; `axes` by these two)."""
     block, lane = Axis("", d.domain_numel(axes) // size), Axis("", size)
     flat = (of_axis(block) * size if block.extent != 1 else ZERO) + (of_axis(lane) if size != 1 else ZERO)
@@ -65,7 +65,7 @@ def outer_loops(axes: Sequence[Axis], numel: int, body: list[ir.Stmt]) -> list[i
 
 
 def _search(
-    reduction: d.Reduce, line: Axis, lane: Axis, moved: Mapping[Axis, Affine], params: ParamTable
+    reduction: d.Reduce, line: Axis, lane: Axis, moved: Mapping[Axis, Index], params: ParamTable
 ) -> list[ir.Stmt]:
     """The statements for one piece of a line."""
     dtype = reduction.accumulate
@@ -109,4 +109,4 @@ def beats(value: x.Expr, old: x.Expr, kind: str, *, last: bool = False) -> x.Exp
 
 def loop_of(axis: Axis, kind: ir.LoopKind, body: list[ir.Stmt]) -> ir.Loop:
     """`body` for every value of `axis`."""
-    return ir.Loop(axis, axis.extent, kind, tuple(body))  # type: ignore[arg-type]
+    return ir.Loop(axis, kind, tuple(body))

@@ -22,7 +22,7 @@ from compiler_core.schedule.finish import KernelTable, ParamTable
 from compiler_core.schedule.kernel import Built, built
 from compiler_core.schedule.places import beats, grouped, loop_of, outer_loops, pieces
 from compiler_core.schedule.translate import Translator
-from compiler_core.symbolic.affine import ZERO, Affine, Axis, of_axis
+from compiler_core.symbolic.index import ZERO, Axis, Index, of_axis
 
 ROWS = 8  # chains that hide each other's latency
 
@@ -33,7 +33,7 @@ class _Lanes:
 
     outer: tuple[Axis, ...]
     lane: Axis
-    moved: Mapping[Axis, Affine]
+    moved: Mapping[Axis, Index]
     is_vector: bool
 
 
@@ -86,10 +86,10 @@ def _line(scan: d.Scan, lanes: _Lanes, params: ParamTable) -> list[ir.Stmt]:
 def step(
     scan: d.Scan,
     values: Sequence[x.Expr],
-    at: Affine,
+    at: Index,
     translate: Translator,
     column: list[ir.Stmt],
-    moved: Mapping[Axis, Affine],
+    moved: Mapping[Axis, Index],
 ) -> tuple[list[tuple[str, x.Const]], x.Expr]:
     """The carried arrays with what they start from, and the result at this place; the step is added to `column`."""
     old = x.Load("s0", at, scan.carried)

@@ -16,7 +16,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.schedule.finish import KernelTable, ParamTable
 from compiler_core.schedule.kernel import Built, built
 from compiler_core.schedule.translate import Translator
-from compiler_core.symbolic.affine import Axis, of_axis
+from compiler_core.symbolic.index import Axis, of_axis
 
 
 def build_scatter(scatter: d.Scatter, metas: Mapping[str, TensorMeta], table: KernelTable) -> Built:
@@ -79,8 +79,8 @@ def _nest(
     """Loops over all axes but the last around `rows`, and the last around `column`."""
     if not axes:
         return [*rows, *column]
-    inner = ir.Loop(axes[-1], axes[-1].extent, innermost, tuple(column))  # type: ignore[arg-type]
+    inner = ir.Loop(axes[-1], innermost, tuple(column))
     body: tuple[ir.Stmt, ...] = (*rows, inner)
     for axis in reversed(axes[:-1]):
-        body = (ir.Loop(axis, axis.extent, outer, body),)  # type: ignore[arg-type]
+        body = (ir.Loop(axis, outer, body),)
     return list(body)

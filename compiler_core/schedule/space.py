@@ -16,7 +16,7 @@ from compiler_core.lowering import definition as d
 from compiler_core.schedule.chunks import MAX_CHUNKS, n_chunks
 from compiler_core.schedule.legality import Info, Level, LoopShape, is_row_reduction
 from compiler_core.schedule.target import CPU, Target
-from compiler_core.symbolic.affine import Affine, Axis, Data, Div, Mod, of_axis
+from compiler_core.symbolic.index import Axis, Div, Index, Mod, of_axis
 
 LONG_ROW = 4096  # elements: a flat loop longer than this is cut, so that there is a loop to run in parallel
 SHORT_ROW = 64
@@ -33,11 +33,11 @@ class Space:
 
     rows: tuple[Axis, ...]
     cols: tuple[Axis, ...]
-    flat: Affine
-    row: Affine
-    col: Affine
+    flat: Index
+    row: Index
+    col: Index
     values: dict[str, x.Expr]
-    kept: dict[str, Affine]
+    kept: dict[str, Index]
     chunks: int = 1
     apart: bool = True
 
@@ -98,7 +98,7 @@ def _row_that_keeps_apart(space: Space, sums: Iterable[str], n: int) -> Axis | N
     return next((axis for axis in space.rows[:n] if all(_keeps_apart(index, axis) for index in kept)), None)
 
 
-def _keeps_apart(index: Affine, axis: Axis) -> bool:
+def _keeps_apart(index: Index, axis: Axis) -> bool:
     """Whether different values of `axis` never give the same index."""
     step = index.coefficient(axis)
     if step <= 0 or not index.is_linear:
@@ -156,12 +156,12 @@ def _build(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopSh
     cols = shape.cols or 1
     ends = [*cuts[1:], shape.numel]
     axes = [Axis("", end // cut) for cut, end in zip(cuts, ends)]
-    flat = Affine({a: cut for a, cut in zip(axes, cuts) if a.extent != 1}, 0)
-    row = Affine({a: cut // cols for a, cut in zip(axes, cuts) if a.extent != 1 and cut >= cols}, 0)
-    col = Affine({a: cut for a, cut in zip(axes, cuts) if a.extent != 1 and cut < cols}, 0)
+    flat = Index({a: cut for a, cut in zip(axes, cuts) if a.extent != 1}, 0)
+    row = Index({a: cut // cols for a, cut in zip(axes, cuts) if a.extent != 1 and cut >= cols}, 0)
+    col = Index({a: cut for a, cut in zip(axes, cuts) if a.extent != 1 and cut < cols}, 0)
     values: dict[str, x.Expr] = {}
-    kept: dict[str, Affine] = {}
-    digits: dict[tuple[Level, tuple[int, ...]], list[Affine]] = {}
+    kept: dict[str, Index] = {}
+    digits: dict[tuple[Level, tuple[int, ...]], list[Index]] = {}
     for name, info in infos.items():
         definition = info.definition
         assert isinstance(definition, d.Element | d.Reduce), "only elements and reductions share loops"
@@ -178,10 +178,10 @@ def _build(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopSh
     live = [(a, cut) for a, cut in zip(axes, cuts) if a.extent != 1]
     outer = tuple(a for a, cut in reversed(live) if cut >= cols) if shape.cols else ()
     inner = tuple(a for a, cut in reversed(live) if cut < cols) if shape.cols else tuple(a for a, _ in reversed(live))
-    return Space(outer, inner, flat, row if shape.cols else Affine({}, 0), col if shape.cols else flat, values, kept)
+    return Space(outer, inner, flat, row if shape.cols else Index({}, 0), col if shape.cols else flat, values, kept)
 
 
-def _all_indices(space: Space) -> Iterable[Affine]:
+def _all_indices(space: Space) -> Iterable[Index]:
     for value in space.values.values():
         for part in d.walk_all(value):
             yield from d.indices(part)
@@ -198,7 +198,7 @@ def _digit_cuts(space: Space) -> list[int]:
     return cuts
 
 
-def _cuts_of(atom: Div | Mod, flat: Affine) -> list[int]:
+def _cuts_of(atom: Div | Mod, flat: Index) -> list[int]:
     cuts = []
     for inner, coefficient in atom.arg.terms.items():
         if isinstance(inner, Axis) and atom.n % coefficient == 0:
@@ -224,15 +224,14 @@ def _mergeable(space: Space, cuts: list[int], shape: LoopShape) -> list[int]:
     return keep
 
 
-def _inner_neighbour(cut: int, axes: list[Axis], flat: Affine) -> Axis | None:
+def _inner_neighbour(cut: int, axes: list[Axis], flat: Index) -> Axis | None:
     below = [axis for axis in axes if flat.coefficient(axis) < cut]
     return below[-1] if below else None
 
 
-def _merges(index: Affine, outer: Axis, inner: Axis) -> bool:
+def _merges(index: Index, outer: Axis, inner: Axis) -> bool:
     """Whether the two axes act in `index` as one."""
     if index.coefficient(outer) != index.coefficient(inner) * inner.extent:
         return False
-    hidden = {atom for atom in index.terms if not isinstance(atom, Axis)}
     # what a Data reads is among the indices that walk_all yields; inside Div and Mod the two must not differ
-    return all(isinstance(atom, Data) or _merges(atom.arg, outer, inner) for atom in hidden)
+    return all(_merges(atom.arg, outer, inner) for atom in index.terms if isinstance(atom, Div | Mod))

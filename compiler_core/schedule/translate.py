@@ -1,10 +1,10 @@
 """Expressions over values -> over params, scratch and scalars; what does not change along a row is hoisted.
 
 In: an expression of a Definition over a kernel's axes (see space.py). Out: the loop-IR expression for one place in the
-kernel (its indices still Affine), and Lets and Checks that must stand before it. Two places: the row block (once a
-row, before a stage's column loop) and the column block (once an element). Invariants: nothing under a Where's
-condition is hoisted or loaded unconditionally: an index read from data there is guarded by the same condition, since
-the side not taken may lie outside its buffer.
+kernel, and the Lets and Checks that must stand before it. Two places: the row block (once a row, before a stage's
+column loop) and the column block (once an element). Invariants: nothing under a Where's condition is hoisted or loaded
+unconditionally: an index read from data there is guarded by the same condition, since the side not taken may lie
+outside its buffer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from compiler_core.dtype import DType, bool_, int64
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.lowering import definition as d
-from compiler_core.symbolic.affine import Affine, Axis, Data, of_axis
+from compiler_core.symbolic.index import Axis, Data, Index, Scalar, of_scalar
 
 Resolve = Callable[[x.Load], x.Expr | None]
 _ZERO = x.Const(0, int64)
@@ -35,8 +35,8 @@ class Translator:
         self.column: list[ir.Stmt] | None = None
         self.n_scalars = 0
         self._hoisted: dict[x.Expr, x.Expr] = {}
-        self._in_row: dict[tuple[x.Expr, str], Axis] = {}
-        self._in_column: dict[tuple[x.Expr, x.Expr | None, str], Axis] = {}
+        self._in_row: dict[tuple[x.Expr, str], Scalar] = {}
+        self._in_column: dict[tuple[x.Expr, x.Expr | None, str], Scalar] = {}
         self._varies: dict[x.Expr, bool] = {}
 
     def enter(self, row: list[ir.Stmt], column: list[ir.Stmt] | None) -> None:
@@ -77,21 +77,21 @@ class Translator:
                 return x.Where(condition, self(then, taken), self(other, untaken))
         return expr
 
-    def index(self, affine: Affine, guard: x.Expr | None) -> Affine:
-        """`affine` with every Data replaced by a scalar that holds it."""
-        if affine.is_linear:
-            return affine
-        return affine.substitute({}, lambda atom: of_axis(self._data(atom, guard)))
+    def index(self, index: Index, guard: x.Expr | None) -> Index:
+        """`index` with every Data replaced by a scalar that holds it."""
+        if index.is_linear:
+            return index
+        return index.substitute({}, lambda atom: of_scalar(self._data(atom, guard)))
 
-    def _index_value(self, index: Affine, dtype: DType) -> x.Expr:
+    def _index_value(self, index: Index, dtype: DType) -> x.Expr:
         if len(index.terms) == 1 and index.const == 0:
             (atom, coefficient), *_ = index.terms.items()
-            if isinstance(atom, Axis) and coefficient == 1 and atom.name.startswith("t"):
+            if isinstance(atom, Scalar) and coefficient == 1:
                 value = x.Var(atom.name, int64)
                 return value if dtype is int64 else x.Cast(value, dtype)
         return x.IndexValue(index, dtype)
 
-    def _data(self, atom: Data, guard: x.Expr | None) -> Axis:
+    def _data(self, atom: Data, guard: x.Expr | None) -> Scalar:
         """The scalar of a data index: computed and checked once, where its value changes."""
         value = d.data_value(atom)
         column = self.column
@@ -109,12 +109,12 @@ class Translator:
             self.column = column
         return self._in_row[place]
 
-    def _load_data(self, atom: Data, value: x.Expr, guard: x.Expr | None, block: list[ir.Stmt]) -> Axis:
+    def _load_data(self, atom: Data, value: x.Expr, guard: x.Expr | None, block: list[ir.Stmt]) -> Scalar:
         """A Let for a data index, and the checks on it."""
         inner = self(value, guard)
         if guard is not None:
             inner = x.Where(guard, inner, _ZERO)
-        scalar = Axis(f"t{self.n_scalars}", 1 << 62)
+        scalar = Scalar(f"t{self.n_scalars}")
         self.n_scalars += 1
         block.append(ir.Let(scalar.name, inner))
         if atom.message:
@@ -142,8 +142,8 @@ def _both(guard: x.Expr | None, condition: x.Expr) -> x.Expr:
     return condition if guard is None else x.Where(guard, condition, x.Const(False, bool_))
 
 
-def _bounds_checks(scalar: Axis, atom: Data) -> list[ir.Stmt]:
-    place = of_axis(scalar)
-    low = x.IndexCompare("ge", place, Affine({}, atom.low))
-    high = x.IndexCompare("le", place, Affine({}, atom.high))
+def _bounds_checks(scalar: Scalar, atom: Data) -> list[ir.Stmt]:
+    place = of_scalar(scalar)
+    low = x.IndexCompare("ge", place, Index({}, atom.low))
+    high = x.IndexCompare("le", place, Index({}, atom.high))
     return [ir.Check(low, atom.message), ir.Check(high, atom.message)]

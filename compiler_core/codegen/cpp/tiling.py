@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from compiler_core.loop_ir.expr import Expr, Index, Load, Where, children, walk_expr
+from compiler_core.loop_ir.expr import Expr, Load, Where, children, walk_expr
 from compiler_core.loop_ir.ir import Let, Loop, Param, Stmt, Store
+from compiler_core.symbolic.index import Axis, Div, Index, Mod
 
 TILE = 16  # elements along each side: a line of floats
 
@@ -39,7 +40,7 @@ def find_tiling(loop: Loop, params: Mapping[str, Param]) -> Tiling | None:
     body, columns = nest[-1].body, nest[-1]
     if len(nest) < 2 or columns.extent < TILE or not _any_order(nest, body, params):
         return None
-    by_rows: dict[str, list[Load]] = {}
+    by_rows: dict[Axis, list[Load]] = {}
     for load in dict.fromkeys(_unconditional_loads(body)):
         axis = _contiguous_axis(load.index, nest)
         if axis is not None:
@@ -87,14 +88,14 @@ def _unconditional_loads(body: tuple[Stmt, ...]) -> Iterator[Load]:
         pending.extend((expr.cond,) if isinstance(expr, Where) else children(expr))
 
 
-def _strides(index: Index, nest: list[Loop]) -> dict[str, int] | None:
+def _strides(index: Index, nest: list[Loop]) -> dict[Axis, int] | None:
     """Axis -> stride, if `index` is affine in the axes of `nest` (other names may appear, by themselves)."""
     axes = {loop.axis for loop in nest}
     strides = dict.fromkeys(axes, 0)
-    for atom, coefficient in index.as_coefficients_dict().items():
-        if atom.is_Symbol and atom.name in axes:
-            strides[atom.name] = int(coefficient)
-        elif not axes.isdisjoint(symbol.name for symbol in atom.free_symbols):
+    for atom, coefficient in index.terms.items():
+        if isinstance(atom, Axis) and atom in axes:
+            strides[atom] = coefficient
+        elif isinstance(atom, Div | Mod) and not axes.isdisjoint(atom.arg.variables):
             return None
     return strides
 
@@ -112,7 +113,7 @@ def _is_injective(index: Index, nest: list[Loop]) -> bool:
     return True
 
 
-def _contiguous_axis(index: Index, nest: list[Loop]) -> str | None:
+def _contiguous_axis(index: Index, nest: list[Loop]) -> Axis | None:
     """The outer axis along which a load crosses its lines; None if it follows them, or if tiles would be too small."""
     strides = _strides(index, nest)
     if strides is None or abs(strides[nest[-1].axis]) <= 1:

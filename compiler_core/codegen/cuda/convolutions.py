@@ -46,7 +46,7 @@ def by_cudnn(program: Program) -> Program:
 
 def _chosen(step: Step, starts: Mapping[str, int]) -> Step:
     """starts: at which byte of the arena buffers begin; inputs and outputs begin where cuDNN wants it."""
-    from compiler_core.loop_ir.ir import RoutineCall  # not at import: a filled cache needs no loop IR, nor its sympy
+    from compiler_core.loop_ir.ir import RoutineCall  # not at import: a filled cache needs no loop IR
 
     if not isinstance(step, RoutineCall) or step.routine.name not in BY_CUDNN or not _is_wanted(step):
         return step

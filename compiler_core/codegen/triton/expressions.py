@@ -21,7 +21,6 @@ from compiler_core.loop_ir.expr import (
     Cast,
     Const,
     Expr,
-    Index,
     IndexCompare,
     IndexValue,
     Load,
@@ -30,7 +29,7 @@ from compiler_core.loop_ir.expr import (
     Where,
     children,
 )
-from compiler_core.symbolic.functions import FloorDiv
+from compiler_core.symbolic.index import Div, Index, Mod
 
 SINE_BOUND = 65536.0  # of arguments whose quarter turns dc_sine32 takes off without loss
 _AXIS = re.compile(r"i\d+")  # the name of one
@@ -41,15 +40,13 @@ class TritonIndexPrinter(IndexPrinter):
 
     __slots__ = ()
 
-    def _division(self, index: Index) -> str:
-        dividend, divisor = index.args
-        operator, helper = ("//", "floor_div") if isinstance(index, FloorDiv) else ("%", "floor_mod")
-        of = self.bounds(dividend)
-        if of is None or of[0] < 0 or not divisor.is_Integer:
+    def _division(self, atom: Div | Mod) -> str:
+        dividend, divisor = self.text(atom.arg), atom.n
+        operator, helper = ("//", "floor_div") if isinstance(atom, Div) else ("%", "floor_mod")
+        if atom.arg.bounds[0] < 0:
             self.helpers.update((helper, "floor_div"))
-            as_tensor = f"tl.full((), 0, tl.int64) + ({self.text(dividend)})"
-            return f"dc_{helper}({as_tensor}, tl.full((), {self.text(divisor)}, tl.int64))"
-        return f"(({self.text(dividend)}) {operator} {int(divisor)})"
+            return f"dc_{helper}(tl.full((), 0, tl.int64) + ({dividend}), tl.full((), {divisor}, tl.int64))"
+        return f"(({dividend}) {operator} {divisor})"
 
 
 Dims = frozenset[str]  # the lane axes along which a value differs
@@ -105,7 +102,7 @@ class ExprPrinter:
                 return _SAME.union(*map(self.dims, children(expr)))
 
     def index_dims(self, index: Index) -> Dims:
-        return _SAME.union(*(self.scope.lanes.get(symbol.name, _SAME) for symbol in index.free_symbols))
+        return _SAME.union(*(self.scope.lanes.get(name, _SAME) for name in index.names))
 
     def load_dims(self, index: Index) -> Dims:
         """The axes along which what is loaded from there is a block: the masks in force are its masks."""
@@ -113,7 +110,7 @@ class ExprPrinter:
 
     def masks_of(self, index: Index) -> list[tuple[str, Dims]]:
         """The conditions without which a load from there could leave its buffer."""
-        if any(symbol.name in self.scope.lets for symbol in index.free_symbols):  # a place that was computed
+        if not index.names.isdisjoint(self.scope.lets):  # a place that was computed
             return [*self.scope.masks, *self.scope.choices]
         return self.scope.masks
 

@@ -98,7 +98,7 @@ class Reducer:
             places = self.filled(outer, -1, int64)
             return f"{acc.name}_value, {acc.name} = {self.filled(outer, start, acc.dtype)}, {places}"
         loops = [loop for feeding in _feeding(after, acc.name) for loop in feeding]
-        inner = frozenset(loop.axis for loop in loops if loop.kind == "vector" or loop.axis in self.rows)
+        inner = frozenset(loop.axis.name for loop in loops if loop.kind == "vector" or loop.axis.name in self.rows)
         pending = Pending(acc.name, acc.kind, acc.dtype, inner, outer, self.scope.depth)
         if acc.kind == "expsum":
             self.pending[acc.name] = pending
@@ -114,7 +114,7 @@ class Reducer:
     def declare_local(self, local: Local, kind: str, after: tuple[Stmt, ...]) -> None:
         """A register local; if several rows are added into it side by side, it is kept row by row."""
         loops = [loop for feeding in _feeding(after, local.name) for loop in feeding]
-        inner = frozenset(loop.axis for loop in loops if loop.axis in self.rows)
+        inner = frozenset(loop.axis.name for loop in loops if loop.axis.name in self.rows)
         if inner:
             outer = frozenset(self.scope.axes)
             self.pending[local.name] = Pending(local.name, kind, local.dtype, inner, outer, self.scope.depth)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler_core.codegen.triton.tiles import Shape, Tile
-from compiler_core.loop_ir.expr import Expr, Index, IndexCompare, IndexValue, Load, ScalarCall, Var, walk_expr
+from compiler_core.loop_ir.expr import Expr, IndexCompare, IndexValue, Load, ScalarCall, Var, walk_expr
 from compiler_core.loop_ir.ir import (
     Accumulate,
     Accumulator,
@@ -31,6 +31,8 @@ from compiler_core.loop_ir.ir import (
     Store,
     walk,
 )
+from compiler_core.symbolic.index import Index
+from compiler_core.symbolic.index_text import show_index
 
 _COSTLY = {"tanh", "erf", "expm1", "log1p", "log10", "sin", "cos", "pow", "erfc", "asin", "acos", "atan", "atan2",
            "philox", "normal32", "normal64"}  # fmt: skip
@@ -64,13 +66,13 @@ class Section:
 
     def programs(self, tile: Tile) -> int:
         """Size of the grid."""
-        return self.row_blocks(tile) * self.column_blocks(tile) * math.prod(int(loop.extent) for loop in self.parallel)
+        return self.row_blocks(tile) * self.column_blocks(tile) * math.prod(loop.extent for loop in self.parallel)
 
     def row_blocks(self, tile: Tile) -> int:
-        return 1 if self.rows is None else -(-int(self.rows.extent) // tile.rows)
+        return 1 if self.rows is None else -(-self.rows.extent // tile.rows)
 
     def column_blocks(self, tile: Tile) -> int:
-        return -(-int(self.vectors[0].extent) // tile.lanes) if self.columns else 1
+        return -(-self.vectors[0].extent // tile.lanes) if self.columns else 1
 
 
 def cut(kernel: Kernel) -> list[Section]:
@@ -109,11 +111,11 @@ def _read(stmt: Stmt) -> set[str]:
             names |= {e.buffer for e in walk_expr(expr) if isinstance(e, Load)}
             names |= {name for e in walk_expr(expr) for name in index_names(e)}
         if isinstance(inner, Store):
-            names |= {inner.buffer, *(s.name for s in inner.index.free_symbols)}
+            names |= {inner.buffer, *inner.index.names}
         if isinstance(inner, Accumulate):
             names.add(inner.name)
         if isinstance(inner, Loop) and inner.span:
-            names |= {symbol.name for end in inner.span for symbol in end.free_symbols}
+            names |= {name for end in inner.span for name in end.names}
     return names
 
 
@@ -134,9 +136,9 @@ def index_names(expr: Expr) -> set[str]:
     """Names in the indices that stand directly in `expr`."""
     match expr:
         case Load(_, index, _) | IndexValue(index, _):
-            return {symbol.name for symbol in index.free_symbols}
+            return index.names
         case IndexCompare(_, left, right, _):
-            return {symbol.name for symbol in left.free_symbols | right.free_symbols}
+            return left.names | right.names
         case _:
             return set()
 
@@ -161,13 +163,13 @@ def _columns(body: tuple[Stmt, ...]) -> str:
     """The axis of the vector loops of `body`, if their lanes never meet; else ""."""
     loops = [stmt for stmt in walk(body) if isinstance(stmt, Loop)]
     vectors = [loop for loop in loops if loop.kind == "vector"]
-    axes = {(loop.axis, loop.extent, loop.part_of) for loop in vectors}
+    axes = {(loop.axis, loop.part_of) for loop in vectors}
     inside = {id(stmt) for loop in vectors for stmt in loop.body}
     if len(axes) != 1 or vectors[0].part_of or any(isinstance(s, Accumulate | Accumulator) for s in walk(body)):
         return ""
     if any(isinstance(stmt, Store) and id(stmt) not in inside for stmt in walk(body)):
         return ""
-    axis, numel = vectors[0].axis, int(vectors[0].extent)
+    axis, numel = vectors[0].axis.name, vectors[0].extent
     local = {stmt.name for stmt in walk(body) if isinstance(stmt, Local)}
     if not all(stays_in_lane(body, name, axis, numel) for name in local):
         return ""
@@ -182,22 +184,22 @@ def _columns(body: tuple[Stmt, ...]) -> str:
 
 def shape_of(section: Section, params: Sequence[Param] = ()) -> Shape:
     """The facts that decide about the tile of a section. params: the kernel's."""
-    parts = {loop.axis: int(loop.extent) for loop in section.parallel}
+    parts = {loop.axis: loop.extent for loop in section.parallel}
 
     def share(loop: Loop) -> int:
-        return -(-int(loop.extent) // parts.get(loop.part_of, 1))
+        return -(-loop.extent // (1 if loop.part_of is None else parts[loop.part_of]))
 
     blocks, vectors = section.blocks, section.vectors
     local = {stmt.name for stmt in walk(section.body) if isinstance(stmt, Local)}
     added = {s.buffer for loop in blocks for s in walk(loop.body) if isinstance(s, Store) and s.mode != "set"}
-    rows, columns = {loop.axis for loop in blocks}, {loop.axis for loop in vectors}
+    rows, columns = {loop.axis.name for loop in blocks}, {loop.axis.name for loop in vectors}
     anew = {load for load in _lane_loads(vectors, local) if not rows or _differs(load, rows)}
     return Shape(
         rows=max(map(share, blocks), default=0),
         columns=max(map(share, vectors), default=0),
         independent=bool(section.columns),
         summed=bool(local & added),
-        outer=math.prod(int(loop.extent) for loop in section.parallel),
+        outer=math.prod(loop.extent for loop in section.parallel),
         shared=bool(blocks) and _is_shared(vectors, rows),
         again=_goes_over_rows_again(vectors),
         costly=not _COSTLY.isdisjoint(scalars_of(section.body)),
@@ -250,7 +252,7 @@ def _is_shared(vectors: list[Loop], rows: set[str]) -> bool:
     """Whether vector loops load the same for all rows, and store nothing."""
     inside = [stmt for loop in vectors for stmt in loop.body]
     indices = [e.index for stmt in inside for expr in expressions(stmt) for e in walk_expr(expr) if isinstance(e, Load)]
-    moves = any(symbol.name in rows for index in indices for symbol in index.free_symbols)
+    moves = any(not rows.isdisjoint(index.names) for index in indices)
     return bool(indices) and not moves and not any(isinstance(stmt, Store) for stmt in inside)
 
 
@@ -275,14 +277,14 @@ def _indices(body: tuple[Stmt, ...]) -> Iterator[Index]:
 
 def _runs_across(index: Index, rows: set[str], columns: set[str]) -> bool:
     """Whether memory is contiguous along a row axis, and not along the columns."""
-    steps = {str(symbol): index.coeff(symbol) for symbol in index.free_symbols}
+    steps = {one.name: index.coefficient(one) for one in index.variables}
     along = [steps[name] for name in columns if name in steps]
     return any(steps.get(name) == 1 for name in rows) and bool(along) and 1 not in along
 
 
 def _moves(store: Store, axis: str) -> bool:
     """Whether the place of a store depends on more than the lane."""
-    return any(symbol.name != axis for symbol in store.index.free_symbols)
+    return not store.index.names <= {axis}
 
 
 def stays_in_lane(body: tuple[Stmt, ...], name: str, axis: str, numel: int) -> bool:
@@ -290,11 +292,11 @@ def stays_in_lane(body: tuple[Stmt, ...], name: str, axis: str, numel: int) -> b
     declared = [s for s in walk(body) if isinstance(s, Local) and s.name == name]
     vectors = [s for s in walk(body) if isinstance(s, Loop) and s.kind == "vector"]
     touching = [s for s in walk(body) if not isinstance(s, Loop) and _touches(s, name)]
-    inside = {id(stmt) for loop in vectors if loop.axis == axis for stmt in loop.body}
+    inside = {id(stmt) for loop in vectors if loop.axis.name == axis for stmt in loop.body}
     places = [e.index for s in touching for expr in expressions(s) for e in _loads(expr, name)]
     places += [s.index for s in touching if isinstance(s, Store) and s.buffer == name]
     sized = all(int(s.numel) == numel for s in declared)
-    return sized and all(id(s) in inside for s in touching) and all(str(place) == axis for place in places)
+    return sized and all(id(s) in inside for s in touching) and all(show_index(place) == axis for place in places)
 
 
 def is_scalar_of_block(body: tuple[Stmt, ...], name: str) -> bool:

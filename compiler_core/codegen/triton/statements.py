@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from compiler_core.codegen.index import Interval
 from compiler_core.codegen.triton.coarse import coarse
 from compiler_core.codegen.triton.expressions import ExprPrinter, Scope, TritonIndexPrinter
 from compiler_core.codegen.triton.reduce import Reducer, combine_halves, neutral
@@ -65,7 +64,7 @@ class SectionPrinter:
     tile: Tile
     number: Callable[[str], int]
     helpers: set[str]
-    axes: dict[str, Interval] = field(default_factory=dict)
+    axes: set[str] = field(default_factory=set)
     scratch: list[Scratch] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -78,14 +77,14 @@ class SectionPrinter:
             self.tile = replace(self.tile, rows=1)  # rows side by side would add to one place of scratch memory
         stored = {s.buffer for s in walk(body) if isinstance(s, Store)}
         self.scope = Scope(registers={name: frozenset() for name in registers}, constant=params.keys() - stored)
-        self.expr = ExprPrinter(TritonIndexPrinter(self.axes, self.helpers), self.helpers, self.dtypes, self.scope)
+        self.expr = ExprPrinter(TritonIndexPrinter(self.helpers), self.helpers, self.dtypes, self.scope)
         self.is_wide = any(int(p.numel) > _INT32_MAX for p in self.kernel.params)
         self.loaded = {e.buffer for e in self._all_expressions() if isinstance(e, Load)}
         two = self.tile.rows > 1 and bool(self.section.blocks) and bool(self.section.vectors)
         self.counts: dict[str, int] = {}  # lanes of the axes of block and vector loops
         for loop in (*self.section.blocks, *self.section.vectors):
-            self.counts[loop.axis] = self._lanes(loop)
-        rows = {loop.axis for loop in self.section.blocks if self.tile.rows > 1}
+            self.counts[loop.axis.name] = self._lanes(loop)
+        rows = {loop.axis.name for loop in self.section.blocks if self.tile.rows > 1}
         self.reduce = Reducer(self.scope, self.expr, self.counts, rows, two, self.helpers)
         self.coarse = coarse(body)
         self.n_checks = 0
@@ -118,8 +117,8 @@ class SectionPrinter:
         if numel == 1 and is_scalar_of_block(self.section.body, name):
             return True
         for loop in self.section.vectors:
-            fits = loop.axis == self.section.columns or (numel <= self.tile.lanes and not loop.part_of)
-            if fits and stays_in_lane(self.section.body, name, loop.axis, numel):
+            fits = loop.axis.name == self.section.columns or (numel <= self.tile.lanes and not loop.part_of)
+            if fits and stays_in_lane(self.section.body, name, loop.axis.name, numel):
                 return True
         return False
 
@@ -134,10 +133,10 @@ class SectionPrinter:
 
     def _share(self, loop: Loop) -> int:
         """How many iterations one program runs, at most."""
-        return -(-int(loop.extent) // self._parts(loop)) if loop.part_of else int(loop.extent)
+        return -(-loop.extent // self._parts(loop)) if loop.part_of else loop.extent
 
     def _parts(self, loop: Loop) -> int:
-        return next(int(outer.extent) for outer in self.section.parallel if outer.axis == loop.part_of)
+        return next(outer.extent for outer in self.section.parallel if outer.axis is loop.part_of)
 
     # -- programs of the grid
 
@@ -148,12 +147,12 @@ class SectionPrinter:
             yield f"{pad}program = tl.program_id(0){'.to(tl.int64)' if self.is_wide else ''}"
         inner = section.column_blocks(tile) * section.row_blocks(tile)
         for loop in reversed(section.parallel):
-            self.axes[loop.axis] = (0, max(int(loop.extent) - 1, 0))
+            self.axes.add(loop.axis.name)
             rest = "program" if inner == 1 else f"(program // {inner})"
             is_outermost = loop is section.parallel[0]
-            place = rest if is_outermost else f"{rest} % {int(loop.extent)}"
-            yield f"{pad}{loop.axis} = {place if self.programs > 1 else 0}"
-            inner *= int(loop.extent)
+            place = rest if is_outermost else f"{rest} % {loop.extent}"
+            yield f"{pad}{loop.axis.name} = {place if self.programs > 1 else 0}"
+            inner *= loop.extent
 
     def _row_block(self) -> str:
         """Which block of rows this program runs."""
@@ -245,17 +244,17 @@ class SectionPrinter:
         """Whether the program runs the loop's body more than once."""
         if loop.kind not in ("vector", "block"):
             return True
-        if loop is self.section.rows or loop.axis == self.section.columns:
+        if loop is self.section.rows or loop.axis.name == self.section.columns:
             return False
-        return loop.span is not None or self._share(loop) > self.counts[loop.axis]
+        return loop.span is not None or self._share(loop) > self.counts[loop.axis.name]
 
     def _loop(self, loop: Loop, pad: str) -> Iterator[str]:
-        self.axes[loop.axis] = (0, max(int(loop.extent) - 1, 0))
+        self.axes.add(loop.axis.name)
         if loop.kind in ("vector", "block"):
             yield from self._lane_loop(loop, pad)
             return
-        yield f"{pad}for {loop.axis} in range({', '.join(self._ends(loop))}):"
-        yield from [f"{pad}    {loop.axis} = {_ZERO} + {loop.axis}"] * self.is_wide
+        yield f"{pad}for {loop.axis.name} in range({', '.join(self._ends(loop))}):"
+        yield from [f"{pad}    {loop.axis.name} = {_ZERO} + {loop.axis.name}"] * self.is_wide
         yield from self._repeated(loop.body, pad)
 
     def _repeated(self, body: tuple[Stmt, ...], pad: str, ahead: Sequence[Loop] = ()) -> Iterator[str]:
@@ -266,11 +265,11 @@ class SectionPrinter:
 
     def _lane_loop(self, loop: Loop, pad: str) -> Iterator[str]:
         """A block of lanes: this program's share of them, all, or strips."""
-        axis, lanes = loop.axis, self.counts[loop.axis]
+        axis, lanes = loop.axis.name, self.counts[loop.axis.name]
         was_in_block, self.in_block = self.in_block, True
         lines, mask, repeated = self._header(loop, lanes)
         ahead = self._fetched_ahead(loop) if repeated else []
-        yield from self._fetch(ahead if self.tile.lanes <= _LANES_KEPT else [], pad, loop.axis)
+        yield from self._fetch(ahead if self.tile.lanes <= _LANES_KEPT else [], pad, loop.axis.name)
         yield from (pad + line for line in lines)
         outer = dict(self.scope.lanes)
         yield from self._enter(loop, mask, repeated, pad + "    " if repeated else pad)
@@ -282,7 +281,7 @@ class SectionPrinter:
 
     def _enter(self, loop: Loop, mask: str, repeated: bool, pad: str) -> Iterator[str]:
         """What `loop`'s axis is in its body; the scope knows of it from then on."""
-        axis, lanes = loop.axis, self.counts[loop.axis]
+        axis, lanes = loop.axis.name, self.counts[loop.axis.name]
         if lanes > 1 or loop.kind == "vector":
             wide = f"{_ZERO} + " * self.is_wide
             line = f"{axis} = {wide}{self._start(loop, repeated, lanes)}{self.reduce.lane_numbers(loop, lanes)}"
@@ -308,24 +307,24 @@ class SectionPrinter:
         if not self.tile.stages or any(isinstance(stmt, Check) for stmt in walk(self.section.body)):
             return []
         inner = [stmt for stmt in loop.body if isinstance(stmt, Loop) and stmt.kind == "vector"]
-        return [one for one in inner if self._header(one, self.counts[one.axis])[0::2] == ([], False)]
+        return [one for one in inner if self._header(one, self.counts[one.axis.name])[0::2] == ([], False)]
 
     def _fetch(self, loops: Sequence[Loop], pad: str, apart_from: str = "") -> Iterator[str]:
         """Loads of these loops that need nothing but axes; apart_from: an axis that they do not need, either."""
         for loop in loops:
-            self.axes[loop.axis] = (0, max(int(loop.extent) - 1, 0))
+            self.axes.add(loop.axis.name)
             outer = dict(self.scope.lanes)
-            yield from self._enter(loop, self._header(loop, self.counts[loop.axis])[1], False, pad)
+            yield from self._enter(loop, self._header(loop, self.counts[loop.axis.name])[1], False, pad)
             for load in _plain_loads(loop.body):
-                if index_names(load) <= self.axes.keys() - {apart_from} and load.buffer in self.scope.constant:
+                if index_names(load) <= self.axes - {apart_from} and load.buffer in self.scope.constant:
                     self.expr.text(load)
             yield from self._after_loads([], pad)
-            self.scope.axes.pop(loop.axis, None)
+            self.scope.axes.pop(loop.axis.name, None)
             self.scope.lanes = outer
 
     def _header(self, loop: Loop, lanes: int) -> tuple[list[str], str, bool]:
         """Lines that begin a loop over strips, what the lanes are below (or ""), whether it is a loop."""
-        axis, extent, share = loop.axis, int(loop.extent), self._share(loop)
+        axis, extent, share = loop.axis.name, loop.extent, self._share(loop)
         if loop is self.section.rows or axis == self.section.columns:
             return [], str(extent) if extent % lanes else "", False
         variable = f"{axis}_start" if lanes > 1 or loop.kind == "vector" else axis
@@ -337,7 +336,7 @@ class SectionPrinter:
             repeated = extent > lanes
             lines = [f"for {variable} in {self._range(f'0, {extent}, {lanes}')}:"] if repeated else []
             return lines, str(extent) if extent % lanes else "", repeated
-        first = f"{loop.part_of} * {share}"
+        first = f"{loop.part_of.name} * {share}"
         exact = share * self._parts(loop) == extent
         end = f"{first} + {share}" if exact else f"tl.minimum({first} + {share}, {extent})"
         lines = [f"{axis}_end = {end}"]
@@ -348,14 +347,14 @@ class SectionPrinter:
 
     def _ends(self, loop: Loop) -> list[str]:
         """Begin and end of a serial loop."""
-        return [self.expr.index.text(end) for end in loop.span] if loop.span else [str(int(loop.extent))]
+        return [self.expr.index.text(end) for end in loop.span] if loop.span else [str(loop.extent)]
 
     def _range(self, bounds: str) -> str:
         return f"tl.range({bounds}, num_stages={self.tile.stages})" if self.tile.stages else f"range({bounds})"
 
     def _start(self, loop: Loop, repeated: bool, lanes: int) -> str:
         """The first lane, as text to which lane numbers are added."""
-        axis = loop.axis
+        axis = loop.axis.name
         if repeated:
             return f"{axis}_start + "
         if loop is self.section.rows:
@@ -365,7 +364,7 @@ class SectionPrinter:
         if axis == self.section.columns:
             blocks = self.section.column_blocks(self.tile)
             return f"(program % {blocks}) * {lanes} + " if blocks > 1 else ""
-        return f"{loop.part_of} * {self._share(loop)} + " if loop.part_of else ""
+        return f"{loop.part_of.name} * {self._share(loop)} + " if loop.part_of else ""
 
     def _barrier(self, loop: Loop, pad: str) -> Iterator[str]:
         if loop.kind != "vector":

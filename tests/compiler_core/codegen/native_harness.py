@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,15 +15,37 @@ from compiler_core.config import config
 from compiler_core.dtype import DType, of
 from compiler_core.loop_ir.expr import Expr
 from compiler_core.loop_ir.interpret import interpret_program
-from compiler_core.loop_ir.ir import Buffer, Kernel, KernelCall, Loop, Param, Program, Slot, Stmt, Store
+from compiler_core.loop_ir.ir import Buffer, Kernel, KernelCall, Loop, LoopKind, Param, Program, Slot, Stmt, Store
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.build import build_library
 from compiler_core.runtime.executor import EntryPoint, NativeExecutable, load_library
 from compiler_core.runtime.toolchain import find_toolchain
-from compiler_core.symbolic.functions import integer_symbol
+from compiler_core.symbolic.index import Axis, Index, Variable, named_axis, of_axis
 
-I0, I1, I2 = map(integer_symbol, ("i0", "i1", "i2"))
+AXES = [Axis(f"i{k}", 1 << 40) for k in range(3)]
+I0, I1, I2 = map(of_axis, AXES)
+
+
+def over(name: str, extent: int, kind: LoopKind, body: Sequence[Stmt]) -> Loop:
+    """A loop; in its body I0, I1 or I2 is its axis if it has that name."""
+    axis = named_axis(name, extent)
+    return Loop(axis, kind, tuple(bound(stmt, axis) for stmt in body))
+
+
+def bound(part: Any, axis: Axis) -> Any:
+    """`part` of a kernel with `axis` in place of I0, I1 or I2, whichever has its name."""
+
+    def chosen(variable: Variable) -> Variable:
+        return axis if variable in AXES and variable.name == axis.name else variable
+
+    if isinstance(part, Index):
+        return part.renamed(chosen)
+    if isinstance(part, tuple):
+        return tuple(bound(inner, axis) for inner in part)
+    if is_dataclass(part) and not isinstance(part, Axis | DType):
+        return replace(part, **{one.name: bound(getattr(part, one.name), axis) for one in fields(part)})
+    return part
 
 
 def program_of(kernel: Kernel, name: str = "program") -> Program:
@@ -39,9 +63,9 @@ def kernel_of(inputs: Sequence[DType], numels: Sequence[int], out: DType, numel:
     return Kernel("k", (*params, Param("out", out, numel, "out")), tuple(body))
 
 
-def pointwise(inputs: Sequence[DType], numel: int, value: Expr, kind: str = "vector") -> Kernel:
+def pointwise(inputs: Sequence[DType], numel: int, value: Expr, kind: LoopKind = "vector") -> Kernel:
     """out[i0] = value, over `numel` elements."""
-    body = (Loop("i0", numel, kind, (Store("out", I0, value),)),)
+    body = (over("i0", numel, kind, (Store("out", I0, value),)),)
     return kernel_of(inputs, [numel] * len(inputs), value.dtype, numel, body)
 
 

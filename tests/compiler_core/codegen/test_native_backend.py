@@ -211,7 +211,7 @@ PROCESS = textwrap.dedent("""
     from small_network import MLP, mlp_inputs
     (native,) = NativeBackend().compile([MLP], "mlp")
     native(mlp_inputs())
-    heavy = [name for name in ("sympy", "networkx", "compiler_core.lowering", "compiler_core.codegen.cpp.program")
+    heavy = [name for name in ("networkx", "compiler_core.lowering", "compiler_core.codegen.cpp.program")
              if name in sys.modules]
     print("heavy:", ",".join(heavy))
 """)

@@ -169,7 +169,8 @@ def test_a_loop_of_another_runs_its_part() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("of i0", "of i3", "not a parallel loop around it"),
+        ("of i0", "of i3", "i3 is no axis of a loop before"),
+        ("for i0 in 4 parallel", "for i0 in 4 serial", "not a parallel loop around it"),
         ("    p1[i0] = a0", "    p1[0] = a0", "store to one address"),
         ("      a0 <- p0[i1]", "      for i2 in 2 block\n        a0 <- p0[i1]", "block loop in a block loop"),
     ],

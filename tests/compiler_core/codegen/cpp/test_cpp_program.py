@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from native_harness import I0, I1, assert_close, check, compile_programs, kernel_of, pointwise, program_of
+from native_harness import I0, I1, assert_close, check, compile_programs, kernel_of, over, pointwise, program_of
 
 from compiler_core.codegen.cpp import program as cpp_program
 from compiler_core.codegen.cpp.program import print_source
 from compiler_core.dtype import DType, float32, float64, int32
 from compiler_core.errors import GraphError
 from compiler_core.loop_ir.expr import Const, Load, ScalarCall
-from compiler_core.loop_ir.ir import Buffer, KernelCall, Loop, Program, RoutineCall, Slot, Store, View
+from compiler_core.loop_ir.ir import Buffer, KernelCall, Program, RoutineCall, Slot, Store, View
 from compiler_core.loop_ir.verify import verify_program
 from compiler_core.ops.routine import ROUTINES, Strided
 
@@ -74,7 +74,7 @@ def test_gemm_batches_alpha_and_scale(tmp_path, rng) -> None:
 
 def test_gemm_adds_to_what_a_kernel_wrote(tmp_path, rng) -> None:
     product = gemm_program(float32, (), (2, 3, 4), "nn", beta=1.0)
-    fill = kernel_of([], [], float32, 6, [Loop("i0", 6, "vector", (Store("out", I0, Const(1.5, float32)),))])
+    fill = kernel_of([], [], float32, 6, [over("i0", 6, "vector", (Store("out", I0, Const(1.5, float32)),))])
     program = replace(product, steps=(KernelCall(fill, (Slot("c"),)), *product.steps))
     check(program, gemm_inputs(program, rng), tmp_path, ulp=5000)
 
@@ -155,8 +155,8 @@ def test_equal_programs_give_equal_source() -> None:
 
 
 def test_copy_of_a_matrix_block(tmp_path, rng) -> None:
-    body = Loop(
-        "i0", 3, "parallel", (Loop("i1", 4, "vector", (Store("out", 4 * I0 + I1, Load("p0", 9 * I0 + I1, float32)),)),)
+    body = over(
+        "i0", 3, "parallel", (over("i1", 4, "vector", (Store("out", 4 * I0 + I1, Load("p0", 9 * I0 + I1, float32)),)),)
     )
     check(
         program_of(kernel_of([float32], [27], float32, 12, [body])),

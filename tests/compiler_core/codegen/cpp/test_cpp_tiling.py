@@ -7,20 +7,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from native_harness import I0, I1, I2, check, compile_programs, kernel_of, program_of
+from native_harness import I0, I1, I2, bound, check, compile_programs, kernel_of, over, program_of
 
 from compiler_core.codegen.cpp.statements import KernelPrinter
 from compiler_core.codegen.cpp.tiling import Tiling, find_tiling
 from compiler_core.dtype import ALL, DType, bool_, float32
-from compiler_core.loop_ir.expr import Const, Expr, Index, IndexCompare, Load, ScalarCall, Where
+from compiler_core.loop_ir.expr import Const, Expr, IndexCompare, Load, ScalarCall, Where
 from compiler_core.loop_ir.ir import Accumulate, Accumulator, Kernel, Let, Loop, Stmt, Store, StoreMode
-from compiler_core.symbolic.functions import FloorMod
+from compiler_core.symbolic.index import Index, named_axis
 
 
 def nest(extents: Sequence[int], body: Sequence[Stmt], kinds: Sequence[str] = ("serial", "serial", "vector")) -> Loop:
     inner = tuple(body)
     for axis, extent, kind in reversed(list(zip(("i0", "i1", "i2"), extents, kinds[-len(extents) :]))):
-        inner = (Loop(axis, extent, kind, inner),)
+        inner = (over(axis, extent, kind, inner),)
     (loop,) = inner
     assert isinstance(loop, Loop)
     return loop
@@ -76,7 +76,7 @@ def test_only_the_crossing_loads_of_a_sum_are_tiled(tmp_path, rng) -> None:
     )
     found = tiling_of(kernel)
     assert found is not None
-    assert found.loads == (crossing,)
+    assert found.loads == (bound(bound(crossing, named_axis("i0", 32)), named_axis("i1", 32)),)
     check(program_of(kernel), [rng.normal(size=n).astype(np.float32) for n in (1024, 32)], tmp_path, ulp=2)
 
 
@@ -86,7 +86,7 @@ def test_outer_loops_stay(tmp_path, rng) -> None:
     kernel = kernel_of([float32], [864], float32, 864, [loop])
     found = tiling_of(kernel)
     assert found is not None
-    assert ([stage.axis for stage in found.outer], found.rows.axis) == (["i0"], "i1")
+    assert ([stage.axis.name for stage in found.outer], found.rows.axis.name) == (["i0"], "i1")
     check(program_of(kernel), [rng.normal(size=864).astype(np.float32)], tmp_path, ulp=0)
 
 
@@ -103,7 +103,7 @@ UNTILED: dict[str, Kernel] = {
     "contiguous": square(32 * I0 + I1, load(32 * I0 + I1)),
     "too small": transposition(8, 32),
     "no axis is contiguous": square(32 * I0 + I1, load(64 * I1 + 2 * I0)),
-    "quotients": square(32 * I0 + I1, load(32 * I1 + FloorMod(I0, 16))),
+    "quotients": square(32 * I0 + I1, load(32 * I1 + I0 % 16)),
     "two iterations store to one place": square(I0 + I1, load(32 * I1 + I0)),
     "adds": square(32 * I0 + I1, load(32 * I1 + I0), "add"),
     "reads what it stores": square(32 * I0 + I1, Load("out", 32 * I1 + I0 + 1024, float32)),
@@ -119,8 +119,8 @@ def test_what_is_left_as_it_is(kernel: Kernel) -> None:
 
 
 def test_nests_that_accumulate_are_left_as_they_are() -> None:
-    inner = Loop("i1", 32, "vector", (Accumulate("a0", load(32 * I1 + I0)),))
-    loop = Loop("i0", 32, "parallel", (Accumulator("a0", float32, "sum"), inner))
+    inner = over("i1", 32, "vector", (Accumulate("a0", load(32 * I1 + I0)),))
+    loop = over("i0", 32, "parallel", (Accumulator("a0", float32, "sum"), inner))
     assert find_tiling(loop, {}) is None
 
 

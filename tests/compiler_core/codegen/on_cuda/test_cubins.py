@@ -85,7 +85,7 @@ from compiler_core.config import config
 from compiler_core.graph.parse import parse_graph
 import compiler_core.ops.prims
 (run,) = CudaBackend(90).compile([parse_graph(sys.argv[1])], "hit")
-print(len(run.entry.functions), *sorted({"triton", "sympy", "cupy"} & set(sys.modules)))
+print(len(run.entry.functions), *sorted({"triton", "cupy"} & set(sys.modules)))
 """
 
 

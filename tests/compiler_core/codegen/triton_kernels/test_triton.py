@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from native_harness import I0, assert_close, pointwise
+from native_harness import I0, assert_close, over, pointwise
 
 import distcompile
 import distcompile.nn.functional as F
@@ -19,7 +19,7 @@ from compiler_core.dtype import DType, bfloat16, float32, uint32
 from compiler_core.errors import BackendError, LoweringError
 from compiler_core.loop_ir.expr import SCALARS, Cast, Load, ScalarCall
 from compiler_core.loop_ir.interpret import run_kernel
-from compiler_core.loop_ir.ir import Accumulate, Accumulator, Kernel, Local, Loop, Param, Store
+from compiler_core.loop_ir.ir import Accumulate, Accumulator, Kernel, Local, Param, Store
 from compiler_core.loop_ir.parse import parse_kernel
 from distcompile import nn
 from tests.compiler_core.codegen.cpp.test_cpp_scalars import COMPUTE, N, operand, takes
@@ -192,7 +192,7 @@ def test_every_scalar_compiles_to_ptx(dtype: DType) -> None:
         result = scalar.result_dtype(dtype)
         params.append(Param(f"out_{name}", result, N, "out"))
         stores.append(Store(f"out_{name}", I0, ScalarCall(name, tuple(loads[: scalar.arity]), result)))
-    kernel = Kernel("all_scalars", tuple(params), (Loop("i0", N, "vector", tuple(stores)),))
+    kernel = Kernel("all_scalars", tuple(params), (over("i0", N, "vector", tuple(stores)),))
     module = print_module([kernel])
     (launch,) = module.launches["all_scalars"]
     assert ".target sm_90" in compile_ptx(load(module, interpret=False)[launch.function], launch)
@@ -203,7 +203,7 @@ def test_block_reductions_compile_to_ptx(kind: str) -> None:
     body = (
         Accumulator("a0", float32, kind),
         Local("s0", float32, N),
-        Loop("i0", N, "vector", (Accumulate("a0", Load("p0", I0, float32)),)),
+        over("i0", N, "vector", (Accumulate("a0", Load("p0", I0, float32)),)),
     )
     kernel = Kernel("reduce", (Param("p0", float32, N, "in"),), body)
     module = print_module([kernel])

@@ -1,37 +1,44 @@
-"""Affine index arithmetic against plain integers, and the simplifications that keep loops affine."""
+"""Index index arithmetic against plain integers, and the simplifications that keep loops affine."""
 
 from __future__ import annotations
 
+import ast
 import random
 from collections.abc import Callable, Mapping
 
 import pytest
 
-from compiler_core.loop_ir.index import compile_index
-from compiler_core.symbolic.affine import (
+from compiler_core.symbolic.index import (
     ZERO,
-    Affine,
     Axis,
     Data,
     Div,
-    SympyConverter,
+    Index,
     constant,
+    named_axis,
     of_axis,
     of_data,
 )
+from compiler_core.symbolic.index_text import read_index, show_index
 
 Environment = Mapping[Axis, int]
 
 
-def evaluate(index: Affine, environment: Environment) -> int:
-    names = {axis: f"i{k}" for k, axis in enumerate(environment)}
-    function = compile_index(SympyConverter(names)(index))
-    return int(function({names[axis]: value for axis, value in environment.items()}))
+def evaluate(index: Index, environment: Environment) -> int:
+    """By the index itself, and by its text, read back and run by Python: the same."""
+    names = {axis: named_axis(f"i{k}", axis.extent) for k, axis in enumerate(environment)}
+    named = index.renamed(lambda variable: names[variable])
+    text, values = show_index(named), {names[axis].name: value for axis, value in environment.items()}
+    variables = {axis.name: axis for axis in names.values()}
+    assert read_index(ast.parse(text, mode="eval").body, lambda tree: variables[ast.unparse(tree)]) == named
+    result = index.evaluate(environment.__getitem__)
+    assert result == eval(text, values)
+    return int(result)
 
 
 def _random_step(
-    rng: random.Random, pool: list[Affine], plain: list[Callable[[Environment], int]]
-) -> tuple[Affine, Callable[[Environment], int]]:
+    rng: random.Random, pool: list[Index], plain: list[Callable[[Environment], int]]
+) -> tuple[Index, Callable[[Environment], int]]:
     i, j, k = rng.randrange(len(pool)), rng.randrange(len(pool)), rng.choice([1, 2, 3, 4, 6, 12])
     f, g = plain[i], plain[j]
     match rng.choice("+-*/%"):

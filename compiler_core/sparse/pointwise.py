@@ -29,8 +29,7 @@ special.erfinv:erfinv special.round:round nn.functional.tanh:tanh
 
 
 def _function(name: str) -> Callable[..., Any]:
-    found: Callable[..., Any] = getattr(F, name) if hasattr(F, name) else load(FUNCTIONS[name])
-    return found
+    return getattr(F, name) if hasattr(F, name) else load(FUNCTIONS[name])
 
 
 def on_values(self: SparseTensor, name: str, function: Callable[[Tensor], Any]) -> SparseTensor:

@@ -19,8 +19,7 @@ from compiler_core.tensor.tensor import Tensor
 
 def rows_at(dense: Tensor, pattern: Pattern) -> Array:
     """f[nnz, ...]: the elements of a dense tensor at the places of a pattern."""
-    taken: Array = _flat(dense._cell.current(), pattern)[keys_of(pattern)]
-    return taken
+    return _flat(dense._cell.current(), pattern)[keys_of(pattern)]
 
 
 def put_rows(dense: Tensor, pattern: Pattern, rows: Array) -> None:

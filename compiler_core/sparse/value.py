@@ -52,7 +52,7 @@ class Pattern:
     @property
     def nnz(self) -> int:
         """How many elements are listed."""
-        return self.indices[-1]._cell.raw.shape[-1]  # type: ignore[no-any-return]
+        return self.indices[-1]._cell.raw.shape[-1]
 
     @property
     def sparse_shape(self) -> Shape:
@@ -106,7 +106,7 @@ class SparseCell(Cell):
 
     @property
     def version(self) -> int:
-        return self.since + self.raw.values._cell.version  # type: ignore[no-any-return]
+        return self.since + self.raw.values._cell.version
 
     @version.setter
     def version(self, count: int) -> None:

@@ -196,8 +196,7 @@ def _positions(o: int, step: np.floating[Any], align_corners: bool) -> Array:
     """Where each output lies, in input elements."""
     number = type(step)
     at = np.arange(o).astype(number)
-    found: Array = at * step if align_corners else step * (at + number(0.5)) - number(0.5)
-    return found
+    return at * step if align_corners else step * (at + number(0.5)) - number(0.5)
 
 
 def _linear(n: int, o: int, step: np.floating[Any], align_corners: bool) -> Taps:
@@ -238,8 +237,7 @@ _TAPS: dict[str, Callable[[int, int, np.floating[Any], bool], Taps]] = {
 
 
 def _triangle(x: Array) -> Array:
-    found: Array = np.maximum(1 - np.abs(x), 0)
-    return found
+    return np.maximum(1 - np.abs(x), 0)
 
 
 def _keys(x: Array) -> Array:
@@ -250,8 +248,7 @@ def _keys(x: Array) -> Array:
 
 
 def _lanczos(x: Array) -> Array:
-    found: Array = np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
-    return found
+    return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
 
 
 _FILTERS: dict[str, tuple[int, Callable[[Array], Array]]] = {

@@ -22,8 +22,7 @@ def packed_shape(batch: Shape, shapes: Sequence[Shape]) -> Shape:
 
 def pack(xp: Any, batch: Shape, arrays: Sequence[Array]) -> Array:
     """Arrays T[*batch, ...] side by side."""
-    packed: Array = xp.concatenate([a.reshape(*batch, math.prod(a.shape[len(batch) :])) for a in arrays], -1)
-    return packed
+    return xp.concatenate([a.reshape(*batch, math.prod(a.shape[len(batch) :])) for a in arrays], -1)
 
 
 def unpack(packed: Value, shapes: Sequence[Shape]) -> tuple[Value, ...]:

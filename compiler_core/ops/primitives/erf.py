@@ -42,7 +42,7 @@ PIECE = 1 << 14  # elements
 def erf_array(xp: Any, x: Array) -> Array:
     """erf(x), elementwise. x: f32[...] or f64[...]."""
     if xp is not np and (kernel := cuda.special("erf")) is not None:
-        return kernel(x)  # type: ignore[no-any-return]
+        return kernel(x)
     return _in_pieces(_erf_f64 if x.dtype == np.float64 else _erf_f32, xp, x)
 
 
@@ -70,14 +70,13 @@ def _horner(coefficients: Sequence[float], z: Array) -> Array:
 def _erf_f32(xp: Any, x: Array) -> Array:
     y: Array = xp.atleast_1d(xp.clip(x, -4.0, 4.0))
     z = y * y
-    ratio: Array = y * _horner(_F32_ODD[::-1], z) / _horner(_F32_EVEN[::-1], z)
-    return ratio
+    return y * _horner(_F32_ODD[::-1], z) / _horner(_F32_EVEN[::-1], z)
 
 
 def erfc_array(xp: Any, x: Array) -> Array:
     """erfc(x) = 1 - erf(x) without cancellation, elementwise, by way of float64. x: f32[...] or f64[...]."""
     if xp is not np and (kernel := cuda.special("erfc")) is not None:
-        return kernel(x)  # type: ignore[no-any-return]
+        return kernel(x)
     return _in_pieces(_erfc, xp, x)
 
 
@@ -86,8 +85,7 @@ def _erfc(xp: Any, x: Array) -> Array:
     y = xp.abs(wide)
     tail = _upper_tail(xp, y)
     value = xp.where(y <= 0.46875, 1.0 - _near_zero(xp.clip(wide, -0.5, 0.5)), xp.where(wide < 0, 2.0 - tail, tail))
-    flat: Array = xp.where(xp.isnan(wide), wide, value).astype(x.dtype)
-    return flat
+    return xp.where(xp.isnan(wide), wide, value).astype(x.dtype)
 
 
 def _near_zero(y: Array) -> Array:
@@ -106,13 +104,11 @@ def _upper_tail(xp: Any, y: Array) -> Array:
     w = 1.0 / (far * far)
     near = _horner(MIDDLE_P, mid) / _horner(MIDDLE_Q, mid)
     away = (INV_SQRT_PI - w * _horner(LARGE_P, w) / _horner(LARGE_Q, w)) / far
-    tail: Array = xp.where(gauss == 0.0, 0.0, gauss * xp.where(y <= 4.0, near, away))
-    return tail
+    return xp.where(gauss == 0.0, 0.0, gauss * xp.where(y <= 4.0, near, away))
 
 
 def _erf_f64(xp: Any, x: Array) -> Array:
     y = xp.atleast_1d(xp.abs(x))
     value = xp.where(y <= 0.46875, _near_zero(xp.minimum(y, 0.5)), 1.0 - _upper_tail(xp, xp.clip(y, 0.46875, 6.0)))
     value = xp.where(xp.isnan(y), y, value)
-    signed: Array = xp.copysign(value, xp.atleast_1d(x))
-    return signed
+    return xp.copysign(value, xp.atleast_1d(x))

@@ -303,8 +303,7 @@ def _words64(state: Array, n: int) -> Array:
 
 def _units(state: Array, n: int) -> Array:
     """f64[n] in [0, 1)."""
-    units: Array = (_words64(state, n) & np.uint64(2**53 - 1)) * 2.0**-53
-    return units
+    return (_words64(state, n) & np.uint64(2**53 - 1)) * 2.0**-53
 
 
 def _narrow_units(state: Array, n: int) -> Array:
@@ -315,8 +314,7 @@ def _narrow_units(state: Array, n: int) -> Array:
 def _fused(x: Array, factor: Any, added: Any) -> Array:
     """x * factor + added, rounded once: f32 by way of f64."""
     if x.dtype == np.float32:
-        wide: Array = (x * np.float64(factor) + np.float64(added)).astype(np.float32)
-        return wide
+        return (x * np.float64(factor) + np.float64(added)).astype(np.float32)
     return np.asarray(x * factor + added)
 
 

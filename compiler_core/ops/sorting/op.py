@@ -33,7 +33,7 @@ def _infer_argsort(x: TensorMeta, dim: int, descending: bool) -> TensorMeta:
 def _eager_argsort(xp: Any, x: Array, dim: int, descending: bool) -> Array:
     keys = x if x.dtype.kind in "biufc" else x.astype(np.float32)  # NumPy knows no order of bfloat16
     if not descending:
-        return xp.argsort(keys, axis=dim, kind="stable").astype(np.int64, copy=False)  # type: ignore[no-any-return]
+        return xp.argsort(keys, axis=dim, kind="stable").astype(np.int64, copy=False)
     backwards = xp.argsort(xp.flip(keys, dim), axis=dim, kind="stable")
     places: Array = x.shape[dim] - 1 - xp.flip(backwards, dim)
     return places.astype(np.int64, copy=False)
@@ -87,8 +87,7 @@ def _infer_rank_place(x: TensorMeta, rank: int, dim: int) -> TensorMeta:
 
 
 def _part(places: Array, dim: int, start: int, length: int) -> Array:
-    part: Array = places[(slice(None),) * dim + (slice(start, start + length),)]
-    return part
+    return places[(slice(None),) * dim + (slice(start, start + length),)]
 
 
 def _eager_topk_places(xp: Any, x: Array, k: int, dim: int, largest: bool) -> Array:

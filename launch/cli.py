@@ -18,7 +18,7 @@ from pathlib import Path
 
 from launch import command, restarts
 from launch.errors import CoreRegistryError, LaunchError, MpiexecNotFoundError, MPINotFoundError
-from launch.machine import binding, gpus
+from launch.machine import binding, gpus, room
 from launch.machine.cores import VARIABLE, CoreClaim, registry_folder
 from launch.machine.mpi_discovery import MPI, discover
 from launch.options import JobSettings, parse
@@ -39,6 +39,15 @@ def find_mpi(settings: JobSettings) -> MPI | None:
         if settings.ranks > 1 or settings.mpiexec or settings.is_remote or settings.mpi != "auto":
             raise
         return None
+
+
+def shortages(settings: JobSettings) -> list[str]:
+    """What this host has too little of for a job that stays on it. Raises TooManyRanksError where it cannot start."""
+    if settings.is_remote:
+        return []
+    room.check(settings.ranks)
+    few_cpus = room.shortage(settings.ranks, settings.threads, room.usable_cpus(settings.bind))
+    return [words for words in (few_cpus, gpus.shortage(settings.ranks)) if words]
 
 
 def claim_cores(settings: JobSettings, claim: CoreClaim) -> tuple[JobSettings, str]:
@@ -137,8 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of `distcompile-run`. Returns the exit code."""
     try:
         settings = parse(sys.argv[1:] if argv is None else argv)
-        few_gpus = "" if settings.is_remote else gpus.shortage(settings.ranks)
-        for line in (*settings.ignored, *filter(None, [few_gpus])):
+        for line in (*settings.ignored, *shortages(settings)):
             sys.stderr.write(f"{_ME} {line}\n")
         mpi = find_mpi(settings)
         if settings.dry_run:

@@ -19,6 +19,10 @@ class UsageError(LaunchError):
     """A command line that does not say what to run, or says something impossible."""
 
 
+class TooManyRanksError(LaunchError):
+    """More ranks than this host has room for: MPI could not start them."""
+
+
 class MPINotFoundError(LaunchError):
     """mpi4py is missing, or finds no MPI library to load."""
 

@@ -345,7 +345,7 @@ def _files(text: str, name: str, ranks: int) -> Files:
             others = 0
     except ValueError as error:
         raise UsageError(f"{name} {text}", expected="0, 1, 2 or 3, or RANK:STREAMS,...") from error
-    if not {others, *pairs.values()} <= {0, 1, 2, 3} or not set(pairs) <= set(range(ranks)):
+    if not {others, *pairs.values()} <= {0, 1, 2, 3} or any(not 0 <= rank < ranks for rank in pairs):
         raise UsageError(f"{name} {text}", expected=f"streams 0 to 3, ranks 0 to {ranks - 1}")
     return Files(others, pairs)
 

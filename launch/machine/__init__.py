@@ -9,4 +9,6 @@
 - `leftovers.py`: Shared memory that a job leaves behind when it is killed: which files in /dev/shm did it make?.
 - `mpi_discovery.py`: Which MPI do the ranks load, and which mpiexec belongs to it?.
 - `mpi_probe.py`: Run in a process of its own: which MPI library does mpi4py load here?.
+- `room.py`: Is there room for that many ranks here? A word where they outnumber the CPUs, an error where MPI cannot
+  start them.
 """

@@ -1,6 +1,7 @@
 """What to say when a job has ended, and with which exit code.
 
-In: `Outcome`. Out: (exit code, text); the text's last lines are the first cause, in full, with its traceback.
+In: `Outcome`. Out: (exit code, text): what failed, by time, a line each; the last lines are the first cause, in full,
+with its traceback.
 Exit codes: the failing rank's own, 1 if that was 0; 128 + signal for a rank, an mpiexec or a job that a signal ended or
 stopped, also where the ranks handled it and ended well: the program did not come to its own end; 124 for a timeout.
 """
@@ -17,6 +18,7 @@ from launch.supervise import Outcome
 
 TIMEOUT_EXIT_CODE = 124  # as coreutils' timeout
 _ME = "distcompile-run:"
+_SHOWN = 20  # failures that followed the first
 _ABORTS = (
     re.compile(r"^Abort\((?P<code>\d+)\) on node (?P<rank>\d+)", re.MULTILINE),  # MPICH
     re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d+).*?with errorcode (?P<code>\d+)", re.DOTALL),  # Open MPI
@@ -128,26 +130,33 @@ def _without_cause(outcome: Outcome) -> tuple[int, str]:
 
 
 def _failure(found: Sequence[Cause], outcome: Outcome) -> str:
-    """The other failures in a line each, then the first cause in full."""
+    """All failures by time, in a line each, then the first cause in full."""
     first = found[0]
     records = {record.rank: record for record in outcome.records}
-    lines = _others(found[1:], outcome)
+    others = _others(found[1:], outcome)
+    lines = [f"{_ME} first {_line(first, records)}\n", *others] if others else []
     lines += _report(outcome) if first.is_consequence else []  # nobody else failed: whom did it wait for?
-    return "".join(lines) + _in_full(first, records.get(first.rank), outcome.doing.get(first.rank, ""))
+    words = _in_full(first, records.get(first.rank), outcome.doing.get(first.rank, ""))
+    said = outcome.mpiexec_output.strip() if first.kind == "never started" else ""
+    return "".join(lines) + words + (f"  mpiexec said:\n{said}\n" if said else "")
 
 
 def _others(found: Sequence[Cause], outcome: Outcome) -> list[str]:
-    """What followed, a line each."""
+    """What followed, a line each, but no more than fit a screen."""
     records = {record.rank: record for record in outcome.records}
-    return [f"{_ME} {_line(cause, records)}\n" for cause in found]
+    lines = [f"{_ME} then {_line(cause, records, ' too')}\n" for cause in found[:_SHOWN]]
+    left = len(found) - len(lines)
+    return [*lines, f"{_ME} then {left} other{'s' if left > 1 else ''}\n"] if left else lines
 
 
-def _line(cause: Cause, records: dict[int, RankRecord]) -> str:
-    """What followed, on one line."""
+def _line(cause: Cause, records: dict[int, RankRecord], too: str = "") -> str:
+    """A failure on one line."""
     record = records.get(cause.rank)
+    if cause.rank == MPIEXEC:
+        return cause.what
     if record is not None and record.failure is not None:
-        return f"then rank {cause.rank} failed too: {record.failure.summary}"
-    return f"then rank {cause.rank} {cause.what}"
+        return f"rank {cause.rank} failed{too}: {record.failure.summary}"
+    return f"rank {cause.rank} {cause.what}"
 
 
 def _in_full(cause: Cause, record: RankRecord | None, doing: str) -> str:

@@ -109,7 +109,8 @@ raise FileNotFoundError("/proc/123/fd/4")
 """
     done = run("-n", "2", "--bind", "none", program(tmp_path, text))
     assert done.returncode == 137, done.stderr
-    assert "then rank 0 failed too: FileNotFoundError" in done.stderr
+    first = "distcompile-run: first rank 1 was ended by SIGKILL\n"
+    assert f"{first}distcompile-run: then rank 0 failed too: FileNotFoundError" in done.stderr
     assert "rank 1" in done.stderr.splitlines()[-2]
 
 
@@ -131,7 +132,8 @@ except PeerError as error:
 """
     done = run("-n", "2", "--bind", "none", program(tmp_path, text))
     assert done.returncode == 1
-    assert "then rank 0 failed too: RuntimeError: so I stop" in done.stderr
+    first = "distcompile-run: first rank 1 failed: KeyError: 'the true cause'\n"
+    assert f"{first}distcompile-run: then rank 0 failed too: RuntimeError: so I stop\n" in done.stderr
     assert done.stderr.endswith("KeyError: 'the true cause'\n")
 
 

@@ -14,15 +14,13 @@ from compiler_core.dtype import DType, int64
 from compiler_core.errors import ShapeError
 from compiler_core.tensor.making.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
-from distcompile import empty, ones, zeros
+from distcompile import ones, zeros
 from distcompile.nn import functional as F
-from distcompile.nn import init
 from distcompile.nn.layers.families import of_rank
-from distcompile.nn.module import Module
-from distcompile.nn.parameter import Parameter
+from distcompile.nn.layers.normalization import _Affine
 
 
-class _NormBase(Module):
+class _NormBase(_Affine):
     """What norms with running statistics share: weight and bias f[C], the buffers, and their printed form."""
 
     _version = 2  # since which num_batches_tracked is saved
@@ -45,12 +43,7 @@ class _NormBase(Module):
         super().__init__()
         self.num_features, self.eps, self.momentum, self.affine = num_features, eps, momentum, affine
         self.track_running_stats = track_running_stats
-        self.register_parameter(
-            "weight", Parameter(empty(num_features, device=device, dtype=dtype)) if affine else None
-        )
-        self.register_parameter(
-            "bias", Parameter(empty(num_features, device=device, dtype=dtype)) if affine and bias else None
-        )
+        self._make_affine((num_features,), affine, bias, device, dtype)
         tracked = track_running_stats
         self.register_buffer("running_mean", zeros(num_features, device=device, dtype=dtype) if tracked else None)
         self.register_buffer("running_var", ones(num_features, device=device, dtype=dtype) if tracked else None)
@@ -74,10 +67,7 @@ class _NormBase(Module):
     def reset_parameters(self) -> None:
         """Weight one, bias zero, statistics reset."""
         self.reset_running_stats()
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
+        super().reset_parameters()
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], *rest: Any

@@ -20,7 +20,33 @@ from distcompile.nn.module import Module
 from distcompile.nn.parameter import Parameter
 
 
-class Embedding(Module):
+class _Table(Module):
+    """weight f[num_embeddings, embedding_dim] and what is drawn into it."""
+
+    def _take(
+        self, weight: Tensor | None, shape: tuple[int, int], device: DeviceLike, dtype: DType | None, freeze: bool
+    ) -> None:
+        """Hold this weight, or one that is drawn. freeze: it does not train."""
+        if weight is not None and tuple(weight.shape) != shape:
+            raise ArgumentError("Shape of weight does not match num_embeddings and embedding_dim",
+                                expected=str(shape), got=str(tuple(weight.shape)))  # fmt: skip
+        table = empty(*shape, device=device, dtype=dtype) if weight is None else weight
+        self.weight = Parameter(table, requires_grad=not freeze)
+        if weight is None:
+            self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx] = 0.0
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}{_options(self)}"
+
+
+class Embedding(_Table):
     """A table of vectors: y[...] = weight[x[...]], with weight f[num_embeddings, embedding_dim] drawn from N(0, 1).
 
     Args:
@@ -62,33 +88,11 @@ class Embedding(Module):
         self.padding_idx = _row(padding_idx, num_embeddings)
         self.max_norm, self.norm_type = max_norm, norm_type
         self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
-        if _weight is None:
-            self.weight = Parameter(
-                empty(num_embeddings, embedding_dim, device=device, dtype=dtype), requires_grad=not _freeze
-            )
-            self.reset_parameters()
-        else:
-            if tuple(_weight.shape) != (num_embeddings, embedding_dim):
-                raise ArgumentError(
-                    "Shape of weight does not match num_embeddings and embedding_dim",
-                    expected=str((num_embeddings, embedding_dim)),
-                    got=str(tuple(_weight.shape)),
-                )
-            self.weight = Parameter(_weight, requires_grad=not _freeze)
-
-    def reset_parameters(self) -> None:
-        """Draw the table anew."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx] = 0.0
+        self._take(_weight, (num_embeddings, embedding_dim), device, dtype, _freeze)
 
     def forward(self, input: Tensor) -> Tensor:
         options = (self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse)
         return F.embedding(input, self.weight, *options)
-
-    def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}{_options(self)}"
 
     @classmethod
     def from_pretrained(
@@ -107,14 +111,12 @@ class Embedding(Module):
             >>> nn.Embedding.from_pretrained(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))(torch.tensor([1]))
             tensor([[3., 4.]])
         """
-        if embeddings.dim() != 2:
-            raise ArgumentError("Embeddings parameter is expected to be 2-dimensional", got=f"{embeddings.dim()}-d")
-        rows, columns = embeddings.shape
+        rows, columns = _sizes(embeddings)
         options = (padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse)
         return cls(rows, columns, *options, _weight=embeddings, _freeze=freeze)
 
 
-class EmbeddingBag(Module):
+class EmbeddingBag(_Table):
     """Sums, means or maxima of rows of a table: `Embedding` and a reduction of each bag, without the rows between.
 
     Args:
@@ -156,20 +158,7 @@ class EmbeddingBag(Module):
         self.scale_grad_by_freq, self.sparse = scale_grad_by_freq, sparse
         self.include_last_offset = include_last_offset
         self.padding_idx = _row(padding_idx, num_embeddings)
-        shape = (num_embeddings, embedding_dim)
-        if _weight is not None and tuple(_weight.shape) != shape:
-            raise ArgumentError("Shape of weight does not match num_embeddings and embedding_dim",
-                                expected=str(shape), got=str(tuple(_weight.shape)))  # fmt: skip
-        self.weight = Parameter(empty(*shape, device=device, dtype=dtype) if _weight is None else _weight)
-        if _weight is None:
-            self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the table anew."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx] = 0.0
+        self._take(_weight, (num_embeddings, embedding_dim), device, dtype, False)
 
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
         return F.embedding_bag(
@@ -186,9 +175,6 @@ class EmbeddingBag(Module):
             self.padding_idx,
         )
 
-    def extra_repr(self) -> str:
-        return f"{self.num_embeddings}, {self.embedding_dim}{_options(self)}"
-
     @classmethod
     def from_pretrained(
         cls,
@@ -203,16 +189,14 @@ class EmbeddingBag(Module):
         padding_idx: int | None = None,
     ) -> Self:
         """An EmbeddingBag on an existing table f[num_embeddings, embedding_dim]; freeze: it does not train."""
-        if embeddings.dim() != 2:
-            raise ArgumentError("Embeddings parameter is expected to be 2-dimensional", got=f"{embeddings.dim()}-d")
-        rows, columns = embeddings.shape
+        rows, columns = _sizes(embeddings)
         options = (max_norm, norm_type, scale_grad_by_freq, mode, sparse)
         bag = cls(rows, columns, *options, embeddings, include_last_offset, padding_idx)
         bag.weight.requires_grad_(not freeze)
         return bag
 
 
-def _options(layer: Embedding | EmbeddingBag) -> str:
+def _options(layer: _Table) -> str:
     """The printed form of the options that are not the defaults, as torch prints them."""
     shown: dict[str, tuple[object, object]] = {
         "padding_idx": (layer.padding_idx, None),
@@ -226,6 +210,13 @@ def _options(layer: Embedding | EmbeddingBag) -> str:
     else:
         shown["sparse"] = (layer.sparse, False)
     return "".join(f", {name}={value!r}" for name, (value, usual) in shown.items() if value != usual)
+
+
+def _sizes(table: Tensor) -> tuple[int, int]:
+    if table.dim() != 2:
+        raise ArgumentError("Embeddings parameter is expected to be 2-dimensional", got=f"{table.dim()}-d")
+    rows, columns = table.shape
+    return rows, columns
 
 
 def _row(padding_idx: int | None, rows: int) -> int | None:

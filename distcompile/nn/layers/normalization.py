@@ -26,7 +26,24 @@ def _sizes(shape: int | Sequence[int]) -> tuple[int, ...]:
     return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
-class LayerNorm(Module):
+class _Affine(Module):
+    """weight and bias f[*shape], of which the second or both may be left out: they are None."""
+
+    def _make_affine(
+        self, shape: Sequence[int], affine: bool, bias: bool, device: DeviceLike, dtype: DType | None
+    ) -> None:
+        for name, there in (("weight", affine), ("bias", affine and bias)):
+            self.register_parameter(name, Parameter(empty(*shape, device=device, dtype=dtype)) if there else None)
+
+    def reset_parameters(self) -> None:
+        """Weight one, bias zero."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+
+class LayerNorm(_Affine):
     """Normalises each sample over its last dimensions: y = (x - mean) / √(var + eps) · weight + bias.
 
     Mean and variance (divided by the count) are taken over the last len(normalized_shape) dimensions, in training and
@@ -58,22 +75,8 @@ class LayerNorm(Module):
         super().__init__()
         self.normalized_shape = _sizes(normalized_shape)
         self.eps, self.elementwise_affine = eps, elementwise_affine
-        affine = Parameter(empty(*self.normalized_shape, device=device, dtype=dtype)) if elementwise_affine else None
-        self.register_parameter("weight", affine)
-        shift = (
-            Parameter(empty(*self.normalized_shape, device=device, dtype=dtype))
-            if elementwise_affine and bias
-            else None
-        )
-        self.register_parameter("bias", shift)
+        self._make_affine(self.normalized_shape, elementwise_affine, bias, device, dtype)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Weight one, bias zero."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
@@ -126,7 +129,7 @@ class RMSNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
-class GroupNorm(Module):
+class GroupNorm(_Affine):
     """Normalises each sample over groups of channels: y = (x - mean) / √(var + eps) · weight + bias.
 
     Mean and variance are those of a group with all its positions; weight and bias are f[num_channels]. One group is a
@@ -161,20 +164,8 @@ class GroupNorm(Module):
         if num_channels % num_groups:
             raise ArgumentError("num_channels must be divisible by num_groups", got=f"{num_channels}, {num_groups}")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
-        self.register_parameter(
-            "weight", Parameter(empty(num_channels, device=device, dtype=dtype)) if affine else None
-        )
-        self.register_parameter(
-            "bias", Parameter(empty(num_channels, device=device, dtype=dtype)) if affine and bias else None
-        )
+        self._make_affine((num_channels,), affine, bias, device, dtype)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Weight one, bias zero."""
-        if self.weight is not None:
-            init.ones_(self.weight)
-        if self.bias is not None:
-            init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)

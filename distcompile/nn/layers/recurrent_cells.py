@@ -6,6 +6,7 @@ In: f[B, I] (or f[I]) and the state f[B, H] (or f[H]), zero unless given. Out: t
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
@@ -112,7 +113,23 @@ class RNNCell(RNNCellBase):
         return h
 
 
-class LSTMCell(RNNCellBase):
+class _GatedCell(RNNCellBase):
+    """Those of several gates."""
+
+    _gates: ClassVar[int]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: DeviceLike = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, self._gates, device=device, dtype=dtype)
+
+
+class LSTMCell(_GatedCell):
     """One step of an `LSTM`: (h, c) ← as there, without layers and projection.
 
     Shape: f[B, I] and (h, c), f[B, H] each and zero unless given -> (h, c); also without B.
@@ -123,22 +140,14 @@ class LSTMCell(RNNCellBase):
         ((2, 4), (2, 4))
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: DeviceLike = None,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias, num_chunks=4, device=device, dtype=dtype)
+    _gates = 4
 
     def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
         h, c = self._run("LSTM", input, hx)
         return h, c
 
 
-class GRUCell(RNNCellBase):
+class GRUCell(_GatedCell):
     """One step of a `GRU`: h ← as there.
 
     Shape: f[B, I] and h f[B, H], zero unless given -> f[B, H]; also without B.
@@ -148,15 +157,7 @@ class GRUCell(RNNCellBase):
         (2, 4)
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        device: DeviceLike = None,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias, num_chunks=3, device=device, dtype=dtype)
+    _gates = 3
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         (h,) = self._run("GRU", input, None if hx is None else (hx,))

@@ -6,7 +6,8 @@ In: src f[S, B, E], tgt f[T, B, E] (batch_first: batch first). Out: the same sha
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from typing import ClassVar
 
 from compiler_core.dtype import DType
 from compiler_core.tensor.making.creation import DeviceLike
@@ -35,28 +36,40 @@ def _get_activation_fn(activation: str | Activation) -> Activation:
 
 
 class _Layer(Module):
-    """What encoder and decoder layers share: the feed-forward half, after the attentions in the state dict."""
+    """What encoder and decoder layers share: attentions and a feed-forward network, each with a norm and a dropout."""
+
+    _attentions: ClassVar[tuple[str, ...]] = ("self_attn",)
 
     def __init__(
         self,
-        attentions: Mapping[str, Module],
         d_model: int,
-        dim_feedforward: int,
-        dropout: float,
-        activation: str | Activation,
-        norm_first: bool,
-        bias: bool,
-        device: DeviceLike,
-        dtype: DType | None,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Activation = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: DeviceLike = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        for name, attention in attentions.items():
+        for name in self._attentions:
+            attention = MultiheadAttention(
+                d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
+            )
             self.add_module(name, attention)
         self.linear1 = Linear(d_model, dim_feedforward, bias=bias, device=device, dtype=dtype)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias=bias, device=device, dtype=dtype)
         self.norm_first = norm_first
         self.activation = _get_activation_fn(activation)
+        blocks = range(1, len(self._attentions) + 2)
+        for i in blocks:
+            self.add_module(f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype))
+        for i in blocks:
+            self.add_module(f"dropout{i}", Dropout(dropout))
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
@@ -94,30 +107,6 @@ class TransformerEncoderLayer(_Layer):
         (3, 5, 8)
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Activation = F.relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: DeviceLike = None,
-        dtype: DType | None = None,
-    ) -> None:
-        attention = MultiheadAttention(
-            d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
-        )
-        super().__init__(
-            {"self_attn": attention}, d_model, dim_feedforward, dropout, activation, norm_first, bias, device, dtype
-        )
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype)
-        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
-
     def forward(
         self,
         src: Tensor,
@@ -148,29 +137,7 @@ class TransformerDecoderLayer(_Layer):
         (4, 3, 8)
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str | Activation = F.relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: DeviceLike = None,
-        dtype: DType | None = None,
-    ) -> None:
-        attentions = {
-            name: MultiheadAttention(d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype)
-            for name in ("self_attn", "multihead_attn")
-        }
-        super().__init__(attentions, d_model, dim_feedforward, dropout, activation, norm_first, bias, device, dtype)
-        for i in (1, 2, 3):
-            setattr(self, f"norm{i}", LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype))
-        for i in (1, 2, 3):
-            setattr(self, f"dropout{i}", Dropout(dropout))
+    _attentions = ("self_attn", "multihead_attn")
 
     def forward(
         self,

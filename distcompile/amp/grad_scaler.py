@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -197,3 +197,19 @@ class GradScaler:
         self._scale, self._growth_tracker = state_dict["scale"], state_dict["_growth_tracker"]
         self._growth_factor, self._backoff_factor = state_dict["growth_factor"], state_dict["backoff_factor"]
         self._growth_interval = state_dict["growth_interval"]
+
+
+class ScalerOf(GradScaler):
+    """The older form of a GradScaler, which is told its device by its class: `cuda.amp.GradScaler`."""
+
+    _of: ClassVar[str]
+
+    def __init__(
+        self,
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        super().__init__(self._of, init_scale, growth_factor, backoff_factor, growth_interval, enabled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -214,3 +215,15 @@ def test_other_options_that_are_pairs_are_two() -> None:
     ):
         with pytest.raises(ArgumentError, match=r"Invalid (etas|step_sizes|eps): "):
             make()
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "Adagrad", "Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop"])
+@pytest.mark.parametrize("option", ["lr", "eps", "weight_decay", "momentum", "lr_decay", "momentum_decay"])
+def test_an_option_below_zero_is_named(name: str, option: str) -> None:
+    kind = getattr(dc.optim, name)
+    if option not in inspect.signature(kind).parameters:
+        pytest.skip("it has no such option")
+    said = {"lr": "learning rate", "eps": "epsilon value"}.get(option, f"{option} value")
+    for number in (-1.0, float("nan")):
+        with pytest.raises(ArgumentError, match=f"Invalid {said}: {number}"):
+            kind([weight(1)], **{option: number})

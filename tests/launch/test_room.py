@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
-from launch_jobs import environment, run
+from launch_jobs import run
 
 from launch.errors import TooManyRanksError
 from launch.machine import room
 from launch.machine.binding import allowed_cpus
+from launch.screen.verdict import judge
+from launch.supervise import Outcome
 
 LARGE = room.Room(files=1 << 20, processes=1 << 22, nbytes=1 << 40)
 
@@ -65,15 +66,16 @@ def test_the_launcher_says_it_once_and_starts() -> None:
 
 
 def test_what_mpiexec_says_of_ranks_that_it_could_not_start_is_shown() -> None:
-    script = (
-        "import resource, sys\n"
-        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
-        "from launch.cli import main\n"
-        "sys.exit(main(['-n', '20', '--mpi', 'mpich', '--no-python', 'true']))\n"
-    )
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode
-    assert "said:\n" in done.stderr  # of ranks that have gone, if any had begun, or of itself
-    assert "pipe error (Too many open files)" in done.stderr
-    assert "Too many open files" in done.stderr
+    """Of a job of 30 ranks, of which the first left by 255 and mpiexec ended the others."""
+    outcome = Outcome(
+        size=30, returncode=255, records=(), vanished={rank: 1.0 + rank for rank in range(30)}, mpiexec=None,
+        ending_at=None, signum=0, timed_out=False, stopped=None, hang=None, doing={},
+        mpiexec_output="[proxy:0] pipe error (Too many open files)\n", last_words={}, survivors=(),
+    )  # fmt: skip
+    code, words = judge(outcome)
+    lines = words.splitlines()
+    assert code == 255
+    assert lines[0] == "distcompile-run: first rank 0 left with exit code 255 before it had started"
+    assert lines[1] == "distcompile-run: then rank 1 was ended by mpiexec before it had started"
+    assert lines[21] == "distcompile-run: then 9 others"
+    assert lines[-3:] == [lines[0].replace("first ", ""), "  mpiexec said:", outcome.mpiexec_output.strip()]

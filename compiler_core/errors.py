@@ -190,10 +190,6 @@ class GraphBreak(DistCompileError):
         return getattr(GraphBreak._made, "count", 0)
 
 
-class EffectBreak(GraphBreak):
-    """A traced call changed Python state that outlives it. It may not again: caches are filled at a first call."""
-
-
 class RecompileLimitError(DistCompileError):
     """More distinct guard keys than `recompile_limit`, under fullgraph=True."""
 

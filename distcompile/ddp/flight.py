@@ -122,10 +122,6 @@ class Flight:
         self.gate.wait()
         return bool(self.gate.passed)
 
-    def wait_bucket(self, k: int) -> None:
-        """Wait for bucket `k`. Raises what the collective raises (time-out, mismatch, failed rank)."""
-        self.works[self.layout.order.index(k)].wait()
-
     def wait(self, flown: Flown) -> FlightRecord:
         """Wait for all buckets. flown: the segments of this pass, for the record."""
         if math.isnan(self.ended_s):

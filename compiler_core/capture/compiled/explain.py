@@ -129,10 +129,6 @@ class Explanation:
         return grids + ([Grid("", ("what", "why", "where"), tuple(others))] if others else [])
 
 
-def _operations(entry: EntryReport) -> str:
-    return str(sum(len(graph.calls) for _, graph in entry.graphs))
-
-
 def _slowest(entry: EntryReport) -> str:
     """The sum of the steps that are no part of others, and the longest of them."""
     times = [time for time in entry.times if time.step in STEPS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,7 +67,7 @@ def test_a_shadowing_package_is_named_with_both_places(tmp_path: Path) -> None:
     (tmp_path / "launch").mkdir()
     (tmp_path / "launch" / "__init__.py").touch()
     out = run("import distcompile", tmp_path)
-    assert "InstallationError: the import package 'launch' is shadowed" in out
+    assert f"InstallationError: rename {tmp_path}/launch: Python finds it in place of 'launch'" in out
     assert f"expected: {ROOT}/launch" in out
     assert f"got: {tmp_path}/launch" in out
 
@@ -74,8 +75,21 @@ def test_a_shadowing_package_is_named_with_both_places(tmp_path: Path) -> None:
 def test_a_shadowing_module_is_named_by_the_command_of_the_launcher(tmp_path: Path) -> None:
     (tmp_path / "launch.py").touch()
     out = run("from distcompile.run import main; main()", tmp_path)  # what the installed script does
-    assert "InstallationError: the import package 'launch' is shadowed" in out
-    assert f"got: {tmp_path}/launch.py" in out
+    assert f"InstallationError: rename {tmp_path}/launch.py: Python finds it" in out
+
+
+@pytest.mark.parametrize("name", ["launch", "collectives", "compiler_core"])
+def test_a_module_beside_the_program_is_named_first_by_ranks_too(name: str, tmp_path: Path) -> None:
+    (tmp_path / f"{name}.py").touch()
+    (tmp_path / "program.py").write_text("import distcompile\n")
+    launcher = "import sys; from launch.cli import main; sys.exit(main(['program.py']))"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", launcher], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    shadowed = f"InstallationError: rename {tmp_path}/{name}.py: Python finds it in place of {name!r}"
+    assert (f"({tmp_path}/compiler_core.py)" if name == "compiler_core" else shadowed) in done.stderr
 
 
 def test_a_missing_package_is_named() -> None:

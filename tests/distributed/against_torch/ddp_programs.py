@@ -1,21 +1,17 @@
 """Small trainings under DDP, written once and run by torch's DDP (gloo) and by ours, eager and compiled.
 
-Each takes a `Side` and returns plain lists. As a script: `ddp_programs.py torch RANK WORLD STORE OUT` or, under the
-launcher, `ddp_programs.py ours OUT`: OUT.RANK receives JSON: {"eager": {program: what it returns}, "compiled": ...}.
+Each takes a `Side` and returns plain lists. `worlds.py` starts the ranks.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
-import sys
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
+import hook_programs
 import step_programs
 
 STEPS, ROWS, WIDTH = 4, 4, 3
@@ -323,32 +319,14 @@ PROGRAMS: list[Program] = [
     loaded_on_all,
     complex_parameters,
     *step_programs.PROGRAMS,
+    *hook_programs.PROGRAMS,
 ]
 
 
-def run_all(torch: Any, dist: Any, *, is_compiled: bool) -> dict[str, Any]:
-    side = Side(torch, dist, is_compiled)
-    return {program.__name__: program(side) for program in PROGRAMS}
-
-
-def main() -> None:
-    warnings.simplefilter("ignore")
-    if sys.argv[1] == "torch":
-        rank, world, store, out = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
-        torch = importlib.import_module("torch")
-        dist = importlib.import_module("torch.distributed")
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
-    else:
-        out = sys.argv[2]
-        torch = importlib.import_module("distcompile")
-        dist = importlib.import_module("distcompile.distributed")
-        dist.init_process_group(timeout=60)
-    results = {"eager": run_all(torch, dist, is_compiled=False)}
-    if sys.argv[1] == "ours":
-        results["compiled"] = run_all(torch, dist, is_compiled=True)
-    Path(f"{out}.{dist.get_rank()}").write_text(json.dumps(results))
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
+def run_all(torch: Any, dist: Any) -> dict[str, Any]:
+    """{"eager": {program: what it returns}}, and "compiled" of ours."""
+    modes = [False, True] if torch.__name__ == "distcompile" else [False]
+    return {
+        "compiled" if is_compiled else "eager": {p.__name__: p(Side(torch, dist, is_compiled)) for p in PROGRAMS}
+        for is_compiled in modes
+    }

@@ -1,17 +1,15 @@
 """Small programs for torch.distributed's names, written once and run by torch (gloo) and by distcompile.
 
-Each takes (torch, dist) and returns plain lists; errors are returned by the base class that both have. As a script:
-`dist_programs.py torch RANK WORLD STORE OUT` or, under the launcher, `dist_programs.py ours OUT`: writes OUT.RANK.
+Each takes (torch, dist) and returns plain lists; errors are returned by the base class that both have. `worlds.py`
+starts the ranks.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 Program = Callable[[Any, Any], Any]
@@ -287,22 +285,3 @@ PROGRAMS += [local_mistakes, gradients]
 def run_all(torch: Any, dist: Any) -> dict[str, Any]:
     results: dict[str, Any] = json.loads(json.dumps({p.__name__: p(torch, dist) for p in PROGRAMS}))
     return results
-
-
-def main() -> None:
-    if sys.argv[1] == "torch":
-        rank, world, store, out = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
-        torch = importlib.import_module("torch")
-        dist = importlib.import_module("torch.distributed")
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
-    else:
-        out = sys.argv[2]
-        torch = importlib.import_module("distcompile")
-        dist = importlib.import_module("distcompile.distributed")
-        dist.init_process_group(timeout=60)
-    Path(f"{out}.{dist.get_rank()}").write_text(json.dumps(run_all(torch, dist)))
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,21 +1,20 @@
-"""Training with communication hooks, written once and run by torch's DDP (gloo) and by ours, eager and compiled.
+"""Training with communication hooks: programs for `ddp_programs.py`, one a hook, which return the parameters.
 
-As a script: `hook_programs.py torch RANK WORLD STORE OUT` or, under the launcher, `hook_programs.py ours OUT`:
-OUT.RANK receives JSON: for each hook the model's parameters after a few steps.
+TOLERANCE: of those whose floats are of 16 bits: torch sums in 16 bits, we in 32.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 STEPS, PER_RANK = 4, 4
 SHAPES = ((16, 12), (16,), (8, 16), (8,), (1, 8), (1,))
+TOLERANCE = {"hook fp16": 2e-3, "hook bf16": 2e-2, "hook fp16 around custom": 2e-3}
+Hook = tuple[Any, Any] | None  # state, hook
 
 
 def values() -> list[np.ndarray]:
@@ -33,8 +32,9 @@ def make_model(torch: Any) -> Any:
     return model
 
 
-def custom_hook(torch: Any, dist: Any) -> Any:
+def custom_hook(side: Any) -> Hook:
     """Twice the average: by the buffer, its gradients' views, and a chain of futures."""
+    dist = side.dist
 
     def hook(state, bucket):  # type: ignore[no-untyped-def]  # torch looks at annotations
         state["seen"].append([bucket.index(), bucket.is_last(), len(bucket.parameters())])
@@ -47,97 +47,86 @@ def custom_hook(torch: Any, dist: Any) -> Any:
     return {"seen": []}, hook
 
 
-def hooks(torch: Any, dist: Any, package: str) -> dict[str, Any]:
-    """Name -> (state, hook), in the order in which they are run."""
-    folder = f"{package}.algorithms.ddp_comm_hooks"
-    default = importlib.import_module(f"{folder}.default_hooks")
-    power = importlib.import_module(f"{folder}.powerSGD_hook")
-    local = importlib.import_module(f"{folder}.post_localSGD_hook")
-    alone = [dist.new_group([rank]) for rank in range(dist.get_world_size())][dist.get_rank()]
-
-    def low_rank(**options: Any) -> Any:
-        return make_state(torch, power, package, start_powerSGD_iter=2, min_compression_rate=1, **options)
-
-    return {
-        "none": None,
-        "allreduce": (None, default.allreduce_hook),
-        "fp16": (None, default.fp16_compress_hook),
-        "bf16": (None, default.bf16_compress_hook if torch.__name__ == "distcompile" else renamed(default)),
-        "custom": custom_hook(torch, dist),
-        "fp16 around custom": (custom := custom_hook(torch, dist))[:1] + (default.fp16_compress_wrapper(custom[1]),),
-        "powerSGD rank 1": (low_rank(matrix_approximation_rank=1), power.powerSGD_hook),
-        "powerSGD rank 3, cold": (low_rank(matrix_approximation_rank=3, warm_start=False), power.powerSGD_hook),
-        "powerSGD rank 2, no feedback": (
-            low_rank(matrix_approximation_rank=2, use_error_feedback=False), power.powerSGD_hook,
-        ),
-        "post local": (local.PostLocalSGDState(None, alone, 2), local.post_localSGD_hook),
-        "post local, no averages": (local.PostLocalSGDState(None, None, 2, False), local.post_localSGD_hook),
-    }  # fmt: skip
+def algorithms(side: Any, name: str) -> Any:
+    return importlib.import_module(f"{side.dist.__name__}.algorithms.ddp_comm_hooks.{name}")
 
 
-def renamed(default: Any) -> Any:
-    """torch's bf16 hook under another name: by its own, torch refuses it on CPUs."""
-    return lambda state, bucket: default.bf16_compress_hook(state, bucket)
+def default(name: str) -> Callable[[Any], Hook]:
+    return lambda side: (None, getattr(algorithms(side, "default_hooks"), name))
 
 
-def make_state(torch: Any, power: Any, package: str, **options: Any) -> Any:
-    """PowerSGD's state; ours draws its first Qs as torch does, if torch is there, so that results can be compared."""
-    if package.startswith("torch"):
-        return power.PowerSGDState(None, **options)
-    judge = importlib.import_module("torch")
-
-    class State(power.PowerSGDState):  # type: ignore[misc]
-        def random_qs(self, shapes: Any, dtype: Any) -> Any:
-            generator = judge.Generator().manual_seed(self.rng.randint(1_000_000_000))  # ranks may be threads
-            return [judge.randn(1, *shape, generator=generator).numpy()[0].astype(dtype) for shape in shapes]
-
-    return State(None, **options)
+def bf16(side: Any) -> Hook:
+    """torch's hook under another name: by its own, torch refuses it on CPUs."""
+    hook = algorithms(side, "default_hooks").bf16_compress_hook
+    return None, hook if side.torch.__name__ == "distcompile" else lambda state, bucket: hook(state, bucket)
 
 
-def run(torch: Any, dist: Any, package: str, wrap: Any) -> dict[str, Any]:
-    """Train with every hook. wrap(model) -> (what is called, what hooks are registered on)."""
-    results: dict[str, Any] = {}
-    for name, hook in hooks(torch, dist, package).items():
-        model = make_model(torch)
-        call, ddp = wrap(model)
+def fp16_around_custom(side: Any) -> Hook:
+    state, hook = custom_hook(side)  # type: ignore[misc]
+    return state, algorithms(side, "default_hooks").fp16_compress_wrapper(hook)
+
+
+def power(**options: Any) -> Callable[[Any], Hook]:
+    """PowerSGD; ours draws its first Qs as torch does, if torch is there, so that results can be compared."""
+    options |= {"start_powerSGD_iter": 2, "min_compression_rate": 1}
+
+    def make(side: Any) -> Hook:
+        found = algorithms(side, "powerSGD_hook")
+        if side.torch.__name__ == "torch":
+            return found.PowerSGDState(None, **options), found.powerSGD_hook
+        judge = importlib.import_module("torch")
+
+        class State(found.PowerSGDState):  # type: ignore[misc, name-defined]
+            def random_qs(self, shapes: Any, dtype: Any) -> Any:
+                generator = judge.Generator().manual_seed(self.rng.randint(1_000_000_000))  # ranks may be threads
+                return [judge.randn(1, *shape, generator=generator).numpy()[0].astype(dtype) for shape in shapes]
+
+        return State(None, **options), found.powerSGD_hook
+
+    return make
+
+
+def post_local(*, alone: bool, averages: bool) -> Callable[[Any], Hook]:
+    def make(side: Any) -> Hook:
+        group = [side.dist.new_group([rank]) for rank in range(side.dist.get_world_size())][side.rank]
+        found = algorithms(side, "post_localSGD_hook")
+        return found.PostLocalSGDState(None, group if alone else None, 2, averages), found.post_localSGD_hook
+
+    return make
+
+
+HOOKS: dict[str, Callable[[Any], Hook]] = {
+    "none": lambda side: None,
+    "allreduce": default("allreduce_hook"),
+    "fp16": default("fp16_compress_hook"),
+    "bf16": bf16,
+    "custom": custom_hook,
+    "fp16 around custom": fp16_around_custom,
+    "powerSGD rank 1": power(matrix_approximation_rank=1),
+    "powerSGD rank 3, cold": power(matrix_approximation_rank=3, warm_start=False),
+    "powerSGD rank 2, no feedback": power(matrix_approximation_rank=2, use_error_feedback=False),
+    "post local": post_local(alone=True, averages=True),
+    "post local, no averages": post_local(alone=False, averages=False),
+}
+
+
+def program(name: str) -> Callable[[Any], Any]:
+    def run(side: Any) -> Any:
+        model, hook = make_model(side.torch), HOOKS[name](side)
+        call, ddp = side.wrap(model)
         if hook is not None:
             ddp.register_comm_hook(*hook)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
-        rng = np.random.default_rng(1 + dist.get_rank())
+        optimizer = side.torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+        rng = np.random.default_rng(1 + side.rank)
         for _ in range(STEPS):
-            batch = torch.from_numpy(rng.standard_normal((PER_RANK, 12)).astype(np.float32))
+            batch = side.torch.from_numpy(rng.standard_normal((PER_RANK, 12)).astype(np.float32))
             optimizer.zero_grad()
             call(batch).square().mean().backward()
             optimizer.step()
-        results[name] = [p.detach().numpy().tolist() for p in model.parameters()]
-    return results
+        return [p.detach().numpy().tolist() for p in model.parameters()]
+
+    run.__name__ = f"hook {name}"
+    return run
 
 
-def main() -> None:
-    if sys.argv[1] == "torch":
-        rank, world, store, out = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
-        torch, package = importlib.import_module("torch"), "torch.distributed"
-        dist = importlib.import_module(package)
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
-    else:
-        torch, package, out = importlib.import_module("distcompile"), "distcompile.distributed", sys.argv[2]
-        dist = importlib.import_module(package)
-        dist.init_process_group(timeout=60)
-
-    def eager(model: Any) -> Any:
-        ddp = torch.nn.parallel.DistributedDataParallel(model)
-        return ddp, ddp
-
-    def compiled(model: Any) -> Any:
-        ddp = torch.nn.parallel.DistributedDataParallel(model)
-        return torch.compile(ddp), ddp
-
-    results = {"eager": run(torch, dist, package, eager)}
-    if sys.argv[1] == "ours":
-        results["compiled"] = run(torch, dist, package, compiled)
-    Path(f"{out}.{dist.get_rank()}").write_text(json.dumps(results))
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
+PROGRAMS = [program(name) for name in HOOKS]

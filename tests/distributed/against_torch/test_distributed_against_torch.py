@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import dist_programs
 import pytest
-from mpi_job import ROOT, check_ran, run_on_ranks
+import worlds
 
 import distcompile
 from collectives import Communicator, run_ranks
@@ -21,7 +16,6 @@ from distcompile import distributed
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 RANKS = 3
-SCRIPT = str(Path(dist_programs.__file__))
 NAMES = [program.__name__ for program in dist_programs.PROGRAMS]
 
 
@@ -30,33 +24,9 @@ def installed(package: str) -> bool:
     return any(distribution.name == package for distribution in importlib.metadata.distributions())
 
 
-def read(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(Path(f"{out}.{rank}").read_text()) for rank in range(RANKS)]
-
-
 @pytest.fixture(scope="module")
 def torchs(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What torch's ranks return, by rank."""
-    folder = tmp_path_factory.mktemp("torch")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen(
-            [sys.executable, SCRIPT, "torch", str(rank), str(RANKS), str(folder / "store"), str(folder / "out")],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(RANKS)
-    ]
-    try:
-        said = [process.communicate(timeout=120)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    assert all(process.returncode == 0 for process in started), "\n".join(said)
-    return read(folder / "out")
+    return worlds.torchs(dist_programs, RANKS, tmp_path_factory.mktemp("torch"))
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +43,7 @@ def on_mpi(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     pytest.importorskip("mpi4py")
     if not installed(request.param):
         pytest.skip(f"{request.param} is not installed")
-    out = tmp_path_factory.mktemp("mpi") / "out"
-    check_ran(run_on_ranks(RANKS, [f"--mpi={request.param}", SCRIPT, "ours", str(out)], limit_s=100))
-    return read(out)
+    return worlds.ours(dist_programs, RANKS, tmp_path_factory.mktemp("mpi"), request.param)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -40,10 +40,16 @@ def modules(root: Path = ROOT) -> dict[str, Path]:
 
 
 @cache
+def tree(path: Path) -> ast.Module:
+    """A file, parsed."""
+    return ast.parse(path.read_text())
+
+
+@cache
 def nodes_that_run(path: Path) -> list[ast.AST]:
     """Every node of a file but what only type checkers read, and docstrings."""
     found: list[ast.AST] = []
-    open_ends: list[ast.AST] = [ast.parse(path.read_text())]
+    open_ends: list[ast.AST] = [tree(path)]
     while open_ends:
         node = open_ends.pop()
         body = getattr(node, "body", None)

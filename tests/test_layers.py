@@ -1,5 +1,7 @@
 """The walls: who may import whom, what `import distcompile` may load, and how long a file may be.
 
+No circle of imports goes through two rooms. A room is a folder of compiler_core/ or distcompile/; the loose files
+beside these folders are one more room of each; collectives/ and launch/ are rooms.
 Read from the sources (`import_graph.py`): imports inside functions count too, and so do names of modules in strings;
 imports for type checkers only do not.
 """
@@ -14,8 +16,20 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+import networkx as nx
 import pytest
-from import_graph import PACKAGES, ROOT, nodes_that_run, sources, statements, strings
+from import_graph import (
+    PACKAGES,
+    ROOT,
+    graph,
+    module_of,
+    modules,
+    nodes_that_run,
+    sources,
+    statements,
+    strings,
+    tree,
+)
 
 from compiler_core import late
 from compiler_core.errors import OpDefinitionError
@@ -76,6 +90,10 @@ SAID = {
     ("compiler_core/sparse/types.py", "distcompile.sparse"): "`__module__` of torch.sparse.FloatTensor",
     ("launch/child.py", "distcompile.showing.traces"): "looked for among what the program has loaded",
 }
+# files that only say where names are, and import nothing of it themselves
+TABLES = {"compiler_core.torch_table", "distcompile.surface.names"}
+# rooms of a circle that is known, and why it stays; the list may only become shorter
+KNOWN: dict[frozenset[str], str] = {}
 # whose `import_module` is given what is no string of the same file: where that comes from
 READERS = {
     "compiler_core/late.py": "LOADS, which compiler_core/__init__.py writes down",
@@ -137,6 +155,65 @@ def breaches(path: Path, root: Path = ROOT) -> list[str]:
 def test_imports_stay_within_the_walls() -> None:
     """All files in one test, here and below: with one test each they were an eighth of all tests."""
     assert [breach for path in SOURCES for breach in breaches(path)] == []
+
+
+def room_of(module: str) -> str:
+    """`compiler_core/ops`, and `compiler_core` of a file that is in no folder of it."""
+    package, *folders = modules()[module].relative_to(ROOT).parent.parts
+    return "/".join([package, *folders[:1]])
+
+
+def circles(imports: nx.DiGraph, room: dict[str, str]) -> dict[frozenset[str], list[str]]:
+    """Rooms -> the imports that close a circle between them."""
+    found = {}
+    for files in nx.strongly_connected_components(imports):
+        rooms = frozenset(room[file] for file in files)
+        if len(rooms) > 1:
+            between = [(a, b) for a, b in imports.subgraph(files).edges if room[a] != room[b]]
+            found[rooms] = [f"{a} -> {b} (line {imports.edges[a, b]['lines'][0]})" for a, b in sorted(between)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def imports() -> nx.DiGraph:
+    found = graph()
+    found.remove_nodes_from(TABLES)
+    found.remove_edges_from((module_of(ROOT / file), name) for file, name in SAID)
+    return found
+
+
+def test_no_circle_goes_through_two_rooms(imports: nx.DiGraph) -> None:
+    found = circles(imports, {module: room_of(module) for module in imports})
+    assert {rooms: lines for rooms, lines in found.items() if rooms not in KNOWN} == {}
+    assert KNOWN.keys() <= found.keys(), "a circle that is no more stands in KNOWN"
+
+
+def test_what_ddp_keeps_and_what_uses_it_do_not_import_each_other(imports: nx.DiGraph) -> None:
+    assert "distcompile.ddp.passes" not in nx.descendants(imports, "distcompile.ddp.books")
+
+
+def test_tables_import_nothing() -> None:
+    """They are left out above, so they must do nothing but say names."""
+    for module in TABLES:
+        text = modules()[module].read_text()
+        assert "import_module" not in text
+        assert "    from " not in text
+
+
+def test_a_circle_is_found(tmp_path: Path) -> None:
+    for name, text in {
+        "compiler_core/a/one.py": "def f():\n    from compiler_core.b import two\n",
+        "compiler_core/b/two.py": "PLACE = 'compiler_core.c.three:name'\n",
+        "compiler_core/c/three.py": "NAMES = 'one other'\ndef g(name):\n    import_module(f'compiler_core.a.{name}')\n",
+        "compiler_core/d/four.py": "if TYPE_CHECKING:\n    from compiler_core.d import five\n",
+        "compiler_core/d/five.py": "from compiler_core.d.four import x\n",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    found = graph(tmp_path)
+    room = {module_of(p, tmp_path): p.parent.name for p in modules(tmp_path).values()}
+    assert list(circles(found, room)) == [frozenset("abc")]
 
 
 def test_gradients_are_arrays_of_any_device() -> None:
@@ -209,7 +286,7 @@ def test_files_are_short_enough_to_read() -> None:
 
 def long_functions(path: Path, root: Path = ROOT) -> Iterator[str]:
     """The functions of a file that are over MAX_IN_FUNCTION lines, from `def` to the end without the docstring."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             said = node.body[0] if ast.get_docstring(node, clean=False) is not None else None
             lines = (node.end_lineno or 0) - node.lineno + 1
@@ -229,15 +306,15 @@ def test_the_test_of_functions_can_fail(tmp_path: Path) -> None:
 
 
 def test_files_open_with_what_they_do() -> None:
-    texts = {path: path.read_text() for path in [*SOURCES, *OTHERS]}
-    assert [named(path) for path in texts if path.name == "utils.py"] == []
-    assert [named(p) for p, text in texts.items() if text.strip() and not ast.get_docstring(ast.parse(text))] == []
+    trees = {path: tree(path) for path in [*SOURCES, *OTHERS]}
+    assert [named(path) for path in trees if path.name == "utils.py"] == []
+    assert [named(path) for path, found in trees.items() if found.body and not ast.get_docstring(found)] == []
 
 
 def test_a_first_page_that_lists_its_files_lists_them_all() -> None:
     wrong = {}
     for page in (path for path in SOURCES if path.name == "__init__.py"):
-        said = set(re.findall(r"^- `(\w+\.py)`", ast.get_docstring(ast.parse(page.read_text())) or "", re.MULTILINE))
+        said = set(re.findall(r"^- `(\w+\.py)`", ast.get_docstring(tree(page)) or "", re.MULTILINE))
         there = {path.name for path in page.parent.glob("*.py")} - {page.name}
         if said and said != there:
             wrong[named(page)] = sorted(said ^ there)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import os
 import pickle
-import signal
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from process_functions import WAIT_S, die, fail, leave, step_and_send, write
 
 import distcompile as dc
 from distcompile import multiprocessing as ours
@@ -19,27 +16,6 @@ from distcompile.errors import ArgumentError
 
 torch = pytest.importorskip("torch")
 theirs = pytest.importorskip("torch.multiprocessing")
-WAIT_S = 120.0  # a process that is spawned imports torch
-
-
-def write(number: int, folder: str, text: str) -> None:
-    (Path(folder) / str(number)).write_text(text)
-
-
-def fail(number: int) -> None:
-    if number == 1:
-        raise ValueError("the second one")
-    time.sleep(60)
-
-
-def leave(number: int) -> None:
-    if number == 0:
-        sys.exit(5)
-    time.sleep(60)
-
-
-def die(number: int) -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -73,20 +49,6 @@ def test_failures_are_torchs(function: Any) -> None:
         for one in found:  # either may be seen first
             one[1], one[3], one[4] = 0, one[3].replace("process 1", "process 0"), one[4].replace("s 1", "s 0")
     assert found[0] == found[1]
-
-
-def step_and_send(number: int, name: str, model: Any, given: Any, sent: Any, seen: Any) -> None:
-    library = importlib.import_module(name)
-    given.add_(5)
-    optimizer = library.optim.SGD(model.parameters(), lr=0.5)
-    model(library.ones(1, 2)).sum().backward()
-    optimizer.step()
-    made = library.ones(3)
-    sent.put(made)
-    seen.get(timeout=WAIT_S)
-    made.add_(1)
-    sent.put(None)
-    seen.get(timeout=WAIT_S)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -43,7 +43,7 @@ from distcompile.ddp.model_state import (
 )
 from distcompile.ddp.modes import NoSync, announced, begins_apart, ended, switch
 from distcompile.ddp.overlap import JobReport, OverlapReport, gather_report, make_report, optimizer_spans
-from distcompile.ddp.plan.bucket_plan import BucketPlan, Caps
+from distcompile.ddp.plan.bucket_plan import BucketPlan, Caps, ListedCaps
 from distcompile.ddp.plan.layout import word_of
 from distcompile.ddp.strategy import BucketStrategy
 from distcompile.errors import ArgumentError
@@ -80,11 +80,13 @@ class DistributedDataParallel(Module):
     Args:
         module: built alike on every rank; it starts from rank 0's parameters and buffers.
         device_ids: of a module on a GPU, that one GPU: then inputs are moved there. None: they stay where they are.
-        broadcast_buffers: send rank 0's buffers before the first forward after each synchronised one.
+        broadcast_buffers: send rank 0's buffers at the start, and before the first forward after each synchronised one.
+        forward_sync_buffers: the same of forwards alone: buffers are sent at the start. It outranks broadcast_buffers.
         init_sync: False: state is not sent at the start; that it has the same names and shapes is checked all the same.
         process_group: None: the one of init_process_group.
         bucket_cap_mb: size of buckets in MiB; None: 2 on the CPU (1 with overlap="step"), 25 on GPUs. The first is at
             most 1.
+        bucket_cap_mb_list: the size of each bucket in MiB, the last one of all that follow; in place of bucket_cap_mb.
         find_unused_parameters: allow parameters that take no part in the loss; otherwise UnusedParameterError. Ranks
             may run other operations than each other then; their compiled graphs are not compared.
         static_graph: every backward is of one graph: some parameters may take no part, and several re-entrant
@@ -95,7 +97,8 @@ class DistributedDataParallel(Module):
             our optimizers update a parameter when its gradient has arrived, and the next forward waits for each where
             it first uses it. The same bits; any other reader of a value that is on its way waits for it.
         gradient_as_bucket_view: always so here; False is accepted, with a warning.
-        output_device, dim, check_reduction: taken for torch's sake, without effect.
+        output_device, dim, check_reduction, batched_grad_copy: taken for torch's sake, without effect (gradients are
+            made in their buckets, so there is nothing to copy).
 
     Differs from torch: bucket_plan and overlap are ours. Gradients are always views of buckets. Compiled, buckets
     follow the backward's order from the first step on. In forward, random draws are this rank's part of the joint
@@ -123,7 +126,7 @@ class DistributedDataParallel(Module):
         device_ids: list[Any] | None = None,
         output_device: Any = None,
         dim: int = 0,
-        broadcast_buffers: bool = True,
+        broadcast_buffers: bool | None = None,
         init_sync: bool = True,
         process_group: Communicator | None = None,
         bucket_cap_mb: float | None = None,
@@ -133,6 +136,10 @@ class DistributedDataParallel(Module):
         static_graph: bool = False,
         bucket_plan: PlanChoice = None,
         overlap: Literal["backward", "step"] = "backward",
+        *,
+        bucket_cap_mb_list: Sequence[float] | None = None,
+        batched_grad_copy: bool = False,
+        forward_sync_buffers: bool | None = None,
     ) -> None:
         super().__init__()
         if not gradient_as_bucket_view:
@@ -145,14 +152,15 @@ class DistributedDataParallel(Module):
         if overlap not in DEFAULT_CAPS_MB:
             raise ArgumentError(f"unknown overlap {overlap!r}", expected=" or ".join(map(repr, DEFAULT_CAPS_MB)))
         cap_mb = default_cap_mb(module, overlap) if bucket_cap_mb is None else bucket_cap_mb
+        caps = ListedCaps.from_mb_list(bucket_cap_mb_list) if bucket_cap_mb_list else Caps.from_mb(cap_mb)
+        sends_buffers = broadcast_buffers is not False if forward_sync_buffers is None else forward_sync_buffers
+        starts_alike = sends_buffers or forward_sync_buffers is not None
         choice = bucket_plan.hash if isinstance(bucket_plan, BucketPlan) else str(bucket_plan)
         self._home = home_of(module, device_ids)
-        settings = DDPSettings(
-            Caps.from_mb(cap_mb), broadcast_buffers, find_unused_parameters, static_graph, choice, overlap
-        )
+        settings = DDPSettings(caps, sends_buffers, find_unused_parameters, static_graph, choice, overlap)
         _need_something_to_train(module)
-        instance = self._join_ranks(settings, init_sync)
-        self._keep_books(settings, instance, are_equal=init_sync)
+        instance = self._join_ranks(settings, init_sync, starts_alike)
+        self._keep_books(settings, instance, are_equal=init_sync and starts_alike)
         self._tuner = None if bucket_plan is None else attach_plan(bucket_plan, self)
 
     _join_config: Any = None
@@ -177,8 +185,8 @@ class DistributedDataParallel(Module):
         copied._tuner = None
         return copied
 
-    def _join_ranks(self, settings: DDPSettings, init_sync: bool) -> int:
-        """Check that all ranks wrap the same module in the same way, and give them rank 0's state.
+    def _join_ranks(self, settings: DDPSettings, init_sync: bool, sends_buffers: bool) -> int:
+        """Check that all ranks wrap the same module in the same way, and give them rank 0's state, buffers if asked.
 
         Returns a number by which all ranks know this instance.
         """
@@ -191,7 +199,7 @@ class DistributedDataParallel(Module):
         )
         check_same_model(group, self.module)
         if init_sync:
-            broadcast_tensors(group, {**parameters, **buffers})
+            broadcast_tensors(group, {**parameters, **(buffers if sends_buffers else {})})
         INSTANCES[group] = max(group.all_gather_object(INSTANCES.get(group, 0) + 1))
         return INSTANCES[group]
 

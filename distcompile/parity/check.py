@@ -265,8 +265,12 @@ class _Check:
             steps=self.judges.steps,
             make_optimizer=self.judges.optimizer,
             tolerance=self.tolerance,
-            broadcast_buffers=bool(self.ddp_options.get("broadcast_buffers", True)),
+            broadcast_buffers=self._sends_buffers(),
         )
+
+    def _sends_buffers(self) -> bool:
+        told = self.ddp_options.get("forward_sync_buffers")
+        return self.ddp_options.get("broadcast_buffers") is not False if told is None else bool(told)
 
     # -- where a failure comes from
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -41,6 +42,26 @@ class Caps:
         """torch's reading of `bucket_cap_mb`; a cap under 1 MiB holds for the first bucket too."""
         other_nbytes = max(1, int(bucket_cap_mb * MIB))
         return Caps(min(FIRST_BUCKET_NBYTES, other_nbytes), other_nbytes)
+
+    def of(self, number: int) -> int:
+        """The cap of a lane's bucket, counted from 0, in bytes."""
+        return self.other_nbytes if number else self.first_nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class ListedCaps(Caps):
+    """A size for each bucket of a lane, the last one for all that follow. A plan keeps the first and the largest."""
+
+    listed: tuple[int, ...]
+
+    @staticmethod
+    def from_mb_list(bucket_cap_mb_list: Sequence[float]) -> ListedCaps:
+        """torch's reading of `bucket_cap_mb_list`, which is not empty."""
+        listed = tuple(max(1, int(cap_mb * MIB)) for cap_mb in bucket_cap_mb_list)
+        return ListedCaps(listed[0], max(listed), listed)
+
+    def of(self, number: int) -> int:
+        return self.listed[min(number, len(self.listed) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,20 +166,20 @@ def make_plan(parameters: Iterable[ReadyParameter], caps: Caps, *, order: str) -
     check_names_are_unique(in_order)
     closed: list[list[ReadyParameter]] = []
     open_lanes: dict[DType, list[ReadyParameter]] = {}
-    opened: set[DType] = set()  # lanes whose first bucket is closed
+    lanes_closed: Counter[DType] = Counter()  # buckets of each lane
     for parameter in in_order:
         lane = open_lanes.setdefault(parameter.dtype, [])
         lane.append(parameter)
-        cap_nbytes = caps.other_nbytes if parameter.dtype in opened else caps.first_nbytes
-        if sum(p.nbytes for p in lane) >= cap_nbytes:
+        if sum(p.nbytes for p in lane) >= caps.of(lanes_closed[parameter.dtype]):
             closed.append(open_lanes.pop(parameter.dtype))
-            opened.add(parameter.dtype)
+            lanes_closed[parameter.dtype] += 1
     closed.extend(open_lanes.values())
     if closed:
         last = closed.pop(max(range(len(closed)), key=lambda k: closed[k][-1].ready))
         closed.extend(split_tail(last, caps.first_nbytes))
     closed.sort(key=lambda members: members[-1].ready)
-    return BucketPlan(order, caps, tuple(_lay_out(members) for members in closed))
+    kept = Caps(caps.first_nbytes, caps.other_nbytes)
+    return BucketPlan(order, kept, tuple(_lay_out(members) for members in closed))
 
 
 def plan_from_groups(

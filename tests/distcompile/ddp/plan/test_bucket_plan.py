@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from compiler_core.dtype import bfloat16, float32, float64
 from distcompile.ddp.errors import PlanError
-from distcompile.ddp.plan.bucket_plan import ALIGNMENT_NBYTES, BucketPlan, Caps, ReadyParameter, make_plan
+from distcompile.ddp.plan.bucket_plan import ALIGNMENT_NBYTES, BucketPlan, Caps, ListedCaps, ReadyParameter, make_plan
 
 
 def parameter(name: str, numel: int, ready: int, dtype=float32) -> ReadyParameter:  # type: ignore[no-untyped-def]
@@ -96,3 +96,15 @@ def test_every_plan_keeps_the_invariants(sizes: list, first: int, other: int) ->
         assert end <= bucket.numel
         without_last = sum(by_name[n].nbytes for n in bucket.names[:-1])
         assert without_last < max(first, other)  # it would have closed earlier
+
+
+def test_a_list_of_caps_holds_bucket_by_bucket_in_each_lane_and_its_last_for_all_that_follow() -> None:
+    caps = ListedCaps.from_mb_list([2 / 4096, 1 / 4096, 3 / 4096])  # of 256-byte gradients: 2, 1, 3, 3, ...
+    parameters = [parameter(n, 64, i) for i, n in enumerate("abcdefghij")]
+    plan = make_plan(parameters, caps, order="test")
+    assert names(plan) == [("a", "b"), ("c",), ("d", "e", "f"), ("g", "h", "i"), ("j",)]
+    assert plan.caps == Caps(512, 768)
+    halves = [parameter(n, 128, i, bfloat16) for i, n in enumerate("ABC")]
+    both = make_plan([*parameters[:3], *halves], caps, order="test")
+    assert names(both) == [("a", "b"), ("A", "B"), ("C",), ("c",)]
+    assert ListedCaps.from_mb_list([0.5, 25]).listed == (1 << 19, 25 << 20)

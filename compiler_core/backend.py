@@ -14,7 +14,6 @@ In: `Graph`s, straight-line and without autograd (except for "eager"). Out: one 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +28,7 @@ from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
 from compiler_core.late import Late
 from compiler_core.meta import TensorMeta
+from compiler_core.nearest import nearest
 from compiler_core.ops.registry import Array, meta_of
 
 
@@ -187,11 +187,11 @@ def find_backend(backend: object) -> Backend:
             return CallableBackend(_registered[backend])
         if backend not in NATIVE:
             known = [*INTERPRETERS, *NATIVE, *_registered]
-            near = difflib.get_close_matches(backend, known, n=1)
+            near = nearest(backend, known)
             raise BackendError(
                 f"there is no backend {backend!r}",
                 expected=f"{', '.join(known)}, or a callable",
-                remedy=f"did you mean {near[0]!r}?" if near else "",
+                remedy=f"did you mean {near!r}?" if near else "",
             )
         return NATIVE[backend].get()()
     if hasattr(backend, "compile") and hasattr(backend, "name"):

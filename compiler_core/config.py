@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic, TypeVar, overload
@@ -130,6 +130,23 @@ def _cache_home() -> Path:
     return Path(tempfile.gettempdir()) / f"distcompile-cache-{os.getuid()}"
 
 
+def _folder(text: str) -> Path:
+    """An empty text, as `export NAME=` leaves it, is as none: it does not mean the current directory."""
+    return Path(text) if text else _cache_home()
+
+
+PREFIX = "DISTCOMPILE_"
+# names that are no knobs: a switch of collectives, and what the launcher tells its ranks
+OTHER_NAMES = frozenset(
+    PREFIX + name
+    for name in (
+        *("COPY_ENGINES", "BOARD", "LAUNCHER", "RANK_PROCESS", "SCRATCH"),
+        *("RUN_COLUMNS", "RUN_CORES", "RUN_NOFILE", "RUN_TMPDIR"),
+    )
+)
+_OF_TESTS = PREFIX + "FUZZ_"
+
+
 class Config:
     """All knobs. Read them as attributes; change them with `with config.patch(name=value):`."""
 
@@ -151,7 +168,11 @@ class Config:
         "DISTCOMPILE_DUMP", str, "", "directory that receives every stage as text; empty: none", affects_codegen=False
     )
     cache_dir = Knob(
-        "DISTCOMPILE_CACHE_DIR", Path, _cache_home(), "directory of the compiled-artefact cache", affects_codegen=False
+        "DISTCOMPILE_CACHE_DIR",
+        _folder,
+        _cache_home(),
+        "directory of the compiled-artefact cache",
+        affects_codegen=False,
     )
     use_cache = Knob(
         "DISTCOMPILE_CACHE", _flag, True, "0: neither read nor write the artefact cache", affects_codegen=False
@@ -294,3 +315,19 @@ class Config:
 
 
 config = Config()
+
+
+def check_environment(environment: Mapping[str, str] = os.environ) -> None:
+    """Warn of names in the environment that look like knobs and are none; of ranks, which all have them, the first."""
+    known = {knob.env for knob in Config.knobs().values()} | OTHER_NAMES
+    unknown = [name for name in environment if name.startswith(PREFIX) and name not in known]
+    unknown = [name for name in unknown if not name.startswith(_OF_TESTS)]
+    if not unknown or environment.get("RANK", "0") != "0":
+        return
+    from compiler_core.log import warn_once  # which imports this file
+    from compiler_core.nearest import nearest
+
+    for name in sorted(unknown):
+        near = nearest(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known])
+        meant = f"did you mean {PREFIX}{near}?" if near else "distcompile reads no such name"
+        warn_once(f"environment: {name}", f"{name} has no effect: {meant}", stacklevel=4)

@@ -19,6 +19,7 @@ import importlib
 from typing import Any
 
 from compiler_core import late
+from compiler_core.config import check_environment
 from compiler_core.torch_table import FUNCTIONS
 from distcompile.installation import check_installation
 from distcompile.showing import traces
@@ -30,6 +31,7 @@ __all__ = [*sorted(SUBMODULES), *sorted({*SOURCES, *_LATE}), "__version__", "is_
 
 late.LOADS["streams: of CUDA devices"] = "distcompile.cuda.streams"  # as in compiler_core/__init__.py
 check_installation()
+check_environment()
 traces.install()
 
 

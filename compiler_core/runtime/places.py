@@ -53,7 +53,7 @@ def lasting_roots() -> list[Path]:
 
 def kept_roots() -> list[Path]:
     """The folders that are counted and cleared: who set DISTCOMPILE_CACHE_DIR means that one, and it alone."""
-    return [config.cache_dir] if Config.cache_dir.env in os.environ else lasting_roots()
+    return [config.cache_dir] if os.environ.get(Config.cache_dir.env) else lasting_roots()
 
 
 @cache

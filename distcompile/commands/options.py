@@ -1,19 +1,20 @@
 """A command line that says what was probably meant, and takes no number or file that the work would fail on later.
 
 In: declarations, as argparse takes them. Out: an `argparse.ArgumentParser`; misuse ends the process with code 2.
-Method: edit similarity of names, by difflib. Values are checked as they are read: `at_least`, `amount`, `writable`.
+Values are checked as they are read: `at_least`, `amount`, `writable`.
 """
 
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
+
+from compiler_core.nearest import nearest
 
 _COMMAND = re.compile(r"invalid choice: '(?P<word>[^']*)'")
 
@@ -35,17 +36,17 @@ class Parser(argparse.ArgumentParser):
         """argparse's message, and a suggestion where a command is misspelt."""
         misspelt = _COMMAND.search(message)
         commands = [name for action in self._actions if isinstance(action.choices, dict) for name in action.choices]
-        super().error(message + (nearest(misspelt["word"], commands) if misspelt else ""))
+        super().error(message + (suggestion(misspelt["word"], commands) if misspelt else ""))
 
     def _meant(self, unknown: Sequence[str]) -> str:
         options = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-        return nearest(options[0], self._option_string_actions) if options else ""
+        return suggestion(options[0], self._option_string_actions) if options else ""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def suggestion(word: str, known: Iterable[str]) -> str:
     """ "; did you mean X?", or nothing if no name is near."""
-    found = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {found[0]}?" if found else ""
+    found = nearest(word, known)
+    return f"; did you mean {found}?" if found else ""
 
 
 def at_least(least: int) -> Callable[[str], int]:

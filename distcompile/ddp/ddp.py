@@ -70,6 +70,14 @@ def _need_something_to_train(module: Module) -> None:
         )
 
 
+def _caps(module: Module, overlap: str, cap_mb: float | None, caps_mb: Sequence[float] | None) -> Caps:
+    if overlap not in DEFAULT_CAPS_MB:
+        raise ArgumentError(f"unknown overlap {overlap!r}", expected=" or ".join(map(repr, DEFAULT_CAPS_MB)))
+    if caps_mb:
+        return ListedCaps.from_mb_list(caps_mb)
+    return Caps.from_mb(default_cap_mb(module, overlap) if cap_mb is None else cap_mb)
+
+
 class DistributedDataParallel(Module):
     """Data parallelism: every rank runs its part of the batch; gradients are averaged while the backward goes on.
 
@@ -143,16 +151,10 @@ class DistributedDataParallel(Module):
     ) -> None:
         super().__init__()
         if not gradient_as_bucket_view:
-            log.warn_once(
-                "ddp: gradient_as_bucket_view",
-                "gradient_as_bucket_view=False has no effect: gradients are bucket views",
-            )
+            log.warn_once("ddp: views", "gradient_as_bucket_view=False has no effect: gradients are bucket views")
         self.module = module
         self.process_group = process_group or default_communicator()
-        if overlap not in DEFAULT_CAPS_MB:
-            raise ArgumentError(f"unknown overlap {overlap!r}", expected=" or ".join(map(repr, DEFAULT_CAPS_MB)))
-        cap_mb = default_cap_mb(module, overlap) if bucket_cap_mb is None else bucket_cap_mb
-        caps = ListedCaps.from_mb_list(bucket_cap_mb_list) if bucket_cap_mb_list else Caps.from_mb(cap_mb)
+        caps = _caps(module, overlap, bucket_cap_mb, bucket_cap_mb_list)
         sends_buffers = broadcast_buffers is not False if forward_sync_buffers is None else forward_sync_buffers
         starts_alike = sends_buffers or forward_sync_buffers is not None
         choice = bucket_plan.hash if isinstance(bucket_plan, BucketPlan) else str(bucket_plan)

@@ -21,7 +21,7 @@ LEVELS: dict[str, int] = {
     "steps": 1, "recompiles": 1, "breaks": 1, "comm": 1, "cache": 1, "tuning": 1,
     "guards": 2, "graph": 2, "aot": 2, "ddp": 2,
     "fusion": 3, "memory": 3,
-    "loop_ir": 4,
+    "definitions": 4, "loop_ir": 4,
     "code": 5,
 }  # fmt: skip
 

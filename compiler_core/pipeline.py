@@ -11,11 +11,15 @@ In: a captured call (`compile_captured`), or a plain graph (`compile_graph`). Ou
     plan            backward Graph -> segments (DDP cuts at its buckets)         aot/strategy.py
                     segments -> pieces, cut where Python runs (hooks)            aot/cutting.py
     backend         Graphs -> Executables                                        backend.py
-      of "codegen", on a cache miss (lowering/lower.py, codegen/native_backend.py):
+      of "codegen", on a cache miss (schedule/from_graphs.py, codegen/native_backend.py):
       expand        ops that loops do not compute whole, written with others     graph/passes/expand.py
       define        Graph -> definitions: one expression per element             lowering/define.py
+        the passes over definitions (lowering/passes.py):
       inline        elements read in another order written into their reader     lowering/inline.py
+      round         on a GPU: reductions rounded where they are summed           lowering/round.py
+      epilogue      on a GPU: biases added by the product                        lowering/epilogue.py
       place         products written where their only reader wants them          lowering/place.py
+      triangle      and only where a causal mask lets something through          lowering/triangle.py
       schedule      definitions -> fused kernels, calls, memory plan: a Program   schedule/program.py
       emit          Programs -> C++                                              codegen/cpp
       build         C++ -> shared object                                         runtime/build.py

@@ -3,7 +3,7 @@
 In: a graph's name, a step's name, and a text on demand. Out: log lines, dump files, `compile_times()`; where a step
 raises what no catalogue knows, a CompilationError that names step, graph, node and the user's line.
 `STEPS` is the order of `pipeline.py`; `CODEGEN_STEPS` is what the backend "codegen" does inside its step "backend" on
-a cache miss (`lowering/lower.py`, `codegen/native_backend.py`). A dump's files are numbered in this order.
+a cache miss (`schedule/from_graphs.py`, `codegen/native_backend.py`). A dump's files are numbered in this order.
 For a CUDA device there are more, which write no dump of their own: cudnn, tune, cubins, measure (cuda_backend.py).
 """
 
@@ -26,7 +26,10 @@ from compiler_core.showing.notice import noticed
 
 LONGEST = 4096  # steps that are remembered
 STEPS = ("capture", "simplify", "joint", "simplify_joint", "layout", "partition", "plan", "backend")
-CODEGEN_STEPS = ("expand", "define", "inline", "place", "schedule", "emit", "build")
+CODEGEN_STEPS = (
+    *("expand", "define", "inline", "round", "epilogue", "place", "triangle"),
+    *("schedule", "emit", "build"),
+)
 _NUMBER = {step: number for number, step in enumerate((*STEPS, *CODEGEN_STEPS))}
 
 

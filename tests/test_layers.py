@@ -78,7 +78,7 @@ LATER: dict[str, set[str]] = {
     "compiler_core/graph": {"capture", "aot", "lowering", "loop_ir", "schedule", "codegen", "runtime"},
     "compiler_core/symbolic": {"graph", "tensor", "capture", "aot", "lowering", "schedule", "codegen", "runtime"},
     "compiler_core/loop_ir": {"tensor", "capture", "aot", "lowering", "schedule", "codegen", "runtime"},
-    "compiler_core/lowering": {"tensor", "capture", "aot", "codegen", "runtime"},
+    "compiler_core/lowering": {"tensor", "capture", "aot", "schedule", "codegen", "runtime"},
     "compiler_core/schedule": {"tensor", "capture", "aot", "codegen", "runtime"},
     "compiler_core/runtime": {"tensor", "capture", "aot"},
     "compiler_core/aot": {"capture", "lowering", "loop_ir", "schedule", "codegen"},

@@ -18,12 +18,12 @@ from compiler_core.dtype import DType, bfloat16, float32, int64
 from compiler_core.graph.ir import GraphBuilder, Node
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
 from compiler_core.loop_ir.ir import Program
-from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.lowering.target import GPU
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
-from compiler_core.schedule.target import GPU
+from compiler_core.schedule.from_graphs import lower_and_schedule
 from distcompile.optim.adam import AdamRule
 from distcompile.optim.update_rules.fused import update_graph
 

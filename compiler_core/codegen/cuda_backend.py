@@ -245,8 +245,8 @@ def _build(
 
 def _programs(graphs: Sequence[Graph], name: str, capability: int) -> list[Program]:
     """The graphs, lowered and scheduled for a GPU; what cuDNN computes is left to it where that is asked for."""
-    from compiler_core.lowering.lower import lower_and_schedule
-    from compiler_core.schedule.target import GPU
+    from compiler_core.lowering.target import GPU
+    from compiler_core.schedule.from_graphs import lower_and_schedule
 
     programs = with_symbols(lower_and_schedule(graphs, name, GPU))
     if library_for(graphs, capability):

@@ -134,7 +134,7 @@ def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain) -> str:
 def _generate(graphs: Sequence[Graph], name: str) -> tuple[list[Program], Source]:
     """Graphs to programs to C++ text, every stage recorded. The heavy imports are here."""
     from compiler_core.codegen.cpp.program import print_source
-    from compiler_core.lowering.lower import lower_and_schedule
+    from compiler_core.schedule.from_graphs import lower_and_schedule
 
     programs = with_symbols(lower_and_schedule(graphs, name))
     with compiling(name, "emit"):

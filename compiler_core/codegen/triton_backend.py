@@ -25,9 +25,9 @@ from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY_JOINT, AttentionComposed, PoolingComposed, run_passes
 from compiler_core.loop_ir.interpret import run_program
 from compiler_core.loop_ir.ir import Kernel, Program
-from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.lowering.target import GPU
 from compiler_core.ops.registry import Array
-from compiler_core.schedule.target import GPU
+from compiler_core.schedule.from_graphs import lower_and_schedule
 from compiler_core.steps import compiling, record
 
 

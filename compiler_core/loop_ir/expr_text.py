@@ -81,12 +81,12 @@ class ExprReader:
     axes: dict[str, Axis] = field(default_factory=dict)
 
     def index(self, text: str) -> Index:
-        return self._index(parsed(text))
+        return self.index_of(parsed(text))
 
     def expr(self, text: str) -> x.Expr:
-        return self._expr(parsed(text))
+        return self.expr_of(parsed(text))
 
-    def _index(self, tree: ast.expr) -> Index:
+    def index_of(self, tree: ast.expr) -> Index:
         return read_index(tree, self._atom)
 
     def _atom(self, tree: ast.Name | ast.Call) -> Axis | Scalar | Data:
@@ -94,34 +94,34 @@ class ExprReader:
             case ast.Name(id=name):
                 return self.axes.get(name) or Scalar(name)
             case ast.Call(func=ast.Name(id="data"), args=[value]):
-                return Data(self._expr(value))
+                return Data(self.expr_of(value))
             case ast.Call(func=ast.Name(id="data"), args=[value, *checked]) if len(checked) == 3:
-                return Data(self._expr(value), *map(ast.literal_eval, checked))
+                return Data(self.expr_of(value), *map(ast.literal_eval, checked))
         raise not_an_index(tree)
 
-    def _expr(self, tree: ast.expr) -> x.Expr:
+    def expr_of(self, tree: ast.expr) -> x.Expr:
         match tree:
             case ast.Name(id=name) if name in self.scalars:
                 return x.Var(name, self.scalars[name])
             case ast.Subscript(value=ast.Name(id=name), slice=index) if name in self.arrays:
-                return x.Load(name, self._index(index), self.arrays[name])
+                return x.Load(name, self.index_of(index), self.arrays[name])
             case ast.Call(func=ast.Name(id=function), args=args):
                 return self._call(function, args)
         raise GraphError("not an expression of the loop IR, or an undeclared name", got=ast.unparse(tree))
 
     def _call(self, function: str, args: Sequence[ast.expr]) -> x.Expr:
         if function in _COMPARES:
-            left, right = map(self._index, args)
+            left, right = map(self.index_of, args)
             return x.IndexCompare(_COMPARES[function], left, right)
         if function == "index_value":
-            return x.IndexValue(self._index(args[0]), by_name(ast.unparse(args[1])))
+            return x.IndexValue(self.index_of(args[0]), by_name(ast.unparse(args[1])))
         if function == "cast":
-            return x.Cast(self._expr(args[0]), by_name(ast.unparse(args[1])))
+            return x.Cast(self.expr_of(args[0]), by_name(ast.unparse(args[1])))
         if function == "where":
-            cond, then, other = map(self._expr, args)
+            cond, then, other = map(self.expr_of, args)
             return x.Where(cond, then, other)
         if function in x.SCALARS:
-            operands = tuple(map(self._expr, args))
+            operands = tuple(map(self.expr_of, args))
             return x.ScalarCall(function, operands, x.SCALARS[function].result_dtype(operands[0].dtype))
         dtype = by_name(function)
         numbers = [_read_number(ast.unparse(arg)) for arg in args]

@@ -26,7 +26,7 @@ from compiler_core.ops.registry import Array
 from compiler_core.symbolic.index import Axis, Data, Index, Scalar
 
 GARBAGE = 0xCB  # as f32 or f64 this is a large negative number: it spoils sums and maxima alike
-_COMBINE: dict[str, np.ufunc] = {
+COMBINE: dict[str, np.ufunc] = {
     "add": np.add, "sum": np.add, "mul": np.multiply, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
 }  # fmt: skip
 
@@ -45,7 +45,7 @@ def identity(kind: str, dtype: DType) -> Any:
 
 
 @dataclass
-class _Best:
+class Best:
     """A running argmax or argmin."""
 
     value: Any
@@ -72,8 +72,11 @@ class _ExpSum:
 
 
 @dataclass
-class _Frame:
-    """One kernel's run. scalars: Lets and accumulators; axes: of the running loops; arrays: params and locals."""
+class Frame:
+    """One kernel's run, or one definition's. scalars: Lets and accumulators; axes: of the running loops.
+
+    arrays: params and locals, or values.
+    """
 
     arrays: dict[str, Array]
     scalars: dict[str, Any] = field(default_factory=dict)
@@ -118,7 +121,7 @@ def run_program(
             case ir.KernelCall():
                 run(step.kernel, [memory[s.buffer][s.offset :] for s in step.slots])
             case ir.RoutineCall():
-                _run_routine(step, memory)
+                run_routine(step, memory)
             case ir.Signal(event, names) if events is not None:
                 results |= {name: _returned(memory[name], wanted[name]) for name in names}
                 events.signal(event)
@@ -152,7 +155,8 @@ def _buffer_memory(
     return np.full(buffer.nbytes, GARBAGE, np.uint8).view(buffer.dtype.numpy)
 
 
-def _run_routine(call: ir.RoutineCall, memory: Mapping[str, Array]) -> None:
+def run_routine(call: ir.RoutineCall, memory: Mapping[str, Array]) -> None:
+    """One call, by the routine's definition. memory: of each buffer, flat."""
     operands = [_view(view, memory) for view in call.operands]
     call.routine.define(_view(call.result, memory), *operands, **dict(call.attrs))
 
@@ -166,40 +170,40 @@ def _view(view: ir.View, memory: Mapping[str, Array]) -> Array:
 
 def run_kernel(kernel: ir.Kernel, arrays: Sequence[Array], *, backwards: bool = False) -> None:
     """Run `kernel` on flat arrays, one per Param, in place."""
-    frame = _Frame({p.name: a[: p.numel] for p, a in zip(kernel.params, arrays, strict=True)}, backwards=backwards)
+    frame = Frame({p.name: a[: p.numel] for p, a in zip(kernel.params, arrays, strict=True)}, backwards=backwards)
     with np.errstate(all="ignore"):
         _run_body(kernel.body, frame)
 
 
-def _run_body(body: Sequence[ir.Stmt], frame: _Frame) -> None:
+def _run_body(body: Sequence[ir.Stmt], frame: Frame) -> None:
     for stmt in body:
         _run_stmt(stmt, frame)
 
 
-def _run_stmt(stmt: ir.Stmt, frame: _Frame) -> None:
+def _run_stmt(stmt: ir.Stmt, frame: Frame) -> None:
     match stmt:
         case ir.Loop():
             _run_loop(stmt, frame)
         case ir.Let(name, value):
-            frame.scalars[name] = _evaluate(value, frame, None)
+            frame.scalars[name] = evaluate(value, frame, None)
         case ir.Local(name, dtype, numel):
             garbage = np.full(numel * dtype.itemsize, GARBAGE, np.uint8)
             frame.arrays[name] = garbage.view(dtype.numpy)
         case ir.Store(buffer, index, value, mode):
-            _store(frame.arrays[buffer], _index(index, frame), _evaluate(value, frame, None), mode, stmt)
+            _store(frame.arrays[buffer], evaluate_index(index, frame), evaluate(value, frame, None), mode, stmt)
         case ir.Accumulator(name, dtype, kind):
             start = identity(kind, dtype)
             frame.kinds[name] = kind
-            start = _Best(start, kind) if kind.startswith("arg") else _ExpSum() if kind == "expsum" else start
+            start = Best(start, kind) if kind.startswith("arg") else _ExpSum() if kind == "expsum" else start
             frame.scalars[name] = start
         case ir.Accumulate(name, value, at):
-            _accumulate(name, _evaluate(value, frame, None), at, frame)
+            _accumulate(name, evaluate(value, frame, None), at, frame)
         case ir.Check(condition, message):
-            if not np.all(_evaluate(condition, frame, None)):
+            if not np.all(evaluate(condition, frame, None)):
                 raise failed_check(message)
 
 
-def _run_loop(loop: ir.Loop, frame: _Frame) -> None:
+def _run_loop(loop: ir.Loop, frame: Frame) -> None:
     places = _places(loop, frame)
     if loop.kind == "vector":
         frame.axes[loop.axis], frame.lanes = np.arange(places.start, places.stop), len(places)
@@ -212,10 +216,10 @@ def _run_loop(loop: ir.Loop, frame: _Frame) -> None:
         _run_body(loop.body, frame)
 
 
-def _places(loop: ir.Loop, frame: _Frame) -> range:
+def _places(loop: ir.Loop, frame: Frame) -> range:
     """The iterations that run here: all, or the part of an iteration of the loop that shares them out."""
     if loop.span is not None:
-        begin, end = (int(_index(one, frame)) for one in loop.span)
+        begin, end = (int(evaluate_index(one, frame)) for one in loop.span)
         if not 0 <= begin <= end <= loop.extent:
             raise IndexError_(f"{loop.axis.name} from {begin} to {end}, outside its {loop.extent} iterations")
         return range(begin, end)
@@ -226,10 +230,19 @@ def _places(loop: ir.Loop, frame: _Frame) -> range:
     return range(min(begin, loop.extent), min(begin + n, loop.extent))
 
 
-def _index(index: Index, frame: _Frame) -> Any:
+def evaluate_index(index: Index, frame: Frame, active: Any = None) -> Any:
+    """Of definitions too, where an index reads what has no name: there its range is checked, where it counts."""
+
     def value(part: Axis | Scalar | Data) -> Any:
-        assert not isinstance(part, Data), "what a kernel reads has a name"
-        return frame.axes[part] if isinstance(part, Axis) else frame.scalars[part.name]
+        if isinstance(part, Axis):
+            return frame.axes[part]
+        if isinstance(part, Scalar):
+            return frame.scalars[part.name]
+        read = evaluate(part.value, frame, active)
+        inside = (read >= part.low) & (read <= part.high)
+        if part.message and not np.all(inside if active is None else inside | ~np.asarray(active)):
+            raise failed_check(part.message)
+        return read
 
     return index.evaluate(value)
 
@@ -238,26 +251,26 @@ def _store(target: Array, at: Any, value: Any, mode: str, stmt: ir.Store) -> Non
     if np.min(at) < 0 or np.max(at) >= target.size:
         raise IndexError_(f"store to {stmt.buffer}[{print_index(stmt.index)}] outside its {target.size} elements")
     value = np.asarray(value).astype(target.dtype, copy=False)
-    target[at] = value if mode == "set" else _COMBINE[mode](target[at], value)
+    target[at] = value if mode == "set" else COMBINE[mode](target[at], value)
 
 
-def _accumulate(name: str, value: Any, at: Index | None, frame: _Frame) -> None:
+def _accumulate(name: str, value: Any, at: Index | None, frame: Frame) -> None:
     running = frame.scalars[name]
-    if isinstance(running, _Best):
+    if isinstance(running, Best):
         assert at is not None, f"accumulate into {running.kind} {name} without a place"
-        _offer(running, value, _index(at, frame), frame.lanes)
+        _offer(running, value, evaluate_index(at, frame), frame.lanes)
         return
     if isinstance(running, _ExpSum):
         running.values.append(value if frame.lanes is None else np.broadcast_to(value, (frame.lanes,)))
         return
-    combine = _COMBINE[frame.kinds[name]]
+    combine = COMBINE[frame.kinds[name]]
     if frame.lanes is not None:
         lanes = np.broadcast_to(np.asarray(value), (frame.lanes,))
         value = combine.reduce(lanes, dtype=lanes.dtype)
     frame.scalars[name] = np.asarray(combine(running, value)).astype(np.asarray(value).dtype)[()]
 
 
-def _offer(running: _Best, value: Any, at: Any, lanes: int | None) -> None:
+def _offer(running: Best, value: Any, at: Any, lanes: int | None) -> None:
     """One value with its place; of the lanes of a vector loop, each in order."""
     if lanes is None:
         running.offer(value, int(at))
@@ -266,8 +279,8 @@ def _offer(running: _Best, value: Any, at: Any, lanes: int | None) -> None:
         running.offer(one, int(place))
 
 
-def _evaluate(expr: x.Expr, frame: _Frame, active: Any) -> Any:
-    """active: bool lanes in which the result matters, or None for all; loads elsewhere are not made."""
+def evaluate(expr: x.Expr, frame: Frame, active: Any) -> Any:
+    """The value here. active: bool lanes in which it matters, or None for all; loads elsewhere are not made."""
     match expr:
         case x.Const(value, dtype):
             return np.asarray(value).astype(dtype.numpy)[()]
@@ -275,18 +288,18 @@ def _evaluate(expr: x.Expr, frame: _Frame, active: Any) -> Any:
             value = frame.scalars[name]
             if isinstance(value, _ExpSum):
                 return value.total()
-            return np.int64(value.at) if isinstance(value, _Best) else value
+            return np.int64(value.at) if isinstance(value, Best) else value
         case x.Load(buffer, index, _):
-            return _load(frame.arrays[buffer], _index(index, frame), active, expr)
+            return _load(frame.arrays[buffer], evaluate_index(index, frame, active), active, expr)
         case x.IndexValue(index, dtype):
-            return np.asarray(_index(index, frame)).astype(dtype.numpy)[()]
+            return np.asarray(evaluate_index(index, frame, active)).astype(dtype.numpy)[()]
         case x.IndexCompare(op, left, right, _):
-            return _COMPARE[op](_index(left, frame), _index(right, frame))
+            return _COMPARE[op](evaluate_index(left, frame, active), evaluate_index(right, frame, active))
         case x.ScalarCall(scalar, args, dtype):
-            values = [_evaluate(arg, frame, active) for arg in args]
+            values = [evaluate(arg, frame, active) for arg in args]
             return np.asarray(x.SCALARS[scalar].numpy(*values)).astype(dtype.numpy, copy=False)[()]
         case x.Cast(arg, dtype):
-            return _cast(_evaluate(arg, frame, active), dtype)
+            return _cast(evaluate(arg, frame, active), dtype)
         case x.Where(cond, then, other):
             return _where(cond, then, other, frame, active)
     raise LoweringError(f"{expr!r} is not a loop-IR expression")
@@ -311,11 +324,11 @@ def _load(source: Array, at: Any, active: Any, load: x.Load) -> Any:
     return source[at] if source.size else np.zeros(np.shape(at), source.dtype)[()]
 
 
-def _where(cond: x.Expr, then: x.Expr, other: x.Expr, frame: _Frame, active: Any) -> Any:
-    taken = _evaluate(cond, frame, active)
+def _where(cond: x.Expr, then: x.Expr, other: x.Expr, frame: Frame, active: Any) -> Any:
+    taken = evaluate(cond, frame, active)
     if np.ndim(taken) == 0 and active is None:
-        return _evaluate(then if taken else other, frame, None)
+        return evaluate(then if taken else other, frame, None)
     here = taken if active is None else active & taken
     there = ~np.asarray(taken) if active is None else active & ~np.asarray(taken)
-    a, b = _evaluate(then, frame, here), _evaluate(other, frame, there)
+    a, b = evaluate(then, frame, here), evaluate(other, frame, there)
     return np.where(taken, a, b).astype(np.asarray(a).dtype)[()]

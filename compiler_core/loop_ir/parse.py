@@ -194,7 +194,7 @@ def _read_array(text: str, dtype: DType) -> Array:
     return read_literal(literal_value(text), dtype.numpy)
 
 
-def _read_slot(text: str) -> ir.Slot:
+def read_slot(text: str) -> ir.Slot:
     buffer, _, offset = text.partition("+")
     return ir.Slot(buffer, int(offset or 0))
 
@@ -203,7 +203,7 @@ def _read_call(text: str, kernels: dict[str, ir.Kernel]) -> ir.KernelCall:
     name, _, slots = text.rstrip(")").partition("(")
     if name not in kernels:
         raise GraphError(f"call of an unknown kernel {name!r}", expected=", ".join(kernels))
-    return ir.KernelCall(kernels[name], tuple(_read_slot(slot) for slot in slots.split(", ") if slot))
+    return ir.KernelCall(kernels[name], tuple(read_slot(slot) for slot in slots.split(", ") if slot))
 
 
 _EVENT = re.compile(r"(\d+) \((.*)\)$")
@@ -227,14 +227,14 @@ def _read_routine(text: str) -> ir.RoutineCall:
     match = _ROUTINE.match(text)
     if match is None or match[1] not in ROUTINES:
         raise GraphError("expected `routine NAME (VIEWS) -> VIEW ATTRIBUTES`", got=text)
-    operands = tuple(_read_view(part) for part in match[2].split("; ") if part)
+    operands = tuple(read_view(part) for part in match[2].split("; ") if part)
     attrs = tuple(sorted(parse_attrs(match[4]).items()))
-    return ir.RoutineCall(ROUTINES[match[1]], operands, _read_view(match[3]), attrs)
+    return ir.RoutineCall(ROUTINES[match[1]], operands, read_view(match[3]), attrs)
 
 
-def _read_view(text: str) -> ir.View:
+def read_view(text: str) -> ir.View:
     match = _VIEW.match(text)
     if match is None:
         raise GraphError("expected `BUFFER: DTYPE (SHAPE) (STRIDES)`", got=text)
     layout = Strided(by_name(match[2]), ast.literal_eval(match[3]), ast.literal_eval(match[4]))
-    return ir.View(_read_slot(match[1]), layout)
+    return ir.View(read_slot(match[1]), layout)

@@ -73,15 +73,16 @@ def print_slot(slot: ir.Slot) -> str:
     return f"{slot.buffer}+{slot.offset}" if slot.offset else slot.buffer
 
 
-def _print_view(view: ir.View) -> str:
+def print_view(view: ir.View) -> str:
+    """A strided part of a buffer."""
     layout = view.layout
     return f"{print_slot(view.slot)}: {layout.dtype.short} {layout.shape} {layout.strides}"
 
 
 def _print_routine(step: ir.RoutineCall) -> str:
     attrs = "".join(f" {key}={print_attr(value)}" for key, value in step.attrs)
-    operands = "; ".join(map(_print_view, step.operands))
-    return f"routine {step.routine.name} ({operands}) -> {_print_view(step.result)}{attrs}"
+    operands = "; ".join(map(print_view, step.operands))
+    return f"routine {step.routine.name} ({operands}) -> {print_view(step.result)}{attrs}"
 
 
 def print_step(step: ir.Step) -> str:

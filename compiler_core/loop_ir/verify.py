@@ -26,7 +26,7 @@ from compiler_core.symbolic.index import Axis, Data, Div, Index, Mod
 
 
 @dataclass
-class _Names:
+class Names:
     """What is in scope:
 
     arrays and scalars with their dtypes, axes, accumulators with the loop depth they were declared at.
@@ -41,9 +41,10 @@ class _Names:
     filling: set[str] = field(default_factory=set)
     made_at: dict[str, int] = field(default_factory=dict)  # how many axes were open where the Let stands
     parts: dict[Axis, Axis] = field(default_factory=dict)  # an axis -> the parallel one that shares it out
+    may_read: bool = False  # whether an index may hold Data: in definitions
 
-    def inner(self) -> _Names:
-        return _Names(
+    def inner(self) -> Names:
+        return Names(
             dict(self.arrays), set(self.writable), dict(self.scalars), dict(self.axes),
             dict(self.accumulators), dict(self.locals_at), set(self.filling), dict(self.made_at), dict(self.parts),
         )  # fmt: skip
@@ -51,10 +52,10 @@ class _Names:
 
 def verify_kernel(kernel: ir.Kernel) -> None:
     """Raise GraphError if `kernel` breaks an invariant."""
-    names = _Names({p.name: p.dtype for p in kernel.params}, {p.name for p in kernel.params if p.access != "in"})
+    names = Names({p.name: p.dtype for p in kernel.params}, {p.name for p in kernel.params if p.access != "in"})
     if len(names.arrays) != len(kernel.params):
         raise GraphError(f"kernel {kernel.name}: two params of one name")
-    _check_body(kernel.body, names, kernel.name)
+    _check_body(kernel.body, names, f"kernel {kernel.name}")
 
 
 def _fail(where: str, stmt: ir.Stmt | x.Expr, why: str) -> GraphError:
@@ -62,15 +63,15 @@ def _fail(where: str, stmt: ir.Stmt | x.Expr, why: str) -> GraphError:
         stmt, x.Const | x.Var | x.Load | x.IndexValue | x.IndexCompare | x.ScalarCall | x.Cast | x.Where
     )
     text = print_expr(stmt) if is_expr else print_stmt(stmt)  # type: ignore[arg-type]
-    return GraphError(f"kernel {where}: {why}", got=text)
+    return GraphError(f"{where}: {why}", got=text)
 
 
-def _check_body(body: Sequence[ir.Stmt], names: _Names, where: str) -> None:
+def _check_body(body: Sequence[ir.Stmt], names: Names, where: str) -> None:
     for stmt in body:
         _check_stmt(stmt, names, where)
 
 
-def _check_stmt(stmt: ir.Stmt, names: _Names, where: str) -> None:
+def _check_stmt(stmt: ir.Stmt, names: Names, where: str) -> None:
     vector = "vector" in names.axes.values()
     refused = (ir.Loop, ir.Local, ir.Accumulator) + (() if "block" in names.axes.values() else (ir.Check,))
     if vector and isinstance(stmt, refused):
@@ -84,7 +85,7 @@ def _check_stmt(stmt: ir.Stmt, names: _Names, where: str) -> None:
             names.writable.add(name)
             names.locals_at[name] = len(names.axes)
         case ir.Let(name, value):
-            _check_expr(value, names, where)
+            check_expr(value, names, where)
             _check_fresh(name, names, stmt, where)
             names.scalars[name] = value.dtype
             names.made_at[name] = len(names.axes)
@@ -95,19 +96,19 @@ def _check_stmt(stmt: ir.Stmt, names: _Names, where: str) -> None:
             names.scalars[name] = int64 if kind.startswith("arg") else dtype
             names.accumulators[name] = kind
         case ir.Accumulate(_, value, _):
-            _check_expr(value, names, where)
+            check_expr(value, names, where)
             _check_accumulate(stmt, names, where)
         case ir.Check(condition, _):
-            _check_expr(condition, names, where)
+            check_expr(condition, names, where)
             if condition.dtype is not bool_:
                 raise _fail(where, stmt, "a condition is not bool")
 
 
-def _check_loop(loop: ir.Loop, names: _Names, where: str) -> None:
+def _check_loop(loop: ir.Loop, names: Names, where: str) -> None:
     axis, kind, part_of = loop.axis, loop.kind, loop.part_of
     _check_fresh(axis.name, names, loop, where)
     for end in loop.span or ():
-        _check_index(end, names, loop, where)
+        check_index(end, names, loop, where)
     if loop.span and kind not in ("serial", "block"):
         raise _fail(where, loop, "from and to are for serial and block loops")
     if part_of and names.axes.get(part_of) != "parallel":
@@ -122,14 +123,14 @@ def _check_loop(loop: ir.Loop, names: _Names, where: str) -> None:
     _check_body(loop.body, scope, where)
 
 
-def _check_fresh(name: str, names: _Names, stmt: ir.Stmt, where: str) -> None:
+def _check_fresh(name: str, names: Names, stmt: ir.Stmt, where: str) -> None:
     if name in names.arrays or name in names.scalars or any(axis.name == name for axis in names.axes):
         raise _fail(where, stmt, f"{name} is declared twice")
 
 
-def _check_store(stmt: ir.Store, names: _Names, where: str) -> None:
-    _check_expr(stmt.value, names, where)
-    _check_index(stmt.index, names, stmt, where)
+def _check_store(stmt: ir.Store, names: Names, where: str) -> None:
+    check_expr(stmt.value, names, where)
+    check_index(stmt.index, names, stmt, where)
     if stmt.buffer not in names.writable:
         raise _fail(where, stmt, f"{stmt.buffer} is not a writable array in scope")
     if names.arrays[stmt.buffer] is not stmt.value.dtype:
@@ -144,37 +145,41 @@ def _check_store(stmt: ir.Store, names: _Names, where: str) -> None:
             raise _fail(where, stmt, f"iterations of the {kind} loop {axis.name} store to one address")
 
 
-def _check_accumulate(stmt: ir.Accumulate, names: _Names, where: str) -> None:
+def _check_accumulate(stmt: ir.Accumulate, names: Names, where: str) -> None:
     kind = names.accumulators.get(stmt.name)
     if kind is None:
         raise _fail(where, stmt, f"{stmt.name} is not an accumulator")
     if (stmt.at is not None) != kind.startswith("arg"):
         raise _fail(where, stmt, f"a place is for argmax and argmin, {stmt.name} is {kind}")
     if stmt.at is not None:
-        _check_index(stmt.at, names, stmt, where)
+        check_index(stmt.at, names, stmt, where)
         if kind == "argmax_nan" and "vector" in names.axes.values():
             raise _fail(where, stmt, "argmax_nan does not vectorise")
     elif names.scalars[stmt.name] is not stmt.value.dtype:
         raise _fail(where, stmt, f"{stmt.name} is {names.scalars[stmt.name].short}")
 
 
-def _check_index(index: Index, names: _Names, stmt: ir.Stmt | x.Expr, where: str) -> None:
+def check_index(index: Index, names: Names, stmt: ir.Stmt | x.Expr, where: str) -> None:
+    """Raise GraphError if a variable of `index` is not in scope."""
     for atom in index.terms:
         if isinstance(atom, Div | Mod):
-            _check_index(atom.arg, names, stmt, where)
+            check_index(atom.arg, names, stmt, where)
         elif isinstance(atom, Data):
-            raise _fail(where, stmt, f"{index} reads what has no name")
+            if not names.may_read:
+                raise _fail(where, stmt, f"{index} reads what has no name")
+            check_expr(atom.value, names, where)
         elif atom not in names.axes and (isinstance(atom, Axis) or not _is_integer(names, atom.name)):
             raise _fail(where, stmt, f"{atom.name} in an index is neither an axis nor an integer in scope")
 
 
-def _is_integer(names: _Names, name: str) -> bool:
+def _is_integer(names: Names, name: str) -> bool:
     return name in names.scalars and names.scalars[name].kind in "iu"
 
 
-def _check_expr(expr: x.Expr, names: _Names, where: str) -> None:
+def check_expr(expr: x.Expr, names: Names, where: str) -> None:
+    """Raise GraphError if a name in `expr` is not in scope, or dtypes do not agree."""
     for child in x.children(expr):
-        _check_expr(child, names, where)
+        check_expr(child, names, where)
     match expr:
         case x.Var(name, dtype):
             if names.scalars.get(name) is not dtype or name in names.filling:
@@ -182,12 +187,12 @@ def _check_expr(expr: x.Expr, names: _Names, where: str) -> None:
         case x.Load(buffer, index, dtype):
             if names.arrays.get(buffer) is not dtype:
                 raise _fail(where, expr, f"{buffer} is not a {dtype.short} array in scope")
-            _check_index(index, names, expr, where)
+            check_index(index, names, expr, where)
         case x.IndexValue(index, _):
-            _check_index(index, names, expr, where)
+            check_index(index, names, expr, where)
         case x.IndexCompare(_, left, right, _):
-            _check_index(left, names, expr, where)
-            _check_index(right, names, expr, where)
+            check_index(left, names, expr, where)
+            check_index(right, names, expr, where)
         case x.ScalarCall():
             _check_call(expr, where)
         case x.Where(cond, then, other):

@@ -1,8 +1,7 @@
-"""Graph -> definitions -> Program. `lower.py` is the list of steps, `definition.py` the form between them.
+"""Graph -> definitions. `definition.py` is the language, grammar first; `lower.py` the list of steps.
 
-define.py    one definition a value, by its op's lower rule (emitter.py, scatter.py, gemm.py)
-inline.py    reordered reads written out (boxes.py)
-round.py, epilogue.py    on a GPU: sums rounded where they end, biases added by the product
-place.py     matrix products where their reader wants them (layout.py)
-triangle.py  and only where a causal mask lets something through
+define.py     one definition a value, by its op's lower rule (emitter.py, scatter.py, gemm.py)
+passes.py     the passes, in order: inline.py (boxes.py), round.py, epilogue.py, place.py (layout.py), triangle.py
+target.py     what it is lowered, and scheduled, for: CPU or GPU
+print.py, parse.py, verify.py, interpret.py   text and back; what is valid; what it means
 """

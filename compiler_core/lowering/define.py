@@ -12,8 +12,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any, get_args
 
 from compiler_core.dtype import DType, bfloat16, bool_, complex64, complex128, float16, float32, float64
@@ -43,26 +42,13 @@ _SIDE_BY_SIDE = 16  # elements behind a dim from which places along it are sough
 _MAX_PIECES = 8  # of a concatenation that is one expression
 
 
-@dataclass
-class Defined:
-    """definitions by name, in order; outputs: the value each graph output is; metas: of every value, inputs included.
-
-    storage: values that live in the memory of another (see place.py). shares: inputs that are 1 over a number of ranks.
-    """
-
-    definitions: dict[str, d.Definition] = field(default_factory=dict)
-    outputs: tuple[str, ...] = ()
-    metas: dict[str, TensorMeta] = field(default_factory=dict)
-    storage: dict[str, str] = field(default_factory=dict)
-    shares: frozenset[str] = frozenset()
-
-
-def define(graph: Graph, *, half_products: bool = False) -> Defined:
+def define(graph: Graph, *, half_products: bool = False) -> d.Defined:
     """The definitions of everything that `graph`'s outputs need.
 
     half_products: the library multiplies 16-bit floats, summing in f32; else they are converted for it.
     """
     definer = Definer(half_products)
+    definer.result.name = graph.name
     products_out = {node for node in graph.outputs if _shows_product(node)}
     for node in live_nodes(graph):
         if node in products_out:
@@ -100,7 +86,7 @@ class Definer:
 
     def __init__(self, half_products: bool = False) -> None:
         self.half_products = half_products
-        self.result = Defined()
+        self.result = d.Defined()
         self._inline: dict[str, d.Element] = {}
         self._emitter = Emitter()
 
@@ -176,24 +162,13 @@ class Definer:
             taken.add(name)
             names.append(name)
         self.result.outputs = tuple(names)
-        self.result.definitions = prune(self.result.definitions, names)
+        self.result.definitions = d.prune(self.result.definitions, names)
 
     def _copy(self, node: Node, name: str, note: str) -> str:
         axes = d.make_axes(node.shape)
         value = self.read(node, indices_of(axes)) if node.meta.numel else x.Const(0, node.dtype)
         self.add(d.Element(name, node.dtype, axes, value, note), node.meta)
         return name
-
-
-def prune(definitions: dict[str, d.Definition], wanted: Sequence[str]) -> dict[str, d.Definition]:
-    """The definitions that `wanted` need, in their order."""
-    live = set(wanted)
-    kept: list[d.Definition] = []
-    for definition in reversed(definitions.values()):
-        if definition.name in live:
-            live.update(d.definition_reads(definition))
-            kept.append(definition)
-    return {definition.name: definition for definition in reversed(kept)}
 
 
 def _reader(definer: Definer, node: Node) -> Callable[[Place], x.Expr]:

@@ -1,31 +1,42 @@
 """What each value of a graph is, as data: the form between Graph and loop IR, in which fusion is decided.
 
-    Definition := Element      name[axes] = value                       pointwise, gathers, padding, copies
-                | Reduce       name[kept(axes)] = reduce(kind, value)   over the axes that `kept` does not name
-                | Scatter      name = base; name[target(axes)] (=|+=) value
-                | Scan         name[axes] = a step from name's element before, along one axis
-                | Gemm         name = alpha * a @ b, by strides
-                | LibraryCall  name = routine(operands), by strides
-                | Assembly     name consists of what `parts` wrote into it
+    Defined    := definitions NAME Line* outputs VALUE, ...
+    Line       := input VALUE: dtype SHAPE [share]      of the graph, constants too; share: 1 over a number of ranks
+                | VALUE: dtype SHAPE Definition         SHAPE: as the caller sees it; in memory it is contiguous
+                | storage VALUE in VALUE                a value that lies in the memory of another
+    Definition := element Axes [into VALUE+OFFSET at Index] = Expr      pointwise, gathers, padding, copies
+                | reduce KIND in dtype Axes at Index = Expr             over the axes that Index does not name
+                | scatter MODE Axes onto Axes [in place] = Expr, Index, Expr    value, its place, what stands there
+                | scan KIND in dtype Axes along AXIS [reverse] = Expr, ...      a step from the element before
+                | gemm BATCH M N K a Matrix b Matrix out Matrix [alpha=..] [scale=..] [onto=..] [bias=..]
+                | routine NAME (View; ...) attributes                   a library's, by strides
+                | assembly (VALUE, ...)                                 consists of what these wrote into it
+    Axes := [NAME:extent, ...]     Matrix := VALUE+OFFSET BATCH_STRIDES ROW COL     Expr, Index: loop_ir/expr_text.py
 
-A `value` is a loop-IR expression (`loop_ir/expr.py`) in which a Load's `buffer` names a value (of the graph, or made by
-the lowering), and indices are flat: row-major offsets into that value. Views have no definition: they are composed into
-the indices of their readers. Invariants: `axes` run row-major over the domain (the result of an Element, the operand of
-a Reduce, the source of a Scatter); an axis of extent 1 stands in no index. A Definition reads values defined before it,
-or inputs and constants.
+    definitions norm
+      input x: f32 (32, 128)
+      greatest: f32 (32,) reduce max in f32 [d0:32, d1:128] at d0 = x[128*d0 + d1]
+      y: f32 (32, 128) element [d0:32, d1:128] = sub(x[128*d0 + d1], greatest[d0])
+      outputs y
+
+In: nothing. Out: the classes, and what walks and substitutes in them. An Expr is one of loop IR (`loop_ir/expr.py`) in
+which a Load's `buffer` names a value (of the graph, or made by the lowering), and indices are flat: row-major offsets
+into that value, which may hold Data. Views have no definition: they are composed into the indices of their readers.
+Invariants (verify.py): `axes` run row-major over the domain (the result of an Element, the operand of a Reduce, the
+source of a Scatter); an axis of extent 1 stands in no index. A Definition reads values defined before it, or inputs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from compiler_core.dtype import DType
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir.ir import ReduceKind, View
-from compiler_core.meta import Shape
+from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.routine import Routine
 from compiler_core.symbolic.index import ZERO, Atom, Axis, Data, Div, Index, Mod, Scalar, of_axis, of_data
 
@@ -194,6 +205,38 @@ class Assembly:
 
 
 Definition: TypeAlias = Element | Reduce | Scatter | Scan | Gemm | LibraryCall | Assembly
+
+
+@dataclass
+class Defined:
+    """definitions by name, in order; outputs: the value each graph output is; metas: of every value, inputs included.
+
+    storage: values that live in the memory of another (see place.py). shares: inputs that are 1 over a number of ranks.
+    """
+
+    definitions: dict[str, Definition] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+    metas: dict[str, TensorMeta] = field(default_factory=dict)
+    storage: dict[str, str] = field(default_factory=dict)
+    shares: frozenset[str] = frozenset()
+    name: str = ""
+
+    @property
+    def inputs(self) -> list[str]:
+        """The values that are read, or returned, and not defined: the graph's inputs and constants; in order of use."""
+        read = [name for one in self.definitions.values() for name in definition_reads(one)]
+        return [name for name in dict.fromkeys([*read, *self.outputs]) if name not in self.definitions]
+
+
+def prune(definitions: dict[str, Definition], wanted: Sequence[str]) -> dict[str, Definition]:
+    """The definitions that `wanted` need, in their order."""
+    live = set(wanted)
+    kept: list[Definition] = []
+    for definition in reversed(definitions.values()):
+        if definition.name in live:
+            live.update(definition_reads(definition))
+            kept.append(definition)
+    return {definition.name: definition for definition in reversed(kept)}
 
 
 def seeks_across(reduction: Reduce) -> bool:

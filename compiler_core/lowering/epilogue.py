@@ -16,12 +16,11 @@ from dataclasses import dataclass, replace
 from compiler_core.dtype import DType, float32
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
-from compiler_core.lowering.define import Defined
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.linear_algebra import gemm_cuda
 
 
-def add_biases(defined: Defined) -> Defined:
+def add_biases(defined: d.Defined) -> d.Defined:
     """`defined` after the rewrite; a product with a bias stands where the sum stood."""
     uses = Counter(name for one in defined.definitions.values() for name in d.definition_reads(one))
     in_loops = {name for one in defined.definitions.values() if _is_loop(one) for name in d.definition_reads(one)}

@@ -17,21 +17,20 @@ from dataclasses import replace
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.boxes import Box, loads_in_boxes, rebase
-from compiler_core.lowering.define import Defined, prune
-from compiler_core.schedule.target import CPU, Target
+from compiler_core.lowering.target import CPU, Target
 
 _MAX_PARTS = 96  # of one expression: longer ones are cut, for the reader's and the recursion's sake
 _CHEAP_OPS = 3
 _BROADCAST = 4  # a value this many times smaller than its reader's domain is better computed once
 
 
-def inline_reordered(defined: Defined, target: Target = CPU) -> Defined:
+def inline_reordered(defined: d.Defined, target: Target = CPU) -> d.Defined:
     """`defined` after the rewrite."""
     inliner = _Inliner(defined, broadcasts=target.is_gpu)
     for name, reader in defined.definitions.items():
         if isinstance(reader, d.Element | d.Reduce | d.Scan):
             inliner.visit(name, reader)
-    return replace(defined, definitions=prune(inliner.definitions, defined.outputs))
+    return replace(defined, definitions=d.prune(inliner.definitions, defined.outputs))
 
 
 class _Inliner:
@@ -40,7 +39,7 @@ class _Inliner:
     broadcasts: whether what is cheap is computed for every element that reads it.
     """
 
-    def __init__(self, defined: Defined, *, broadcasts: bool = False) -> None:
+    def __init__(self, defined: d.Defined, *, broadcasts: bool = False) -> None:
         self.broadcasts = broadcasts
         self.definitions = dict(defined.definitions)
         self.uses: Counter[str] = Counter()

@@ -25,12 +25,11 @@ from compiler_core.dtype import DType, float32, joint_factor
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.boxes import parts
-from compiler_core.lowering.define import Defined
 from compiler_core.lowering.layout import is_contiguous, relayout
 from compiler_core.symbolic.index import Axis, of_axis
 
 
-def place_products(defined: Defined) -> Defined:
+def place_products(defined: d.Defined) -> d.Defined:
     """`defined` after the rewrites, in the order of its definitions."""
     placer = _Placer(defined)
     for definition in [*defined.definitions.values()]:
@@ -52,7 +51,7 @@ class _Scaled:
 
 
 class _Placer:
-    def __init__(self, defined: Defined) -> None:
+    def __init__(self, defined: d.Defined) -> None:
         self.definitions = dict(defined.definitions)
         self.metas = dict(defined.metas)
         self.storage = dict(defined.storage)

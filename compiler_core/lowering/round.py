@@ -13,10 +13,9 @@ from dataclasses import replace
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
-from compiler_core.lowering.define import Defined
 
 
-def round_results(defined: Defined) -> Defined:
+def round_results(defined: d.Defined) -> d.Defined:
     """`defined` after the rewrite."""
     uses = Counter(name for one in defined.definitions.values() for name in d.definition_reads(one))
     made: dict[str, d.Definition] = {}

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
-from compiler_core.lowering.define import Defined
+from compiler_core.meta import TensorMeta
 from compiler_core.symbolic.index import Axis
 
 BLOCK = 64  # rows: enough for BLAS to be near its speed
@@ -27,16 +27,18 @@ MAX_BLOCKS = 8
 _SIGNED: dict[str, tuple[int, int]] = {"ge": (1, 0), "gt": (1, -1), "le": (-1, 0), "lt": (-1, -1)}
 
 
-def skip_masked_blocks(defined: Defined) -> Defined:
+def skip_masked_blocks(defined: d.Defined) -> d.Defined:
     """`defined` after the rewrite."""
     masks = _Masks(defined)
     definitions: dict[str, d.Definition] = {}
+    metas = dict(defined.metas)
     for name, definition in defined.definitions.items():
         parts = masks.blocks(definition) if isinstance(definition, d.Gemm) and definition.numel else []
         for part in parts:
             definitions[part.name] = part
+            metas[part.name] = TensorMeta((*part.batch, part.m, part.n), part.dtype)
         definitions[name] = _assembly(definition, parts) if parts else definition
-    return replace(defined, definitions=definitions)
+    return replace(defined, definitions=definitions, metas=metas)
 
 
 def _assembly(gemm: d.Definition, parts: list[d.Gemm]) -> d.Assembly:
@@ -63,7 +65,7 @@ class _Masks:
     Diagonals are numbers c: an element counts where col <= row + c.
     """
 
-    def __init__(self, defined: Defined) -> None:
+    def __init__(self, defined: d.Defined) -> None:
         self.definitions = defined.definitions
         self.outputs = set(defined.outputs)
         self._zero: dict[str, int | None] = {}

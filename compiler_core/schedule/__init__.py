@@ -1,6 +1,5 @@
-"""Definitions -> Program. `program.py` calls the rest in this order:
+"""Definitions -> Program. `from_graphs.py` lowers before; `program.py` calls the rest in this order:
 
-target.py    what the schedule is for: CPU or GPU
 fuse.py      which definitions share a kernel (legality.py: Legal | Hazard)
 kernel.py    a group as loops: passes over a row (stages.py), axes (space.py, chunks.py), expressions (translate.py),
              names and sharing (finish.py); scatter.py, scan.py and places.py for what goes one after the other

@@ -16,8 +16,8 @@ from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.print import print_kernel
 from compiler_core.lowering import definition as d
+from compiler_core.lowering.target import CPU, Target
 from compiler_core.meta import TensorMeta
-from compiler_core.schedule.target import CPU, Target
 from compiler_core.symbolic.index import Axis, Index, Scalar, Variable, named_axis
 
 if TYPE_CHECKING:

@@ -30,6 +30,7 @@ from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.interpret import identity
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import cast
+from compiler_core.lowering.target import Target
 from compiler_core.meta import TensorMeta
 from compiler_core.schedule.finish import Partial
 from compiler_core.schedule.kernel import STORE_MODE, Builder
@@ -37,7 +38,6 @@ from compiler_core.schedule.legality import Info, LoopShape, is_row_reduction
 from compiler_core.schedule.places import loop_of
 from compiler_core.schedule.space import Space
 from compiler_core.schedule.stages import StagePlan
-from compiler_core.schedule.target import Target
 from compiler_core.symbolic.index import ZERO, Axis, Index, of_axis
 
 _BLOCK_COLS = 128  # columns of a program that does nothing but sum over rows

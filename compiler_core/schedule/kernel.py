@@ -22,13 +22,13 @@ from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.interpret import identity
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import call, cast
+from compiler_core.lowering.target import Target
 from compiler_core.meta import TensorMeta
 from compiler_core.schedule.equal import Fingerprint, KernelRecipe
 from compiler_core.schedule.finish import Argument, KernelTable, ParamTable, Partial
 from compiler_core.schedule.legality import Info, LoopShape, is_row_reduction
 from compiler_core.schedule.space import Space, make_space
 from compiler_core.schedule.stages import StagePlan, plan_stages
-from compiler_core.schedule.target import Target
 from compiler_core.schedule.translate import Translator
 from compiler_core.symbolic.index import ZERO, Axis, Index, of_axis
 

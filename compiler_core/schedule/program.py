@@ -17,7 +17,6 @@ from compiler_core.graph.ir import Graph
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.placement import place_events
 from compiler_core.lowering import definition as d
-from compiler_core.lowering.define import Defined
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.linear_algebra.gemm import GEMM
 from compiler_core.ops.routine import Strided
@@ -37,7 +36,7 @@ from compiler_core.schedule.scatter import build_scatter
 Fused = Sequence[tuple[Group, dict[str, Info]]]
 
 
-def schedule(graph: Graph, defined: Defined, table: KernelTable) -> ir.Program:
+def schedule(graph: Graph, defined: d.Defined, table: KernelTable) -> ir.Program:
     """The program that computes `defined`."""
     sizes = {name: meta.numel for name, meta in defined.metas.items()}
     itemsizes = {name: meta.dtype.itemsize for name, meta in defined.metas.items()}
@@ -76,7 +75,7 @@ def _steps(
     group: Group,
     infos: dict[str, Info],
     needed: set[str],
-    defined: Defined,
+    defined: d.Defined,
     table: KernelTable,
     partials: dict[str, Partial],
 ) -> Iterable[ir.Step]:
@@ -153,7 +152,7 @@ def _matrix(operand: d.Operand, dtype: DType, batch: tuple[int, ...], rows: int,
 # ---- buffers
 
 
-def _assemble(graph: Graph, defined: Defined, steps: Sequence[ir.Step], partials: dict[str, Partial]) -> ir.Program:
+def _assemble(graph: Graph, defined: d.Defined, steps: Sequence[ir.Step], partials: dict[str, Partial]) -> ir.Program:
     inputs = tuple(node.name for node in graph.inputs)
     arrays = {node.name: node.array for node in graph.constants}
     touched = dict.fromkeys(slot.buffer for step in steps for slot in ir.slots_of(step))

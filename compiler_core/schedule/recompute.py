@@ -19,8 +19,8 @@ from dataclasses import replace
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
+from compiler_core.lowering.target import CPU, Target
 from compiler_core.schedule.legality import Group, Info
-from compiler_core.schedule.target import CPU, Target
 
 MIN_NUMEL = 16384  # elements: less stays in the cache between two kernels
 MAX_OPS = 8

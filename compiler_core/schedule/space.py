@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
+from compiler_core.lowering.target import CPU, Target
 from compiler_core.schedule.chunks import MAX_CHUNKS, n_chunks
 from compiler_core.schedule.legality import Info, Level, LoopShape, is_row_reduction
-from compiler_core.schedule.target import CPU, Target
 from compiler_core.symbolic.index import Axis, Div, Index, Mod, of_axis
 
 LONG_ROW = 4096  # elements: a flat loop longer than this is cut, so that there is a loop to run in parallel

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
+from compiler_core.lowering.target import CPU, Target
 from compiler_core.schedule.legality import Info, Level, LoopShape, is_row_reduction, level_of
-from compiler_core.schedule.target import CPU, Target
 
 # Costs in units of one vector operation. Reading back what lies in the L1 cache costs a load; scratch a store as well.
 _LOAD = 2

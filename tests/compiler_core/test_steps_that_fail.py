@@ -13,7 +13,8 @@ from compiler_core import pipeline
 from compiler_core.config import config
 from compiler_core.errors import BackendError, CompilationError, LoweringError
 from compiler_core.graph.ir import Call, Graph
-from compiler_core.lowering import define, lower
+from compiler_core.lowering import define, lower, passes
+from compiler_core.schedule import from_graphs
 from distcompile import _dynamo
 
 
@@ -49,8 +50,10 @@ FAULTS: dict[str, tuple[object, str, Callable[..., Any], str]] = {
     "partition": (pipeline, "partition", fails, "eager"),
     "expand": (lower, "run_passes", fails, "aot_eager"),
     "define": (define.Definer, "define_call", fails_at_cumsum, "aot_eager"),
-    "place": (lower, "place_products", fails, "aot_eager"),
-    "schedule": (lower, "schedule", fails, "aot_eager"),
+    "inline": (passes, "inline_reordered", fails, "aot_eager"),
+    "place": (passes, "place_products", fails, "aot_eager"),
+    "triangle": (passes, "skip_masked_blocks", fails, "aot_eager"),
+    "schedule": (from_graphs, "schedule", fails, "aot_eager"),
 }
 
 

@@ -8,7 +8,7 @@ from cases import Case, all_cases, assert_same, by_op, check_each
 from one_op_graphs import graph_of
 
 from compiler_core.loop_ir.interpret import interpret_program
-from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.schedule.from_graphs import lower_and_schedule
 
 CASES = [c for c in all_cases() if c.variant != "strided"]
 

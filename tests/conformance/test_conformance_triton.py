@@ -12,9 +12,9 @@ from compiler_core.codegen.triton.load import load
 from compiler_core.codegen.triton.module import print_module
 from compiler_core.codegen.triton_backend import TritonBackend
 from compiler_core.errors import IndexError_
-from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.lowering.target import GPU
 from compiler_core.ops.registry import OPS, Array, meta_of
-from compiler_core.schedule.target import GPU
+from compiler_core.schedule.from_graphs import lower_and_schedule
 from tests.sharing import some
 
 pytest.importorskip("triton")

@@ -54,6 +54,10 @@ def stages(dump: Path) -> dict[str, str]:
         "joint": files["simplify_joint"],
         "forward": files["partition_forward"],
         "segments": "\n".join(files[name].rstrip() for name in sorted(files) if name.startswith("plan_segment")),
+        "define": next(text for name, text in files.items() if name.startswith("define") and name.endswith("segment1")),
+        "triangle": next(
+            text for name, text in files.items() if name.startswith("triangle") and name.endswith("segment1")
+        ),
         "loop_ir": next(text for name, text in programs.items() if name.endswith("segment1")),
         "cpp": kernels_of(files["emit_main"]),
         "triton": triton_of(programs),

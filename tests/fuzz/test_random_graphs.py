@@ -26,8 +26,13 @@ from compiler_core.graph.passes import SIMPLIFY_JOINT, run_passes
 from compiler_core.graph.print import print_graph
 from compiler_core.loop_ir.interpret import interpret_program
 from compiler_core.loop_ir.verify import verify_program
-from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.lowering.interpret import interpret_definitions
+from compiler_core.lowering.lower import lower
+from compiler_core.lowering.parse import parse_definitions
+from compiler_core.lowering.print import print_definitions
+from compiler_core.lowering.target import CPU, GPU, Target
 from compiler_core.ops.registry import Array
+from compiler_core.schedule.from_graphs import lower_and_schedule
 
 FIRST = int(os.environ.get("DISTCOMPILE_FUZZ_SEED", "0"))
 COUNT = int(os.environ.get("DISTCOMPILE_FUZZ_GRAPHS", "40"))
@@ -75,6 +80,20 @@ def test_simplified_graph_is_the_graph(seed: int) -> None:
         simplified = run_passes(graph, SIMPLIFY_JOINT)
     assert len(simplified.nodes) <= len(graph.nodes)
     assert_near(interpret(simplified, inputs), expected, seed, simplified)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("target", [CPU, GPU], ids=lambda target: target.kind)
+def test_definitions_are_the_graph(seed: int, target: Target) -> None:
+    """After all passes, and read back from their text."""
+    graph, inputs, expected = program(seed)
+    simplified = run_passes(graph, SIMPLIFY_JOINT)
+    with config.patch(verify=True):
+        (defined,) = lower([simplified], target=target)
+    given = {node.name: array for node, array in zip(simplified.inputs, inputs)}
+    given |= {node.name: node.array for node in simplified.constants}
+    again = parse_definitions(print_definitions(defined))
+    assert_near(interpret_definitions(again, given), expected, seed, simplified)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

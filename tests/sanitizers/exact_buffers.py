@@ -24,9 +24,9 @@ from compiler_core.dtype import DType
 from compiler_core.graph.ir import Graph
 from compiler_core.loop_ir.ir import Buffer, Program
 from compiler_core.loop_ir.verify import verify_program
-from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.executor import NativeExecutable
+from compiler_core.schedule.from_graphs import lower_and_schedule
 
 _libc = ctypes.CDLL(None)
 _libc.posix_memalign.argtypes = [ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t, ctypes.c_size_t]

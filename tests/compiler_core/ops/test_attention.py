@@ -19,11 +19,11 @@ from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph, GraphBuilder
 from compiler_core.graph.passes import AttentionComposed
 from compiler_core.graph.verify import verify
-from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as C
 from compiler_core.ops.attention.composite import written_out
 from compiler_core.ops.registry import use_trace
+from compiler_core.schedule.from_graphs import lower_and_schedule
 from compiler_core.tensor.autograd.gradcheck import gradcheck, gradgradcheck
 from distcompile.nn import functional as F
 

@@ -11,10 +11,10 @@ import pytest
 import distcompile as dc
 from compiler_core.dtype import float32
 from compiler_core.graph.ir import GraphBuilder
-from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import use_trace
+from compiler_core.schedule.from_graphs import lower_and_schedule
 
 torch = pytest.importorskip("torch")
 

@@ -11,9 +11,9 @@ from schedule_graphs import random_graph
 from compiler_core.graph.ir import Graph
 from compiler_core.loop_ir.print import print_program
 from compiler_core.lowering.define import define
-from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.schedule import kernel
 from compiler_core.schedule.equal import Fingerprint
+from compiler_core.schedule.from_graphs import lower_and_schedule
 from compiler_core.schedule.fuse import Grouping
 from compiler_core.schedule.legality import Legal, describe
 

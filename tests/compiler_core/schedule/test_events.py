@@ -25,13 +25,13 @@ from compiler_core.loop_ir.interpret import interpret_program
 from compiler_core.loop_ir.parse import parse_program
 from compiler_core.loop_ir.print import print_program
 from compiler_core.loop_ir.verify import verify_program
-from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.lowering.target import CPU, GPU, Target
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, use_trace
 from compiler_core.runtime.profiler import profiling
-from compiler_core.schedule.target import CPU, GPU, Target
+from compiler_core.schedule.from_graphs import lower_and_schedule
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.interpret import interpret_program
 from compiler_core.loop_ir.print import print_kernel
 from compiler_core.lowering.define import define
-from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
 from compiler_core.schedule.chunks import n_chunks
+from compiler_core.schedule.from_graphs import lower_and_schedule
 from compiler_core.schedule.fuse import Grouping
 from compiler_core.schedule.legality import (
     MAX_COLS,

@@ -16,8 +16,8 @@ from compiler_core.codegen.cpp.program import print_source
 from compiler_core.codegen.triton.module import print_module
 from compiler_core.codegen.triton_backend import TritonBackend
 from compiler_core.graph.ir import Graph
-from compiler_core.lowering.lower import lower_and_schedule
-from compiler_core.schedule.target import GPU
+from compiler_core.lowering.target import GPU
+from compiler_core.schedule.from_graphs import lower_and_schedule
 
 MODELS = {"mlp": mlp, "gpt": gpt, "gpt_tied": lambda: gpt(tied=True), "gpt_dropout": lambda: gpt(dropout=0.25)}
 

@@ -18,13 +18,13 @@ from compiler_core.loop_ir.interpret import interpret_program
 from compiler_core.loop_ir.parse import parse_kernel
 from compiler_core.loop_ir.print import print_kernel
 from compiler_core.loop_ir.verify import verify_program
-from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.lowering.target import CPU, GPU
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
 from compiler_core.schedule import batch
-from compiler_core.schedule.target import CPU, GPU
+from compiler_core.schedule.from_graphs import lower_and_schedule
 
 SHAPES = [(5000,), (5000,), (3, 1700), (5000,), (3, 1700), (4500,), (5000,)]  # larger than Target.small
 

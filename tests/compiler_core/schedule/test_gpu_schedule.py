@@ -23,13 +23,13 @@ from compiler_core.loop_ir.interpret import interpret_program, run_kernel
 from compiler_core.loop_ir.parse import parse_kernel
 from compiler_core.loop_ir.print import print_kernel
 from compiler_core.loop_ir.verify import verify_kernel, verify_program
-from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.lowering.target import CPU, GPU, Target
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, use_trace
 from compiler_core.schedule import gpu_scatter
-from compiler_core.schedule.target import CPU, GPU, Target
+from compiler_core.schedule.from_graphs import lower_and_schedule
 
 SIZES = [(1, 1), (3, 4097), (129, 3), (1000, 1), (4097, 1), (1, 1000), (129, 129)]
 

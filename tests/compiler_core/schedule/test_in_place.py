@@ -14,12 +14,12 @@ from compiler_core.loop_ir.ir import KernelCall
 from compiler_core.loop_ir.parse import parse_kernel, parse_program
 from compiler_core.loop_ir.print import print_program
 from compiler_core.loop_ir.verify import verify_program
-from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.lowering.target import GPU
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
-from compiler_core.schedule.target import GPU
+from compiler_core.schedule.from_graphs import lower_and_schedule
 
 HEAD = "kernel k(p0: f32[32] in, p1: f32[32] out)\n  for i0 in 4 parallel\n"
 

@@ -13,10 +13,10 @@ from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import GraphBuilder
 from compiler_core.loop_ir.interpret import interpret_program
 from compiler_core.loop_ir.verify import verify_program
-from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import use_trace
+from compiler_core.schedule.from_graphs import lower_and_schedule
 
 
 def drawn(shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:

@@ -12,11 +12,11 @@ from compiler_core.graph.ir import Graph, GraphBuilder, Node
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.interpret import interpret_program
 from compiler_core.loop_ir.verify import verify_program
-from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
+from compiler_core.schedule.from_graphs import lower_and_schedule
 from compiler_core.schedule.recompute import MIN_NUMEL
 
 SHAPE = (16, 8, 256)

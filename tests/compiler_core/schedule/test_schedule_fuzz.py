@@ -12,7 +12,7 @@ from compiler_core.loop_ir.interpret import interpret_program
 from compiler_core.loop_ir.parse import parse_program
 from compiler_core.loop_ir.print import print_program
 from compiler_core.loop_ir.verify import verify_program
-from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.schedule.from_graphs import lower_and_schedule
 
 
 @pytest.mark.parametrize("fusion", [True, False])

@@ -18,8 +18,8 @@ from compiler_core.graph.ir import Graph
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.interpret import interpret_program
 from compiler_core.loop_ir.verify import verify_program
-from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.ops.registry import Array
+from compiler_core.schedule.from_graphs import lower_and_schedule
 
 MODELS: dict[str, Callable[[], Training]] = {
     "mlp": mlp,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from compiler_core.dtype import float32
 from compiler_core.graph.ir import Graph, GraphBuilder
-from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.lowering.target import CPU, GPU, Target
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
-from compiler_core.schedule.target import CPU, GPU, Target
+from compiler_core.schedule.from_graphs import lower_and_schedule
 
 
 def _graph() -> Graph:

@@ -20,7 +20,7 @@ from compiler_core.graph.ir import Graph
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.placement import writes
 from compiler_core.loop_ir.print import print_kernel
-from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.schedule.from_graphs import lower_and_schedule
 from compiler_core.tensor.making.random import manual_seed
 from compiler_core.tensor.making.random_creation import randn
 from compiler_core.tensor.tensor import Tensor

@@ -13,12 +13,12 @@ from compiler_core.codegen.native_backend import with_symbols
 from compiler_core.config import config
 from compiler_core.dtype import float32
 from compiler_core.graph.ir import Graph, GraphBuilder
-from compiler_core.lowering.lower import lower_and_schedule
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import use_trace
 from compiler_core.pipeline import compile_graph
+from compiler_core.schedule.from_graphs import lower_and_schedule
 
 LAYERS, WIDTH = 12, 16
 

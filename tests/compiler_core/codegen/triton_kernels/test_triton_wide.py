@@ -11,11 +11,11 @@ import pytest
 from compiler_core.codegen.triton.module import print_module
 from compiler_core.dtype import float32
 from compiler_core.graph.ir import GraphBuilder
-from compiler_core.lowering.lower import lower_and_schedule
+from compiler_core.lowering.target import GPU
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import use_trace
-from compiler_core.schedule.target import GPU
+from compiler_core.schedule.from_graphs import lower_and_schedule
 
 pytest.importorskip("triton")
 FUNCTIONS = {"sum": lambda x: F.sum(x, 0), "softmax": lambda x: F.softmax(x, 0)}

@@ -3,7 +3,7 @@
     python tests/planted/run.py [--tree FOLDER] [--all] [WORD ...]
 
 WORD: only faults in whose name it stands. --tree: another checkout whose tests are tried. --all: all files named for a
-fault, not only until one finds it. In: `faults.py`. Out: a line a fault; exit code 1 if one is not found.
+fault, not only until one finds it. In: `faults.py`. Out: a row a fault; exit code 1 if one is not found.
 A file of tests finds a fault if it fails; that it passes without is for `pytest` to say.
 """
 
@@ -41,9 +41,13 @@ class Outcome:
     said: str
 
     def __str__(self) -> str:
-        times = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in self.tried_s.items())
-        found = f"found by {', '.join(self.by)}" if self.by else "NOT FOUND"
-        return f"{self.fault.stage}: {self.fault.name}: {found} ({times})"
+        by, seconds = ", ".join(self.by) or "NOT FOUND", sum(self.tried_s.values())
+        return row(self.fault.stage, self.fault.name, by, f"{seconds:.0f}")
+
+
+def row(stage: str, name: str, by: str, seconds: str) -> str:
+    """A line of the table."""
+    return f"{stage:19}  {name:72}  {by:34}  {seconds:>4}"
 
 
 def place_of(text: str, tree: Path) -> Path:
@@ -126,6 +130,7 @@ def main(words: Sequence[str]) -> int:
     options = parser.parse_args(words)
     wanted = [f for f in FAULTS if not options.words or any(word in f.name for word in options.words)]
     outcomes = []
+    print(row("stage", "fault", "found by", "s"), flush=True)
     with copied(options.tree.resolve()) as tree:
         for fault in wanted:
             outcomes.append(try_to_find(fault, tree, until_found=not options.all))

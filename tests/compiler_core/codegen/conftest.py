@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
+from compiler_core.config import config
 from tests.fake_cuda import fake_cuda as fake_cuda  # a fixture
 
 
@@ -16,3 +19,10 @@ def _optimised(optimised: None) -> None:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(2024)
+
+
+@pytest.fixture
+def no_cache() -> Iterator[None]:
+    """What the fake compiles must not be found by others."""
+    with config.patch(use_cache=False):
+        yield

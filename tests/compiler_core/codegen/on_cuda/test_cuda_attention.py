@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,6 @@ import distcompile
 import distcompile.nn.functional as F
 from compiler_core.aot.joint import make_joint
 from compiler_core.codegen.cuda_backend import CudaBackend
-from compiler_core.config import config
 from compiler_core.dtype import DType, bfloat16, bool_, float16, float32, float64
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph, GraphBuilder, Node
@@ -27,14 +26,11 @@ from tests.fake_cuda import FakeCuda
 from tests.fake_cuda.hosted import HostedBackend
 
 pytest.importorskip("triton")
-pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT", "ignore::RuntimeWarning")]
-
-
-@pytest.fixture(autouse=True)
-def no_cache() -> Iterator[None]:
-    """What the fake compiles must not be found by others."""
-    with config.patch(use_cache=False):
-        yield
+pytestmark = [
+    pytest.mark.triton,
+    pytest.mark.filterwarnings("ignore:TRITON_DEFAULT", "ignore::RuntimeWarning"),
+    pytest.mark.usefixtures("no_cache"),
+]
 
 
 def graph_of(function: Callable[..., Any], *metas: TensorMeta, device: str = "cuda:0") -> Graph:

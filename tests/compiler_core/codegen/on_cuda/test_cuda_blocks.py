@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 import distcompile as dc
 from compiler_core import cuda
-from compiler_core.config import config
 from compiler_core.dtype import float32
 from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.meta import TensorMeta
@@ -27,14 +25,11 @@ from tests.fake_cuda import FakeCuda
 from tests.fake_cuda.programs import compiled, on_device, on_host, vector
 
 pytest.importorskip("triton")
-pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT")]
-
-
-@pytest.fixture(autouse=True)
-def no_cache() -> Iterator[None]:
-    """What the fake compiles must not be found by others."""
-    with config.patch(use_cache=False):
-        yield
+pytestmark = [
+    pytest.mark.triton,
+    pytest.mark.filterwarnings("ignore:TRITON_DEFAULT"),
+    pytest.mark.usefixtures("no_cache"),
+]
 
 
 def _metas(*nbytes: int) -> list[TensorMeta]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 import distcompile
 import distcompile.nn.functional as F
 from compiler_core.codegen.cuda_backend import CudaBackend
-from compiler_core.config import config
 from compiler_core.dtype import float32
 from compiler_core.graph.ir import GraphBuilder
 from compiler_core.graph.passes import SIMPLIFY_JOINT, run_passes
@@ -24,14 +22,11 @@ from tests.fake_cuda import FakeCuda
 from tests.fake_cuda.hosted import HostedBackend
 
 pytest.importorskip("triton")
-pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT", "ignore::RuntimeWarning")]
-
-
-@pytest.fixture(autouse=True)
-def no_cache() -> Iterator[None]:
-    """What the fake compiles must not be found by others."""
-    with config.patch(use_cache=False):
-        yield
+pytestmark = [
+    pytest.mark.triton,
+    pytest.mark.filterwarnings("ignore:TRITON_DEFAULT", "ignore::RuntimeWarning"),
+    pytest.mark.usefixtures("no_cache"),
+]
 
 
 class Net(nn.Module):

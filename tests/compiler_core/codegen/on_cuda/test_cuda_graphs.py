@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,14 +21,11 @@ from tests.fake_cuda import FakeCuda
 from tests.fake_cuda.programs import SCALAR, compiled, on_device, on_host, vector
 
 pytest.importorskip("triton")
-pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT")]
-
-
-@pytest.fixture(autouse=True)
-def no_cache() -> Iterator[None]:
-    """What the fake compiles must not be found by others."""
-    with config.patch(use_cache=False):
-        yield
+pytestmark = [
+    pytest.mark.triton,
+    pytest.mark.filterwarnings("ignore:TRITON_DEFAULT"),
+    pytest.mark.usefixtures("no_cache"),
+]
 
 
 def test_a_graph_is_recorded_when_addresses_come_again_and_replayed_after_that(fake_cuda: FakeCuda, rng: Any) -> None:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 import distcompile as dc
 import distcompile.nn.functional as F
-from compiler_core.config import config
 from tests.fake_cuda import FakeCuda
 from tests.fake_cuda.programs import spectral, spectral_step
 
 pytest.importorskip("triton")
-pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT")]
-
-
-@pytest.fixture(autouse=True)
-def no_cache() -> Iterator[None]:
-    with config.patch(use_cache=False):
-        yield
+pytestmark = [
+    pytest.mark.triton,
+    pytest.mark.filterwarnings("ignore:TRITON_DEFAULT"),
+    pytest.mark.usefixtures("no_cache"),
+]
 
 
 def test_graphs_with_complex_kernels_run_op_by_op(fake_cuda: FakeCuda) -> None:

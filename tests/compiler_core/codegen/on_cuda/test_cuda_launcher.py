@@ -6,7 +6,7 @@ numbers, for the fake runs kernels in Triton's interpreter and products in NumPy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -29,17 +29,11 @@ from tests.fake_cuda.programs import compiled, graph_of, on_device, on_host, vec
 
 pytest.importorskip("triton")
 pytestmark = [
+    pytest.mark.usefixtures("no_cache"),
     pytest.mark.usefixtures("counter_draws"),
     pytest.mark.triton,
     pytest.mark.filterwarnings("ignore:TRITON_DEFAULT"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def no_cache() -> Iterator[None]:
-    """What the fake compiles must not be found by others."""
-    with config.patch(use_cache=False):
-        yield
 
 
 def axpy(a: Any, x: Any, y: Any) -> Any:

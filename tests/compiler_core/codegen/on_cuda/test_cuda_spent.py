@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,19 +10,15 @@ import pytest
 
 import distcompile as dc
 from compiler_core.codegen.cuda_backend import CudaBackend
-from compiler_core.config import config
 from compiler_core.runtime.cuda.executable import CudaExecutable
 from tests.fake_cuda import FakeCuda
 
 pytest.importorskip("triton")
-pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT")]
-
-
-@pytest.fixture(autouse=True)
-def no_cache() -> Iterator[None]:
-    """What the fake compiles must not be found by others."""
-    with config.patch(use_cache=False):
-        yield
+pytestmark = [
+    pytest.mark.triton,
+    pytest.mark.filterwarnings("ignore:TRITON_DEFAULT"),
+    pytest.mark.usefixtures("no_cache"),
+]
 
 
 class Watched(CudaBackend):

@@ -116,7 +116,8 @@ def _judge(routine: str, attrs: Mapping[str, Any], arrays: tuple[Strided, ...]) 
 
 def _is_shown() -> bool:
     """Whether somebody wants to see stages that a cache hit skips."""
-    return bool(config.dump_dir) or any(log.is_on(artefact) for artefact in ("fusion", "memory", "loop_ir", "code"))
+    behind = ("definitions", "fusion", "memory", "loop_ir", "code")
+    return bool(config.dump_dir) or any(log.is_on(artefact) for artefact in behind)
 
 
 def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain) -> str:

@@ -82,7 +82,7 @@ class Contents:
         """Whether `value` is a registry of a module, as far as is known not changed by captured code."""
         raise NotImplementedError
 
-    def specialised(self, value: Any) -> Any:
+    def specialise(self, value: Any) -> Any:
         """The value as a constant: guarded, once."""
         raise NotImplementedError
 
@@ -139,7 +139,7 @@ class Contents:
     def read_numbers(self, container: Any) -> None:
         """Their plain copies are read: constants from here on."""
         for value in self.numbers_in.pop(id(container), ()):
-            self.specialised(value)
+            self.specialise(value)
 
     def read_item(self, container: Any, key: Any) -> Any:
         """container[key], of a container from outside; it is there."""
@@ -211,7 +211,7 @@ class Contents:
         count_of = tuple.__len__ if isinstance(held, tuple) else len  # its class may not count
         for key in list(held) if isinstance(held, dict) else range(count_of(held)):
             if (id(container), _key(key)) not in self.written or id(container) not in self.originals:
-                self.specialised(self.load(Item(contents_of(known), key), held[key], fixed=covered))
+                self.specialise(self.load(Item(contents_of(known), key), held[key], fixed=covered))
 
     def _keys(self, known: Outside, held: Any) -> None:
         local, text = self.local(contents_of(known)), known.source.text
@@ -243,6 +243,11 @@ class Contents:
         if not all(type(member) is str for member in held) and all(map(is_plain, held)):  # 1, 1.0 and True are equal
             spelled = self.guards.bind(set(map(repr, held)), "spelled")
             self.require(f"set(map(repr, {local})) == {spelled}", f"{known.source.text} has them of the same types")
+
+    def read_all(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Everything that these hold counts."""
+        for value in (*args, *kwargs.values()):
+            self.read_deeply(value)
 
     def read_deeply(self, value: Any) -> None:
         """All that a value holds counts: it is given to a function that may read any of it."""

@@ -41,9 +41,9 @@ from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.start import changing_numbers, drop_dead, start_call, start_frames, without_sources
 from compiler_core.capture.taking_back import take_back
 from compiler_core.capture.trace import Mark
-from compiler_core.capture.tracing.base import Again
 from compiler_core.capture.tracing.copying import is_copying
-from compiler_core.capture.tracing.items import RunBetween
+from compiler_core.capture.tracing.iteration import RunBetween
+from compiler_core.capture.tracing.native import Again
 from compiler_core.capture.tracing.semantics import TracingSemantics
 from compiler_core.config import config
 from compiler_core.errors import DATA_ERRORS, GraphBreak, RecompileLimitError
@@ -289,7 +289,7 @@ class Capture:
                 start_frames(self.segment, frames)
                 return Returned(self.machine.run(frames))
             lasting = not isinstance(self.owner.function, MethodOf)
-            answer = start_call(self.semantics, self.owner.called, self.args, self.kwargs, lasting=lasting)
+            answer = start_call(self.semantics.parts, self.owner.called, self.args, self.kwargs, lasting=lasting)
             return Returned(self.machine.run([answer.frame]) if isinstance(answer, Enter) else answer)
         except Break as why:
             if (inner := self.semantics.lost) is not None:

@@ -53,7 +53,9 @@ from compiler_core.capture.numbers.symbols import (
     code_of,
     is_symbol,
     plain_of,
+    plain_parts,
     render,
+    settled,
     specialised,
     symbol,
 )
@@ -83,7 +85,7 @@ class CaptureSegment(Contents):
         self.effects: list[Effect] = []
         self.undo: list[Callable[[], None]] = []  # brings back what `originals` has not, should the call be refused
         self.operations: list[str] = []  # functions and operators that recorded something
-        self.named: set[int] = set()  # ids of modules whose tensors are in `names`
+        self.listed: set[int] = set()  # ids of modules whose tensors are in `names`
         self.unstable: set[int] = set()  # ids of modules that this code changes
         self.names: dict[int, Known] = {}  # id of a module's tensor -> its role and the name that the user knows
         self.module_reads: list[tuple[int, str, Source, Any]] = []  # of attributes that are left to the watch
@@ -282,8 +284,8 @@ class CaptureSegment(Contents):
         """A module whose attributes may be read from here on: the watch, or guards of its own, will cover them."""
         if id(module) in self.modules:
             return
-        if id(module) not in self.named:
-            self.named.update(id(part) for part in module.modules())
+        if id(module) not in self.listed:
+            self.listed.update(id(part) for part in module.modules())
             for known in module_tensors(module, text):
                 self.names.setdefault(id(known.handle), known)
         self.modules[id(module)] = module, text
@@ -408,8 +410,25 @@ class CaptureSegment(Contents):
         self.arrays.note_kept(target, args)
         self.effects.append(Effect(function, target, args))
 
-    def specialised(self, value: Any) -> Any:
+    # -- numbers
+
+    def specialise(self, value: Any) -> Any:
+        """A number of the program's as a constant, guarded: for whoever needs its value."""
         return specialised(self, value)
+
+    def named(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """`specialise`, of keyword arguments."""
+        return {key: specialised(self, value) for key, value in kwargs.items()}
+
+    def settle(self, *values: Any) -> None:
+        """Numbers of the program's that these hold, however deep, are constants from here on: C code reads them."""
+        if self.symbols:
+            for value in values:
+                settled(self, value)
+
+    def plain(self, value: Any) -> Any:
+        """`value` without what only capture knows: what an object from outside may hold."""
+        return self.arrays.itself(plain_parts(value))
 
     def code_of(self, value: Any) -> str:
         return code_of(self, value)

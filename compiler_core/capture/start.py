@@ -23,18 +23,16 @@ from compiler_core.capture.liveness import live_at
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.outside import Lazy, Outside
 from compiler_core.capture.segment import CaptureSegment
-from compiler_core.capture.tracing.semantics import TracingSemantics
+from compiler_core.capture.tracing.parts import Parts
 
 LONGEST = 64  # lists of numbers that a step gives
 FUNCTION, OWNER = "the compiled function", "self"
 
 
-def start_call(
-    semantics: TracingSemantics, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, *, lasting: bool
-) -> Any:
-    """What `semantics.call` answers of the compiled function: a result, or Enter of its frame. lasting: whether that
+def start_call(parts: Parts, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any, *, lasting: bool) -> Any:
+    """What `parts.call` answers of the compiled function: a result, or Enter of its frame. lasting: whether that
     lives as long as what is compiled for it."""
-    segment = semantics.segment
+    segment = parts.segment
     order = f"tuple(kwargs) == {tuple(kwargs)}" if kwargs else "not kwargs"  # **kwargs keeps the caller's order
     segment.require(f"len(args) == {len(args)}", f"{len(args)} positional arguments")
     segment.require(order, f"keyword arguments {', '.join(kwargs) or 'none'}")
@@ -49,23 +47,23 @@ def start_call(
     if owner is not None:
         _know(segment, owner, OWNER, lasting)
         if owner is function:
-            semantics.looked_up(type(owner), "__call__")  # which is guarded
+            parts.classes.looked_up(type(owner), "__call__")  # which is guarded
         given.insert(0, owner)
     if type(function) is Carried:
         target = args[0]
         segment.load(Argument("args[0]", target.__name__), target)
-        return _entered(semantics, target, tuple(given[1:]), named)
+        return _entered(parts, target, tuple(given[1:]), named)
     if type(target) is FunctionType and policy.how(target) is policy.ENTER:
         _know(segment, target, target.__name__, lasting)
-        return _entered(semantics, target, tuple(given), named)
+        return _entered(parts, target, tuple(given), named)
     _know(segment, function, FUNCTION, lasting)
     loaded = [_loaded(segment, value) for value in given]
-    return semantics.call(target, tuple(loaded), {key: _loaded(segment, value) for key, value in named.items()})
+    return parts.call(target, tuple(loaded), {key: _loaded(segment, value) for key, value in named.items()})
 
 
-def _entered(semantics: TracingSemantics, function: FunctionType, args: tuple[Any, ...], kwargs: Any) -> Enter:
-    frame = semantics.enter(function, args, kwargs)
-    _load_shared(semantics.segment, frame)
+def _entered(parts: Parts, function: FunctionType, args: tuple[Any, ...], kwargs: Any) -> Enter:
+    frame = parts.entering.enter(function, args, kwargs)
+    _load_shared(parts.segment, frame)
     return Enter(frame)
 
 

@@ -85,7 +85,7 @@ def computed(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 _CORE = str(Path(__file__).resolve().parents[1])
 _FOR_PROGRAMS = tuple(  # they call what the program calls
-    f"{_CORE}/{part}" for part in ("overrides/", "bytecode/", "capture/polyfills", "capture/tracing/base.py")
+    f"{_CORE}/{part}" for part in ("overrides/", "bytecode/", "capture/polyfills", "capture/tracing/native.py")
 )
 
 

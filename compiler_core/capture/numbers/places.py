@@ -94,7 +94,7 @@ def read_place(segment: CaptureSegment, owner: Tensor, key: Any) -> Tensor | Non
     if type(view._cell) is not ViewCell or view.numel() == 0:
         return None
     del body[recorded:]  # nobody will ask for the values at this very place
-    _settle_later(view, owner, settle := functools.partial(segment.specialised, key))
+    _settle_later(view, owner, settle := functools.partial(segment.specialise, key))
     nodes = tuple(part._read() if isinstance(part, Tensor) else part for part in index)
     place = view._cell = PlaceCell(view._cell, owner._cell, nodes, settle)
     place.raw, place.seen = owner[index]._read(), place.root.stamp

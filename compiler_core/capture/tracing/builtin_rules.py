@@ -1,6 +1,6 @@
 """Rules for builtins whose answer depends on more than a native call sees, or that call the program's code.
 
-In: the semantics and a call's arguments. Out: its result, or Enter of a polyfill. `RULES`: callable -> rule.
+In: the parts and a call's arguments. Out: its result, or Enter of a polyfill. `RULES`: callable -> rule.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from compiler_core.capture.outside import Lazy
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.polyfills import of_itertools as polyfills_itertools
 from compiler_core.capture.tracing import copying, overriding
-from compiler_core.capture.tracing.items import RunBetween, is_interpreted
+from compiler_core.capture.tracing.containers import is_interpreted
+from compiler_core.capture.tracing.iteration import RunBetween
 from compiler_core.capture.tracing.library_rules import HEAPS
-from compiler_core.capture.tracing.operators import BINARY, COMPARE, IN_PLACE, UNARY
+from compiler_core.capture.tracing.operators import BINARY, COMPARE, IN_PLACE, UNARY, Operators
 from compiler_core.capture.tracing.pure import is_pure, is_pure_method_of
 from compiler_core.capture.tracing.pure_calls import call_pure
 from compiler_core.config import config
@@ -46,84 +47,84 @@ from compiler_core.tensor.methods.indexing import masked_select
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from compiler_core.capture.tracing.calls import Calls
+    from compiler_core.capture.tracing.parts import Parts
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 _NATIVE_ITERABLES = (*CONTAINERS, dict, str, bytes, range)
 
 
-def _length(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _length(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     (owner,) = args
-    owner = semantics.specialise(owner) if is_symbol(owner) else owner
-    if isinstance(owner, (*CONTAINERS, dict)) and semantics.method_of(owner, "__len__") is None:
-        semantics.segment.read_length(owner)
+    owner = parts.segment.specialise(owner) if is_symbol(owner) else owner
+    if isinstance(owner, (*CONTAINERS, dict)) and parts.classes.method_of(owner, "__len__") is None:
+        parts.segment.read_length(owner)
         return len(owner)
-    if is_opaque(owner) or (isinstance(owner, Tensor) and semantics.program_method(owner, "__len__") is None):
-        return semantics.native(len, owner)
-    method = semantics.method_of(owner, "__len__")
+    if is_opaque(owner) or (isinstance(owner, Tensor) and parts.classes.program_method(owner, "__len__") is None):
+        return parts.native.run(len, owner)
+    method = parts.classes.method_of(owner, "__len__")
     if method is not None:
-        return semantics.call(method, (owner,), {})
-    semantics.vouch(owner, "__len__")
-    semantics.segment.read_data(owner)
+        return parts.call(method, (owner,), {})
+    parts.classes.vouch(owner, "__len__")
+    parts.segment.read_data(owner)
     return len(owner)
 
 
-def _getattr(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _getattr(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 3:
-        return semantics.call(polyfills.getattr_default, args, {})
+        return parts.call(polyfills.getattr_default, args, {})
     owner, name = args
-    return semantics.load_attr(owner, semantics.specialise(name))
+    return parts.attributes.load_attr(owner, parts.segment.specialise(name))
 
 
-def _hasattr(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _hasattr(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     owner, name = args
-    if isinstance(owner, Tensor) and not semantics.segment.is_outside(owner):
-        semantics.guard_names(type(owner))
+    if isinstance(owner, Tensor) and not parts.segment.is_outside(owner):
+        parts.classes.guard_names(type(owner))
         return hasattr(owner, name)
-    return semantics.call(polyfills.hasattr_, args, {})
+    return parts.call(polyfills.hasattr_, args, {})
 
 
-def _setattr(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
-    return semantics.store_attr(*args)
+def _setattr(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    return parts.changing.store_attr(*args)
 
 
-def _delattr(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
-    return semantics.delete_attr(*args)
+def _delattr(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    return parts.changing.delete_attr(*args)
 
 
-def _isinstance(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _isinstance(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     owner, kinds = args
     for kind in kinds if isinstance(kinds, tuple) else (kinds,):
-        check = semantics.method_of(kind, "__instancecheck__")
+        check = parts.classes.method_of(kind, "__instancecheck__")
         if type(kind) is ABCMeta:
-            _guard_registered(semantics, type(owner), kind)
-        elif type(kind).__module__ == "typing" and (known := semantics.segment.find(owner)) is not None:  # a protocol
-            bind, answer = semantics.segment.guards.bind, isinstance(owner, kind)
-            local, asked = semantics.segment.local(known.source), bind(isinstance, "isinstance")
+            _guard_registered(parts, type(owner), kind)
+        elif type(kind).__module__ == "typing" and (known := parts.segment.find(owner)) is not None:  # a protocol
+            bind, answer = parts.segment.guards.bind, isinstance(owner, kind)
+            local, asked = parts.segment.local(known.source), bind(isinstance, "isinstance")
             text = f"{known.source.text} {'follows' if answer else 'does not follow'} {kind.__name__}"
-            semantics.segment.require_once(f"{asked}({local}, {bind(kind, 'kind')}) is {answer}", text)
+            parts.segment.require_once(f"{asked}({local}, {bind(kind, 'kind')}) is {answer}", text)
         elif check is not None and is_of_program(check) and type(kind).__module__ not in ("enum", "typing", "abc"):
             if kinds is not kind:
                 raise Break("isinstance() is told by code of the program's")
-            return semantics.call(polyfills.is_instance, (owner, kind, MethodType(check, kind)), {})
+            return parts.call(polyfills.is_instance, (owner, kind, MethodType(check, kind)), {})
     return isinstance(owner, kinds)
 
 
-def _guard_registered(semantics: Calls, cls: type, kind: type) -> None:
+def _guard_registered(parts: Parts, cls: type, kind: type) -> None:
     """What is registered as derived from an abstract class tells `isinstance` and `issubclass`."""
-    bind, answer = semantics.segment.guards.bind, issubclass(cls, kind)
+    bind, answer = parts.segment.guards.bind, issubclass(cls, kind)
     code = f"{bind(issubclass, 'issubclass')}({bind(cls, 'type')}, {bind(kind, 'kind')}) is {answer}"
     does = "derives from" if answer else "does not derive from"
-    semantics.segment.require_once(code, f"{cls.__name__} {does} {kind.__name__}")
+    parts.segment.require_once(code, f"{cls.__name__} {does} {kind.__name__}")
 
 
-def _issubclass(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _issubclass(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     cls, kinds = args
     for kind in kinds if isinstance(kinds, tuple) else (kinds,):
         if type(kind) is ABCMeta and isinstance(cls, type):
-            _guard_registered(semantics, cls, kind)
-        elif semantics.program_method(kind, "__subclasscheck__") is not None and type(kind) is not ABCMeta:
+            _guard_registered(parts, cls, kind)
+        elif parts.classes.program_method(kind, "__subclasscheck__") is not None and type(kind) is not ABCMeta:
             raise Break("issubclass() is told by code of the program's")
     return issubclass(cls, kinds)
 
@@ -134,34 +135,30 @@ def is_of_program(function: Any) -> bool:
     return not is_ours(file) and not file.startswith("<frozen")
 
 
-def _iter(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _iter(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 2:
-        return semantics.call(polyfills.iter_until, args, {})
-    return semantics.iterate(*args)
+        return parts.call(polyfills.iter_until, args, {})
+    return parts.iteration.iterate(*args)
 
 
-def _next(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _next(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     if is_interpreted(args[0]):
-        if semantics.segment.is_outside(args[0]):
+        if parts.segment.is_outside(args[0]):
             raise RunBetween("a generator from outside is advanced")
         return advance_generator(*args)
-    if semantics.method_of(args[0], "__next__") is not None:
-        method = semantics.load_attr(args[0], "__next__")
-        return (
-            semantics.call(method, (), {})
-            if len(args) == 1
-            else semantics.call(polyfills.next_of, (method, args[1]), {})
-        )
+    if parts.classes.method_of(args[0], "__next__") is not None:
+        method = parts.attributes.load_attr(args[0], "__next__")
+        return parts.call(method, (), {}) if len(args) == 1 else parts.call(polyfills.next_of, (method, args[1]), {})
     polyfill = polyfills.next_default if len(args) == 2 else polyfills.next_plain
-    return semantics.call(polyfill, args, {})
+    return parts.call(polyfill, args, {})
 
 
-def _callable(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
-    semantics.guard_names(type(args[0]))
+def _callable(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    parts.classes.guard_names(type(args[0]))
     return callable(*args)
 
 
-def _type(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _type(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 1:
         if type(args[0]) is TracedArray:
             return args[0].__class__
@@ -172,7 +169,7 @@ def _type(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
 def _converting(kind: type) -> Any:
     """A rule for int, float and str: of a symbol they are symbols."""
 
-    def rule(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    def rule(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
         if len(args) == 1 and not kwargs:
             (value,) = args
             if (
@@ -180,120 +177,120 @@ def _converting(kind: type) -> Any:
                 and (kind is not int or not isinstance(value, str))
                 and (kind is not float or not isinstance(value, str))
             ):
-                return converted(semantics.segment, kind, value)
+                return converted(parts.segment, kind, value)
             name = {int: "__int__", float: "__float__", str: "__str__"}[kind]
             if kind is str and (isinstance(value, Tensor) or not is_constant(value)):
-                return semantics.format(value, "s", "")
-            if semantics.program_method(value, name) is not None:
-                return semantics.call(semantics.load_attr(value, name), (), {})
+                return parts.text.format(value, "s", "")
+            if parts.classes.program_method(value, name) is not None:
+                return parts.call(parts.attributes.load_attr(value, name), (), {})
             if isinstance(value, Tensor):
-                return semantics.native(kind, value)
-        return call_pure(semantics, kind, args, kwargs)
+                return parts.native.run(kind, value)
+        return call_pure(parts, kind, args, kwargs)
 
     return rule
 
 
-def _bool(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
-    return semantics.truth(*args) if args else False
+def _bool(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    return parts.operators.truth(*args) if args else False
 
 
 def _shown(conversion: str) -> Any:
     """A rule for repr and ascii."""
-    return lambda semantics, args, kwargs: semantics.format(args[0], conversion, "")
+    return lambda parts, args, kwargs: parts.text.format(args[0], conversion, "")
 
 
-def _format(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
-    return semantics.format(args[0], "", semantics.specialise(args[1]) if len(args) > 1 else "")
+def _format(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    return parts.text.format(args[0], "", parts.segment.specialise(args[1]) if len(args) > 1 else "")
 
 
-def _of_operator(method: str, symbol: str) -> Any:
+def _of_operator(method: Callable[..., Any], symbol: str) -> Any:
     """A rule for the function of module `operator` that does what an operator of the language does."""
-    return lambda semantics, args, kwargs: getattr(semantics, method)(symbol, *args)
+    return lambda parts, args, kwargs: method(parts.operators, symbol, *args)
 
 
-def _vars(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _vars(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     if len(args) != 1:
         raise Break("vars() without an argument", looks=True)
-    return semantics.load_attr(args[0], "__dict__")
+    return parts.attributes.load_attr(args[0], "__dict__")
 
 
-def _dict(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
-    if args and isinstance(args[0], dict) and semantics.segment.is_outside(args[0]):
-        semantics.segment.read_whole(args[0])
-    elif args and (semantics.runs_python(args[0]) or semantics.program_method(args[0], "keys") is not None):
-        return semantics.call(polyfills.dict_, (args[0], kwargs), {})
+def _dict(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    if args and isinstance(args[0], dict) and parts.segment.is_outside(args[0]):
+        parts.segment.read_whole(args[0])
+    elif args and (parts.containers.runs_python(args[0]) or parts.classes.program_method(args[0], "keys") is not None):
+        return parts.call(polyfills.dict_, (args[0], kwargs), {})
     elif args and isinstance(args[0], CONTAINERS):
-        semantics.settle(args)
-        semantics.check_members(args[0])
-        semantics.read_all(args, {})
+        parts.segment.settle(args)
+        parts.keys.check_members(args[0])
+        parts.segment.read_all(args, {})
     return dict(*args, **kwargs)
 
 
-def _ignored(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _ignored(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     return None
 
 
-def _id(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
-    known = semantics.segment.find(args[0])
+def _id(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    known = parts.segment.find(args[0])
     if isinstance(args[0], type) if known is None else known.fixed:
         return id(args[0])
-    if copying.is_copying(semantics.current_frame()):
+    if copying.is_copying(parts.entering.current()):
         return id(args[0])  # a key of a deep copy's memo, which keeps the object and which nobody else reads
     source = None if known is None else Raw(known.source, id)
-    if source is None or semantics.segment.memory.is_dynamic(source):
+    if source is None or parts.segment.memory.is_dynamic(source):
         raise Break("id() of an object, which another call's will not have")
-    return semantics.segment.load(source, id(args[0]))
+    return parts.segment.load(source, id(args[0]))
 
 
-def _hash(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
-    (owner,) = map(semantics.specialise, args)
+def _hash(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    (owner,) = map(parts.segment.specialise, args)
     if is_constant(owner) or isinstance(owner, (type, tuple)):
         return hash(owner)
-    method = semantics.program_method(owner, "__hash__")
+    method = parts.classes.program_method(owner, "__hash__")
     if method is None:
         raise Break("hash() of an object, which another call's will not have")
-    return semantics.call(method, (owner,), {})
+    return parts.call(method, (owner,), {})
 
 
 def _by_polyfill(function: Any, polyfill: Callable[..., Any], *, takes_function: bool = False) -> Any:
     """A rule: natively where nothing of the program's runs, else the polyfill. takes_function: its first argument."""
 
-    def rule(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    def rule(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
         if not kwargs and is_computed(function, args):
-            return computed(semantics.segment, function, args)
+            return computed(parts.segment, function, args)
         if function in (sum, min, max) and len(args) == 1 and not kwargs and is_computed_of(args[0]):
-            return computed(semantics.segment, function, tuple(args[0]), "{}(({},))")
+            return computed(parts.segment, function, tuple(args[0]), "{}(({},))")
         given = list(kwargs.values())
         iterables = args[1:] if takes_function else args
         called = any(map(_may_be_called, (*args, *given)))
-        compared = function in (max, min) and len(args) > 1 and _holds_program_objects(semantics, args)
+        compared = function in (max, min) and len(args) > 1 and _holds_program_objects(parts, args)
         takes_parts = takes_function and not all(map(_holds_constants, iterables))
-        if called or compared or takes_parts or any(_runs(semantics, value) for value in iterables):
-            return semantics.call(polyfill, args, kwargs)
+        if called or compared or takes_parts or any(_runs(parts, value) for value in iterables):
+            return parts.call(polyfill, args, kwargs)
         for value in iterables:
             if not isinstance(value, Tensor) and not hasattr(type(value), "__next__"):
-                semantics.vouch(value, "__iter__", "__len__")
-                semantics.segment.read_data(value)
+                parts.classes.vouch(value, "__iter__", "__len__")
+                parts.segment.read_data(value)
             if function in _COMPARING or function in _HASHING:
-                semantics.settle(value)
+                parts.segment.settle(value)
                 if function in _HASHING and isinstance(value, (*CONTAINERS, dict)):
-                    semantics.check_members(value)
-                semantics.segment.read_deeply(value)
-            elif isinstance(value, (*CONTAINERS, dict)) and semantics.segment.is_outside(value):
-                semantics.segment.read_whole(value)
-            semantics.segment.read_view(value)
+                    parts.keys.check_members(value)
+                parts.segment.read_deeply(value)
+            elif isinstance(value, (*CONTAINERS, dict)) and parts.segment.is_outside(value):
+                parts.segment.read_whole(value)
+            parts.segment.read_view(value)
         if function in _KEEPING:
-            kept = [value if type(value) in (list, tuple) else semantics.specialise(value) for value in args]
-            return semantics.native(function, *kept, **semantics.named(kwargs))
-        return semantics.native(function, *map(semantics.specialise, args), **semantics.named(kwargs))
+            kept = [value if type(value) in (list, tuple) else parts.segment.specialise(value) for value in args]
+            return parts.native.run(function, *kept, **parts.segment.named(kwargs))
+        return parts.native.run(function, *map(parts.segment.specialise, args), **parts.segment.named(kwargs))
 
-    def _runs(semantics: Calls, value: Any) -> bool:
+    def _runs(parts: Parts, value: Any) -> bool:
         if isinstance(value, _NATIVE_ITERABLES):
-            return _holds_program_objects(semantics, value) and function in _COMPARING
+            return _holds_program_objects(parts, value) and function in _COMPARING
         if is_constant(value):
             return False
-        iterates = hasattr(value, "__next__") or semantics.method_of(value, "__iter__") is not None
-        return iterates and semantics.runs_python(value)
+        iterates = hasattr(value, "__next__") or parts.classes.method_of(value, "__iter__") is not None
+        return iterates and parts.containers.runs_python(value)
 
     return rule
 
@@ -306,10 +303,10 @@ def _holds_constants(items: Any) -> bool:
     return plain or isinstance(items, (str, bytes, range))
 
 
-def _holds_program_objects(semantics: Calls, items: Any) -> bool:
+def _holds_program_objects(parts: Parts, items: Any) -> bool:
     names = ("__lt__", "__gt__", "__add__", "__radd__", "__bool__")
     return not isinstance(items, (str, bytes, range)) and any(
-        semantics.program_method(item, name) is not None for item in items for name in names
+        parts.classes.program_method(item, name) is not None for item in items for name in names
     )
 
 
@@ -320,33 +317,33 @@ def _may_be_called(value: Any) -> bool:
     return callable(value) and not is_pure(value)
 
 
-def _signature(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _signature(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     """inspect.signature of a function: what the function was defined with, so a constant."""
     function = args[0] if len(args) == 1 and not kwargs else None
-    inner = semantics.part(function, "__func__") if isinstance(function, MethodType) else function
+    inner = parts.classes.part(function, "__func__") if isinstance(function, MethodType) else function
     if not isinstance(inner, FunctionType) or vars(inner):  # __signature__, __wrapped__
         raise Break("inspect.signature() of what is no plain function")
-    semantics.same_function(inner)
-    return semantics.native(inspect.signature, function)
+    parts.calls.same_function(inner)
+    return parts.native.run(inspect.signature, function)
 
 
-def _import_module(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _import_module(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     name = args[0] if args else kwargs.get("name")
     if name not in sys.modules or len(args) + len(kwargs) != 1:
         raise Break(f"the module {name!r} is imported")
     return sys.modules[name]
 
 
-def _super(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _super(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     if args:
         return super(*args)
-    frame = semantics.current_frame()
+    frame = parts.entering.current()
     if type(frame.locals[0]) is Lazy:
-        semantics.load_fast(frame, 0)
+        parts.variables.load_fast(frame, 0)
     return zero_argument_super(frame, args, kwargs)
 
 
-def _outside_reading(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _outside_reading(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     raise Break("the variables of a frame are asked for", looks=True)
 
 
@@ -355,24 +352,24 @@ _KEEPING = (list, tuple, zip, enumerate)  # the items of a list that these are g
 _COMPARING = (builtins.max, builtins.min, builtins.sorted, builtins.sum, builtins.any, builtins.all)
 
 
-def _finish_function(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _finish_function(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     """The end of a call of an autograd.Function: numbers that its context holds are constants from here on."""
     function, ctx, *_ = args
-    backward = semantics.load_attr(function, "backward")
-    if semantics.segment.is_outside(ctx):
+    backward = parts.attributes.load_attr(function, "backward")
+    if parts.segment.is_outside(ctx):
         raise Break("a graph break in the forward of an autograd.Function")
 
     def specialised(value: Any) -> Any:
-        return tuple(map(specialised, value)) if type(value) is tuple else semantics.specialise(value)
+        return tuple(map(specialised, value)) if type(value) is tuple else parts.segment.specialise(value)
 
     for name, value in vars(ctx).items():
         setattr(ctx, name, specialised(value))
     if only_computes(backward, ctx):
-        _read_names(semantics, backward)
-    return semantics.native(finish, *args)
+        _read_names(parts, backward)
+    return parts.native.run(finish, *args)
 
 
-def _read_names(semantics: Calls, function: Any) -> None:
+def _read_names(parts: Parts, function: Any) -> None:
     """What a function means by its names counts, and so on in functions that it names: it is traced natively."""
     todo, seen = [function], set()
     while todo:
@@ -380,34 +377,34 @@ def _read_names(semantics: Calls, function: Any) -> None:
         if not isinstance(function, FunctionType) or is_ours(function.__code__.co_filename) or function in seen:
             continue
         seen.add(function)
-        known = semantics.segment.find(function)
+        known = parts.segment.find(function)
         for name in function.__code__.co_names:
             if name in function.__globals__:
                 value = function.__globals__[name]
-                todo.append(semantics.segment.load(Variable(Bound(function.__globals__, "globals"), name), value))
+                todo.append(parts.segment.load(Variable(Bound(function.__globals__, "globals"), name), value))
         for place, cell in enumerate(function.__closure__ or ()):
             if known is not None:
                 source = Item(Attribute(known.source, "__closure__"), place)
-                semantics.segment.identify_cell(source, cell, known.fixed)
+                parts.segment.identify_cell(source, cell, known.fixed)
                 contents = CellContents(source, function.__code__.co_freevars[place])
-                todo.append(semantics.segment.load(contents, cell.cell_contents))
+                todo.append(parts.segment.load(contents, cell.cell_contents))
 
 
-def _masked_select(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+def _masked_select(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     given = (*args, *(kwargs[name] for name in ("input", "mask") if name in kwargs))
-    selection = semantics.handing_on(semantics.segment.selections.take, *given, whole=True) if len(given) == 2 else None
-    return semantics.native(masked_select, *args, **kwargs) if selection is None else selection
+    selection = parts.native.hand_on(parts.segment.selections.take, *given, whole=True) if len(given) == 2 else None
+    return parts.native.run(masked_select, *args, **kwargs) if selection is None else selection
 
 
-def _numpy(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
-    return semantics.native(numpy_of if config.trace_numpy else Tensor.numpy, *args, **kwargs)
+def _numpy(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    return parts.native.run(numpy_of if config.trace_numpy else Tensor.numpy, *args, **kwargs)
 
 
-def _places_in_order(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
-    semantics.check_order(args[0])
-    semantics.settle(args)
-    semantics.segment.read_deeply(args[0])
-    return semantics.native(polyfills.places_in_order, *map(semantics.specialise, args))
+def _places_in_order(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    parts.containers.check_order(args[0])
+    parts.segment.settle(args)
+    parts.segment.read_deeply(args[0])
+    return parts.native.run(polyfills.places_in_order, *map(parts.segment.specialise, args))
 
 
 RULES: dict[Any, Any] = {
@@ -434,13 +431,13 @@ RULES: dict[Any, Any] = {
     super: _super,
     copy.deepcopy: copying.deepcopy,
     inspect.signature: _signature,
-    collections._count_elements: lambda s, args, kwargs: s.call(polyfills.count_elements, args, kwargs),  # type: ignore[attr-defined]
+    collections._count_elements: lambda parts, args, kwargs: parts.call(polyfills.count_elements, args, kwargs),  # type: ignore[attr-defined]
     callable: _callable,
-    MappingProxyType: lambda semantics, args, kwargs: MappingProxyType(*args, **kwargs),
-    MethodType: lambda semantics, args, kwargs: MethodType(*args, **kwargs),
-    sys.exc_info: lambda semantics, args, kwargs: sys.exc_info(),
-    sys.exception: lambda semantics, args, kwargs: sys.exception(),
-    weakref.ref: lambda semantics, args, kwargs: weakref.ref(*args, **kwargs),
+    MappingProxyType: lambda parts, args, kwargs: MappingProxyType(*args, **kwargs),
+    MethodType: lambda parts, args, kwargs: MethodType(*args, **kwargs),
+    sys.exc_info: lambda parts, args, kwargs: sys.exc_info(),
+    sys.exception: lambda parts, args, kwargs: sys.exception(),
+    weakref.ref: lambda parts, args, kwargs: weakref.ref(*args, **kwargs),
     itertools.accumulate: _by_polyfill(itertools.accumulate, polyfills_itertools.accumulate),
     itertools.takewhile: _by_polyfill(itertools.takewhile, polyfills_itertools.takewhile, takes_function=True),
     itertools.dropwhile: _by_polyfill(itertools.dropwhile, polyfills_itertools.dropwhile, takes_function=True),
@@ -457,21 +454,21 @@ RULES: dict[Any, Any] = {
     ascii: _shown("a"),
     format: _format,
     operator.truth: _bool,
-    operator.inv: _of_operator("unary", "~"),
-    operator.iconcat: _of_operator("in_place", "+"),
-    operator.is_: lambda semantics, args, kwargs: semantics.is_same(*args),
-    operator.is_not: lambda semantics, args, kwargs: not semantics.is_same(*args),
-    operator.getitem: lambda semantics, args, kwargs: semantics.get_item(*args),
-    operator.setitem: lambda semantics, args, kwargs: semantics.store_item(*args),
-    operator.delitem: lambda semantics, args, kwargs: semantics.delete_item(*args),
-    operator.contains: lambda semantics, args, kwargs: semantics.contains(*reversed(args)),
-    operator.call: lambda semantics, args, kwargs: semantics.call(args[0], args[1:], kwargs),
-    operator.abs: lambda semantics, args, kwargs: semantics.call(abs, args, kwargs),
-    **{function: _of_operator("binary", symbol) for symbol, (_, function) in BINARY.items()},
-    **{function: _of_operator("in_place", symbol) for symbol, function in IN_PLACE.items()},
-    **{function: _of_operator("unary", symbol) for symbol, (_, function) in UNARY.items()},
-    **{function: _of_operator("compare", symbol) for symbol, (*_, function) in COMPARE.items()},
-    current_trace: lambda semantics, args, kwargs: current_trace(),
+    operator.inv: _of_operator(Operators.unary, "~"),
+    operator.iconcat: _of_operator(Operators.in_place, "+"),
+    operator.is_: lambda parts, args, kwargs: parts.keys.is_same(*args),
+    operator.is_not: lambda parts, args, kwargs: not parts.keys.is_same(*args),
+    operator.getitem: lambda parts, args, kwargs: parts.items.get_item(*args),
+    operator.setitem: lambda parts, args, kwargs: parts.items.store_item(*args),
+    operator.delitem: lambda parts, args, kwargs: parts.items.delete_item(*args),
+    operator.contains: lambda parts, args, kwargs: parts.iteration.contains(*reversed(args)),
+    operator.call: lambda parts, args, kwargs: parts.call(args[0], args[1:], kwargs),
+    operator.abs: lambda parts, args, kwargs: parts.call(abs, args, kwargs),
+    **{function: _of_operator(Operators.binary, symbol) for symbol, (_, function) in BINARY.items()},
+    **{function: _of_operator(Operators.in_place, symbol) for symbol, function in IN_PLACE.items()},
+    **{function: _of_operator(Operators.unary, symbol) for symbol, (_, function) in UNARY.items()},
+    **{function: _of_operator(Operators.compare, symbol) for symbol, (*_, function) in COMPARE.items()},
+    current_trace: lambda parts, args, kwargs: current_trace(),
     locals: _outside_reading,
     globals: _outside_reading,
     eval: _outside_reading,
@@ -495,3 +492,4 @@ RULES: dict[Any, Any] = {
     functools.reduce: _by_polyfill(functools.reduce, polyfills.reduce_, takes_function=True),
     itertools.starmap: _by_polyfill(itertools.starmap, polyfills_itertools.starmap, takes_function=True),
 }
+BY_ID = {id(function): rule for function, rule in RULES.items()}  # a program's `__hash__` never runs

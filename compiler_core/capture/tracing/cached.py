@@ -15,29 +15,29 @@ from compiler_core.ops.registry import use_trace
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from compiler_core.capture.tracing.calls import Calls
+    from compiler_core.capture.tracing.parts import Parts
 
 
-def call_cached(semantics: Calls, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_cached(parts: Parts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The answer of a cached function. Raises Break for one whose cache, or arguments, no guard can ask."""
-    known = semantics.segment.find(function)
+    known = parts.segment.find(function)
     if known is None or not known.fixed:
         raise Break("a function that caches its results is made and called")
     if function.cache_parameters()["maxsize"] == 0:
         raise Break("a function is called whose cache keeps nothing")
-    semantics.check_members((*args, *kwargs.values()))
-    given = tuple(_asked(semantics, value) for value in args)
-    named = {name: _asked(semantics, value) for name, value in kwargs.items()}
-    args, kwargs = tuple(map(semantics.specialise, args)), semantics.named(kwargs)
+    parts.keys.check_members((*args, *kwargs.values()))
+    given = tuple(_asked(parts, value) for value in args)
+    named = {name: _asked(parts, value) for name, value in kwargs.items()}
+    args, kwargs = tuple(map(parts.segment.specialise, args)), parts.segment.named(kwargs)
     with use_trace(None):
         value = function(*args, **kwargs)
-    return semantics.segment.load(Answer(Bound(function, known.source.text), given, named), value)
+    return parts.segment.load(Answer(Bound(function, known.source.text), given, named), value)
 
 
-def _asked(semantics: Calls, value: Any) -> Any:
+def _asked(parts: Parts, value: Any) -> Any:
     """An argument of a cached function: its source, or a constant."""
-    value = semantics.specialise(value)
-    known = semantics.segment.find(value)
+    value = parts.segment.specialise(value)
+    known = parts.segment.find(value)
     if known is not None and not isinstance(value, Tensor):
         return known.source
     if not is_key(value):

@@ -1,69 +1,45 @@
-"""Calls: entered, run natively under the trace, answered by a rule of this file's, or a graph break.
+"""Calls: entered, run natively under the trace, answered by a rule, or a graph break.
 
 In: a callable and its arguments. Out: the result, or `Enter`. Python functions are entered or run natively as `policy`
-says; classes are made step by step; methods of containers go to `items.py`; builtins have rules (`builtin_rules.py`);
-of what else is written in C, what is known to only compute (`pure_table.py`) is called natively, after all that its
-arguments hold was guarded. Everything else breaks the graph: it is then called once, as it is, between two segments.
+says; classes are made step by step; builtins have rules (`builtin_rules.py`); `c_calls.py` has what else is written in
+C. What nobody knows breaks the graph: it is then called once, as it is, between two segments.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
-import itertools
 import random
-import re
 import weakref
-from collections import deque
-from collections.abc import Callable
-from contextvars import ContextVar
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
-    CodeType,
-    CoroutineType,
     FunctionType,
-    MappingProxyType,
     MethodDescriptorType,
     MethodType,
     MethodWrapperType,
-    ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from compiler_core.bytecode.binding import make_frame
-from compiler_core.bytecode.frame import Enter, Frame
+from compiler_core.bytecode.frame import Enter
 from compiler_core.bytecode.native import call_generator
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import policy
 from compiler_core.capture.guards.kinds import CONTAINERS, GETTERS, is_constant, own_attributes
-from compiler_core.capture.guards.sources import Attribute, Bound, Got, Item, Referent, Source
-from compiler_core.capture.numbers.clocks import CLOCKS, read_clock
+from compiler_core.capture.guards.sources import Bound, Referent
 from compiler_core.capture.numbers.operands import filling, made_of, operands
-from compiler_core.capture.numbers.symbols import is_symbol
-from compiler_core.capture.outside import Lazy
 from compiler_core.capture.polyfills import builtins as polyfills
-from compiler_core.capture.polyfills import of_itertools as polyfills_itertools
 from compiler_core.capture.tracing import overriding
-from compiler_core.capture.tracing.base import drives_program, is_shared
+from compiler_core.capture.tracing.builtin_rules import BY_ID
 from compiler_core.capture.tracing.cached import call_cached
 from compiler_core.capture.tracing.closures import encloses, is_program
-from compiler_core.capture.tracing.copying import reduced
-from compiler_core.capture.tracing.items import RunBetween, is_interpreted
+from compiler_core.capture.tracing.containers import is_interpreted
+from compiler_core.capture.tracing.iteration import RunBetween
 from compiler_core.capture.tracing.library_rules import BY_CODE
 from compiler_core.capture.tracing.lookup import lookup
+from compiler_core.capture.tracing.native import is_shared
 from compiler_core.capture.tracing.numpy_rules import call_numpy, is_numpys, loaded
-from compiler_core.capture.tracing.operators import OperatorSemantics
-from compiler_core.capture.tracing.pure import (
-    getting,
-    is_plain_class,
-    is_pure,
-    is_pure_class,
-    is_pure_method,
-    is_seeding,
-    makes_only,
-)
+from compiler_core.capture.tracing.pure import getting, is_plain_class, is_pure, is_pure_class, is_seeding, makes_only
 from compiler_core.capture.tracing.pure_calls import call_pure
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
@@ -72,8 +48,10 @@ from compiler_core.overrides.switch import ENTRIES
 from compiler_core.tensor.memory.typed_storage import looks_at_storage
 from compiler_core.tensor.tensor import Tensor
 
+if TYPE_CHECKING:
+    from compiler_core.capture.tracing.parts import Parts
+
 REFER = vars(weakref.ref)["__call__"]
-DEEPEST = 200  # frames
 C_FUNCTIONS = (
     BuiltinFunctionType,
     MethodDescriptorType,
@@ -83,11 +61,11 @@ C_FUNCTIONS = (
 )
 
 
-class Calls(OperatorSemantics):
-    """See the head of this file. rules: id of a callable -> what answers it:
-    rule(semantics, args, kwargs)."""
+class Calls:
+    """See the head of this file."""
 
-    rules: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    def __init__(self, parts: Parts) -> None:
+        self.parts, self.segment = parts, parts.segment
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.segment.is_outside(args):  # `f(*args)` hands on the very tuple
@@ -101,10 +79,12 @@ class Calls(OperatorSemantics):
                 raise Break(reason, remedy, looks)
             case policy.Native():
                 self.same_function(function)
-                return self.native(function, *map(self.specialise, args), **self.named(kwargs))
+                return self.parts.native.run(
+                    function, *map(self.segment.specialise, args), **self.segment.named(kwargs)
+                )
         kind = type(function)
         if is_numpys(function):
-            return call_numpy(self, function, args, kwargs)
+            return call_numpy(self.parts, function, args, kwargs)
         if kind is FunctionType:
             return self.call_function(function, args, kwargs)
         if kind is MethodType:
@@ -115,21 +95,21 @@ class Calls(OperatorSemantics):
         if part is not None:
             return self.call(part, args[:1] if function.__name__ == "__get__" else args, kwargs)
         if isinstance(function, C_FUNCTIONS):
-            return self.call_c(function, args, kwargs)
+            return self.parts.c_calls.call_c(function, args, kwargs)
         if kind is functools.partial:
             return self.call_partial(function, args, kwargs)
-        original = self.inner(function)
+        original = self.parts.attributes.inner(function)
         if original is not function:
             return self.call(original, args, kwargs)
         if isinstance(function, functools._lru_cache_wrapper):
-            return call_cached(self, function, args, kwargs)
+            return call_cached(self.parts, function, args, kwargs)
         if kind in GETTERS and len(args) == 1 and not kwargs:
             return self.call(*getting(function, *args), {})
         return self.call_object(function, args, kwargs)
 
     def call_bound(self, function: MethodType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A bound method: of a generator, of a tensor, of any other object."""
-        inner, owner = self.part(function, "__func__"), self.part(function, "__self__")
+        inner, owner = self.parts.classes.part(function, "__func__"), self.parts.classes.part(function, "__self__")
         if hasattr(type(owner), "materialize"):
             raise Break("a parameter without a shape cannot be compiled", "call the module with a first batch before")
         if is_interpreted(owner):
@@ -143,13 +123,13 @@ class Calls(OperatorSemantics):
     def call_object(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An object that is callable by its class."""
         kind = type(function)
-        method = self.looked_up(kind, "__call__")
+        method = self.parts.classes.looked_up(kind, "__call__")
         if method is REFER and not args and not kwargs:
             return self.call_reference(function)
         if isinstance(method, FunctionType):
-            return self.call(self.load_attr(function, "__call__"), args, kwargs)
+            return self.call(self.parts.attributes.load_attr(function, "__call__"), args, kwargs)
         if is_pure(function):
-            return call_pure(self, function, args, kwargs)
+            return call_pure(self.parts, function, args, kwargs)
         name = getattr(function, "__qualname__", "")
         raise Break(f"a call of {f'{name}(), ' if name else ''}a {kind.__module__}.{kind.__name__}")
 
@@ -161,28 +141,28 @@ class Calls(OperatorSemantics):
 
     def call_method(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A method of a tensor."""
-        self.in_method = True
+        self.parts.native.in_method = True
         try:
             return self.call(function, args, kwargs)
         finally:
-            self.in_method = False
+            self.parts.native.in_method = False
 
     def call_constant(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function of which its author says that it gives the same at every call (`assume_constant_result`)."""
         with use_trace(None):
-            result = function(*map(self.specialise, args), **self.named(kwargs))
+            result = function(*map(self.segment.specialise, args), **self.segment.named(kwargs))
         if not is_constant(result):
             name = getattr(function, "__name__", "a constant")
             self.segment.guards.lasting.add(id(result))
             self.segment.load(Bound(result, f"{name}()"), result, fixed=True)
         return result
 
-    def segment_part(self, owner: Any, name: str) -> Any:
-        known = self.segment.find(owner)
-        value = getattr(owner, name)
-        return value if known is None else self.segment.load(Attribute(known.source, name), value)
-
-    # -- Python functions
+    def call_partial(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        inner, given, named = (self.parts.classes.part(function, name) for name in ("func", "args", "keywords"))
+        if self.segment.is_outside(function):
+            self.segment.read_whole(given)
+            self.segment.read_whole(named)
+        return self.call(inner, (*given, *args), {**named, **kwargs})
 
     def call_function(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         entry = ENTRIES.get(id(function))
@@ -190,19 +170,23 @@ class Calls(OperatorSemantics):
             self.same_function(function)
             route = overriding.route_of(entry, args, kwargs)
             if overriding.is_for_program(route):
-                return overriding.take(self, entry, route)
-            if route is None and id(function) not in self.rules and not overriding.is_of_other_layout(args, kwargs):
+                return overriding.take(self.parts, entry, route)
+            if route is None and id(function) not in BY_ID and not overriding.is_of_other_layout(args, kwargs):
                 function = entry.origin  # type: ignore[assignment]
-        rule = self.rules.get(id(function))
+        rule = BY_ID.get(id(function))
         if rule is not None:
             self.same_function(function)
-            return rule(self, args, kwargs)
+            return rule(self.parts, args, kwargs)
         rule = BY_CODE.get(id(function.__code__))
         if rule is not None:
-            return rule(self, function, args, kwargs)
+            return rule(self.parts, function, args, kwargs)
         if args and type(args[0]) is TracedArray and is_ours(function.__code__.co_filename):
-            args = tuple(loaded(self, arg) for arg in args)
-            return self.native(function, *args, **{key: loaded(self, value) for key, value in kwargs.items()})
+            args = tuple(loaded(self.segment, self.parts.classes, arg) for arg in args)
+            return self.parts.native.run(
+                function,
+                *args,
+                **{key: loaded(self.segment, self.parts.classes, value) for key, value in kwargs.items()},
+            )
         match policy.how(function):
             case policy.Breaks() as breaks:
                 return self._call_own_random(function, args, kwargs, breaks)
@@ -210,7 +194,7 @@ class Calls(OperatorSemantics):
                 calls = not policy.keeps(function) and any(map(is_program, (*args, *kwargs.values())))
                 if not calls and not encloses(self.segment, function):
                     return self._call_natively(function, args, kwargs)
-        return Enter(self.enter(function, args, kwargs))  # what it calls, and reads, is seen
+        return Enter(self.parts.entering.enter(function, args, kwargs))  # what it calls, and reads, is seen
 
     def _call_own_random(
         self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], breaks: policy.Breaks
@@ -220,8 +204,8 @@ class Calls(OperatorSemantics):
         if own and is_seeding(function, args, kwargs):
             raise Break("a generator of random numbers is seeded by chance")
         if own and (function.__name__ != "shuffle" or not self.segment.is_outside(args[-1])):
-            self.read_all(args, kwargs)
-            return self.native(function, *map(self.specialise, args), **self.named(kwargs))
+            self.segment.read_all(args, kwargs)
+            return self.parts.native.run(function, *map(self.segment.specialise, args), **self.segment.named(kwargs))
         told = "__graph_break__" in function.__dict__
         reason = breaks.reason if told else f"{breaks.reason} ({function.__qualname__})"
         raise Break(reason, breaks.remedy, breaks.looks)
@@ -235,12 +219,12 @@ class Calls(OperatorSemantics):
             raise Break("the storage of a tensor is looked at")
         if function.__name__ == "storage_offset" and self.segment.is_outside(args[0]):
             return self._storage_offset(*args)
-        self.read_all(args, kwargs)
+        self.segment.read_all(args, kwargs)
         filled = made_of(self.segment, function.__name__, args, kwargs)
         if filled is not None:
-            return self.native(filling, filled, *map(self.specialise, args[:-1]))
+            return self.parts.native.run(filling, filled, *map(self.segment.specialise, args[:-1]))
         operated, named = operands(self.segment, function.__name__, args, kwargs)
-        result = self.native(function, *operated, **named)
+        result = self.parts.native.run(function, *operated, **named)
         given = any(result is arg for arg in args)
         if not given and is_shared(result) and not self.segment.is_outside(result):
             raise Break(f"{function.__qualname__}() gives a {type(result).__name__} that others hold, too")
@@ -266,71 +250,24 @@ class Calls(OperatorSemantics):
         """What a block of ours from outside holds counts: the modes that it found, which it brings back, natively."""
         if not self.segment.is_outside(block):
             return
-        todo = [self.load_attr(block, name) for name in own_attributes(block) or ()]
+        todo = [self.parts.attributes.load_attr(block, name) for name in own_attributes(block) or ()]
         while todo:
-            value = self.specialise(todo.pop())
+            value = self.segment.specialise(todo.pop())
             if type(value) in (list, tuple):
                 self.segment.read_whole(value)
                 todo.extend(value)
 
-    def named(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        return {key: self.specialise(value) for key, value in kwargs.items()}
-
-    def enter(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
-        """A frame of `function`, with sources for what it brings along: defaults and closure."""
-        if len(self.machine.frames) > DEEPEST:
-            raise Break(f"calls nest deeper than {DEEPEST}")
-        frame: Frame = make_frame(function, args, kwargs)
-        known = self.segment.find(function)
-        if known is not None:
-            self._lazy_defaults(function, known, frame, len(args), kwargs)
-            if function.__code__.co_flags & inspect.CO_GENERATOR:  # its frame may outlive the segment
-                for slot in range(len(frame.locals)):
-                    self.load_fast(frame, slot)
-            for place, cell in enumerate(function.__closure__ or ()):
-                self.segment.identify_cell(Item(Attribute(known.source, "__closure__"), place), cell, known.fixed)
-        return frame
-
-    def _lazy_defaults(
-        self, function: FunctionType, known: Any, frame: Frame, given: int, kwargs: dict[str, Any]
-    ) -> None:
-        code = function.__code__
-        cells = set(code.co_cellvars)
-        defaults = function.__defaults__ or ()
-        names = code.co_varnames
-        for place, value in enumerate(defaults):
-            slot = code.co_argcount - len(defaults) + place
-            if slot >= given and names[slot] not in kwargs and names[slot] not in cells:
-                frame.locals[slot] = self._later(code, Item(Attribute(known.source, "__defaults__"), place), value)
-        for name, value in (function.__kwdefaults__ or {}).items():
-            if name not in kwargs and name not in cells:
-                source = Item(Attribute(known.source, "__kwdefaults__"), name)
-                frame.locals[names.index(name)] = self._later(code, source, value)
-
-    def _later(self, code: CodeType, source: Source, value: Any) -> Any:
-        """A variable's value that is guarded when it is read; a generator may outlive the segment, so has it now."""
-        return self.segment.load(source, value) if code.co_flags & inspect.CO_GENERATOR else Lazy(source, value)
-
-    def call_partial(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        inner, given, named = (self.part(function, name) for name in ("func", "args", "keywords"))
-        if self.segment.is_outside(function):
-            self.segment.read_whole(given)
-            self.segment.read_whole(named)
-        return self.call(inner, (*given, *args), {**named, **kwargs})
-
-    # -- classes
-
     def call_class(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        rule = self.rules.get(id(cls))
+        rule = BY_ID.get(id(cls))
         if rule is not None:
-            return rule(self, args, kwargs)
-        maker = self.looked_up(type(cls), "__call__")
+            return rule(self.parts, args, kwargs)
+        maker = self.parts.classes.looked_up(type(cls), "__call__")
         if isinstance(maker, FunctionType):
             if type(cls).__module__ == "enum":
-                return self.native(cls, *map(self.specialise, args), **kwargs)
+                return self.parts.native.run(cls, *map(self.segment.specialise, args), **kwargs)
             return self.call(maker, (cls, *args), kwargs)
         if is_pure_class(cls):
-            return call_pure(self, cls, args, kwargs)
+            return call_pure(self.parts, cls, args, kwargs)
         said = policy.said(cls)
         if isinstance(said, policy.Breaks):
             raise Break(said.reason, said.remedy)
@@ -338,117 +275,30 @@ class Calls(OperatorSemantics):
 
     def _make(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`type.__call__`: __new__, then __init__."""
-        self.guard_names(cls)
+        self.parts.classes.guard_names(cls)
         new, base = lookup(cls, "__new__")
-        init = self.looked_up(cls, "__init__")
+        init = self.parts.classes.looked_up(cls, "__init__")
         if isinstance(new, staticmethod):
-            new = self.part(self.of_class(base, "__new__", new), "__func__")
+            new = self.parts.classes.part(self.parts.classes.of_class(base, "__new__", new), "__func__")
         if isinstance(new, FunctionType):
             return self.call(polyfills.make_by_new, (cls, new, init, args, kwargs), {})
         if not isinstance(init, FunctionType):
             for value in args:
                 if isinstance(value, (*CONTAINERS, dict)):
                     self.segment.read_whole(value)
-                elif self.runs_python(value):
+                elif self.parts.containers.runs_python(value):
                     raise Break(f"{cls.__name__}() of an iterator that runs the program's code")
             if not is_plain_class(cls):
                 raise Break(f"a {cls.__name__} is made, by code written in C")
             if not issubclass(cls, (BaseException, tuple, list)):
-                args, kwargs = tuple(map(self.specialise, args)), self.named(kwargs)
-            return self.native(cls, *args, **kwargs)
+                args, kwargs = tuple(map(self.segment.specialise, args)), self.segment.named(kwargs)
+            return self.parts.native.run(cls, *args, **kwargs)
         if not makes_only(cls.__new__) and cls is not random.Random:  # which is seeded next
             raise Break(f"a {cls.__name__} is made, by code written in C")
-        made = self.native(
+        made = self.parts.native.run(
             cls.__new__, cls, *(() if new is object.__new__ else args), **({} if new is object.__new__ else kwargs)
         )
         entered = self.call(init, (made, *args), kwargs)
         if isinstance(entered, Enter):
             return Enter(entered.frame, "INSTANCE", (made,))
         return made
-
-    # -- C functions
-
-    def call_c(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        rule = self.rules.get(id(function))
-        if rule is not None:
-            return rule(self, args, kwargs)
-        if function in CLOCKS and not args and not kwargs:
-            return read_clock(self.segment, function)
-        owner = getattr(function, "__self__", None)
-        if makes_only(function):
-            if any(map(drives_program, args)):
-                return self.call(polyfills.call_with_lists, (function, args, kwargs), {})
-            if not issubclass(function.__self__, (BaseException, tuple, list)):
-                args, kwargs = tuple(map(self.specialise, args)), self.named(kwargs)
-            return self.native(function, *args, **kwargs)
-        if owner is None or isinstance(owner, ModuleType):
-            if args and isinstance(function, (MethodDescriptorType, WrapperDescriptorType)):
-                bound = functools.partial(function, args[0])
-                return self.c_method(args[0], function.__name__, bound, args[1:], kwargs)
-        elif isinstance(owner, type):
-            if owner is itertools.chain and function.__name__ == "from_iterable":
-                return self.call(polyfills_itertools.chain_of, args, kwargs)
-        else:
-            if self.segment.is_outside(function):
-                owner = self.part(function, "__self__")
-            if hasattr(type(owner), "__next__") and self.segment.is_outside(owner):
-                raise RunBetween("an iterator from outside is used")
-            return self.c_method(owner, function.__name__, function, args, kwargs)
-        if is_pure(function):
-            return call_pure(self, function, args, kwargs)
-        raise Break(f"a call of {getattr(function, '__qualname__', function)!s}(), which is written in C")
-
-    def c_method(self, owner: Any, name: str, bound: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A method written in C, of `owner`. bound: calls it."""
-        if is_symbol(owner):
-            owner = self.specialise(owner)
-            bound = getattr(owner, name)
-        if isinstance(owner, ContextVar) and name == "get":
-            return self.context_variable(owner, args)
-        if isinstance(owner, Tensor):
-            self.read_all(args, kwargs)
-            operated, named = operands(self.segment, name, (owner, *args), kwargs)
-            return self.native(bound, *operated[1:], **named)
-        if name in ("__init__", "__init_subclass__") and not args and not kwargs:
-            return None  # object.__init__
-        if name in ("__setattr__", "__delattr__", "__getattribute__"):
-            return self.raw_attribute(name, bound, owner, args)
-        if name == "__reduce_ex__" and (made := reduced(self, owner)) is not None:
-            return made
-        if isinstance(owner, (list, dict, set, deque)):
-            return self.container_method(owner, name, args, kwargs)
-        if type(owner) is MappingProxyType and not name.startswith("__"):
-            return self.call(self.load_attr(self.behind(owner), name), args, kwargs)
-        if name == "__get__" and isinstance(owner, FunctionType):
-            return bound(*args, **kwargs)  # a bound method
-        if isinstance(owner, BaseException) and name in ("__init__", "with_traceback", "add_note"):
-            return bound(*args, **kwargs)
-        if type(owner) is random.Random and name != "seed" and not self.segment.is_outside(owner):
-            return self.native(bound, *map(self.specialise, args), **self.named(kwargs))
-        if isinstance(owner, CoroutineType) or (hasattr(owner, "__next__") and self.segment.is_outside(owner)):
-            raise RunBetween("an iterator from outside is advanced")
-        if is_pure_method(owner, name):
-            self.segment.read_deeply(owner)
-            if isinstance(owner, re.Pattern) and name == "sub" and callable(args[0]):
-                return self.call(polyfills.substitute, (owner, *args), kwargs)
-            if isinstance(owner, str) and name in ("format", "format_map"):
-                self.check_printable([*args, kwargs])
-            return call_pure(self, bound, args, kwargs)
-        raise Break(f"a call of {type(owner).__name__}.{name}(), which is written in C")
-
-    def context_variable(self, variable: ContextVar[Any], args: tuple[Any, ...]) -> Any:
-        """`variable.get()`: guarded."""
-        try:
-            value = variable.get(*args)
-        except LookupError:
-            raise Break("a ContextVar that is not set is read") from None
-        self.segment.identify(Bound(variable, variable.name), variable, fixed=True)
-        return self.segment.load(Got(Bound(variable, variable.name), args), value)
-
-    def raw_attribute(self, name: str, bound: Any, owner: Any, args: tuple[Any, ...]) -> Any:
-        """object.__setattr__(owner, name, value) and its like: what the program's own method ends in."""
-        if name == "__setattr__":
-            return self.set_attribute(object.__setattr__, owner, *args)
-        if name == "__getattribute__":
-            return self.plain_attr(owner, *args)
-        return self.delete_attribute(object.__delattr__, owner, *args)

@@ -15,8 +15,11 @@ from compiler_core.capture.guards.kinds import own_attributes
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.capture.guards.sources import Bound
 from compiler_core.capture.outside import own_source
-from compiler_core.capture.tracing.access import C_METHODS, REGISTRIES, Access
+from compiler_core.capture.segment import CaptureSegment
+from compiler_core.capture.tracing.attributes import C_METHODS, REGISTRIES, Attributes
+from compiler_core.capture.tracing.classes import Classes
 from compiler_core.capture.tracing.lookup import ABSENT, lookup
+from compiler_core.capture.tracing.native import Call, Native
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
@@ -25,25 +28,30 @@ SLOTS = (MemberDescriptorType, GetSetDescriptorType)
 DELETED = object()  # what `written` has of an attribute that captured code deleted: nobody finds it to read it
 
 
-class Changing(Access):
+class Changing:
     """See the head of this file."""
 
+    def __init__(
+        self, segment: CaptureSegment, native: Native, classes: Classes, attributes: Attributes, call: Call
+    ) -> None:
+        self.segment, self.native, self.classes, self.attributes, self.call = segment, native, classes, attributes, call
+
     def store_attr(self, owner: Any, name: str, value: Any) -> Any:
-        owner = self.inner(owner)
+        owner = self.attributes.inner(owner)
         cls = type(owner)
         if cls is TracedArray:
             raise Break(f"ndarray.{name} is assigned")
-        writer = self.looked_up(cls, "__setattr__")
+        writer = self.classes.looked_up(cls, "__setattr__")
         if isinstance(writer, FunctionType) and not is_ours(writer.__code__.co_filename):
             return self.call(writer, (owner, name, value), {})
         if isinstance(writer, C_METHODS) and writer.__name__ != "__setattr__":  # `__setattr__ = dict.__setitem__`
             return self.call(writer, (owner, name, value), {})
         found, base = lookup(cls, name)
         if isinstance(found, property) and found.fset is not None and not is_ours(found.fset.__code__.co_filename):
-            return self.call(self.part(self.of_class(base, name, found), "fset"), (owner, value), {})
-        setter = ABSENT if found is ABSENT else self.looked_up(type(found), "__set__")
+            return self.call(self.classes.part(self.classes.of_class(base, name, found), "fset"), (owner, value), {})
+        setter = ABSENT if found is ABSENT else self.classes.looked_up(type(found), "__set__")
         if isinstance(setter, FunctionType):
-            return self.call(setter, (self.of_class(base, name, found), owner, value), {})
+            return self.call(setter, (self.classes.of_class(base, name, found), owner, value), {})
         return self.set_attribute(setattr, owner, name, value)
 
     def set_attribute(self, function: Any, owner: Any, name: str, value: Any) -> None:
@@ -51,17 +59,17 @@ class Changing(Access):
         if isinstance(owner, type):  # no class is made by captured code; which one it is, was guarded
             self.segment.identify(Bound(owner, owner.__name__), owner, fixed=True)
         if not self.segment.is_outside(owner):
-            self.handing_on(function, owner, name, value)
+            self.native.hand_on(function, owner, name, value)
             return
         if isinstance(owner, type):
-            self.guard_names(owner)  # as they are before
+            self.classes.guard_names(owner)  # as they are before
         own = own_attributes(owner)
         if own is not None:
             self.segment.before_change(own)
         self._note_old(owner, name)
-        self.handing_on(function, owner, name, self.plain(value))
+        self.native.hand_on(function, owner, name, self.segment.plain(value))
         self.segment.change_attribute(owner, name, value, function, name, value)
-        self.class_seen.pop((id(owner), name), None)
+        self.classes.class_seen.pop((id(owner), name), None)
         if is_module(owner):  # what its registries were given before is not what they hold now
             for registry in REGISTRIES:
                 held = vars(owner).get(registry, ())
@@ -78,16 +86,16 @@ class Changing(Access):
             self.segment.undo += [taking_back.contents(table) for table in tables if table is not None]
 
     def delete_attr(self, owner: Any, name: str) -> Any:
-        owner = self.inner(owner)
-        remover = self.looked_up(type(owner), "__delattr__")
+        owner = self.attributes.inner(owner)
+        remover = self.classes.looked_up(type(owner), "__delattr__")
         if isinstance(remover, FunctionType) and not is_ours(remover.__code__.co_filename):
             return self.call(remover, (owner, name), {})
         found, base = lookup(type(owner), name)
         if isinstance(found, property) and found.fdel is not None and not is_ours(found.fdel.__code__.co_filename):
-            return self.call(self.part(self.of_class(base, name, found), "fdel"), (owner,), {})
-        deleter = ABSENT if found is ABSENT else self.looked_up(type(found), "__delete__")
+            return self.call(self.classes.part(self.classes.of_class(base, name, found), "fdel"), (owner,), {})
+        deleter = ABSENT if found is ABSENT else self.classes.looked_up(type(found), "__delete__")
         if isinstance(deleter, FunctionType):
-            return self.call(deleter, (self.of_class(base, name, found), owner), {})
+            return self.call(deleter, (self.classes.of_class(base, name, found), owner), {})
         return self.delete_attribute(delattr, owner, name)
 
     def delete_attribute(self, function: Any, owner: Any, name: str) -> None:
@@ -105,7 +113,7 @@ class Changing(Access):
         elif own is not None and not isinstance(lookup(type(owner), name)[0], SLOTS):
             self.segment.absent(known, name)
         else:
-            self.in_slot(owner, known, name, lookup(type(owner), name)[0])
+            self.attributes.in_slot(owner, known, name, lookup(type(owner), name)[0])
         self._note_old(owner, name)
         function(owner, name)
         self.segment.change_attribute(owner, name, DELETED, function, name)

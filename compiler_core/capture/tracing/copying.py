@@ -1,6 +1,6 @@
 """Copies by Python's `copy`: entered, so what `__deepcopy__` and `__reduce__` of the program do is seen.
 
-In: the semantics, and what is copied. Out: the copy, or a call of what makes it. A deep copy's memo is keyed by ids,
+In: the parts, and what is copied. Out: the copy, or a call of what makes it. A deep copy's memo is keyed by ids,
 true only while the copy is made: a segment that breaks within one is not kept (see points.py).
 """
 
@@ -15,7 +15,7 @@ from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.polyfills import builtins as polyfills
 
 if TYPE_CHECKING:
-    from compiler_core.capture.tracing.calls import Calls
+    from compiler_core.capture.tracing.parts import Parts
 
 
 def is_copying(frame: Frame) -> bool:
@@ -23,24 +23,24 @@ def is_copying(frame: Frame) -> bool:
     return frame.code.co_filename == copy.__file__
 
 
-def deepcopy(semantics: Calls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def deepcopy(parts: Parts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """copy.deepcopy: of plain data natively."""
     if len(args) == 1 and not kwargs and is_symbol(args[0]):
         return args[0]
     if len(args) == 1 and not kwargs and _is_plain_data(args[0]):
-        semantics.segment.read_deeply(args[0])
-        return copy.deepcopy(semantics.specialise(args[0]))
-    return Enter(semantics.enter(copy.deepcopy, args, kwargs))  # type: ignore[arg-type]
+        parts.segment.read_deeply(args[0])
+        return copy.deepcopy(parts.segment.specialise(args[0]))
+    return Enter(parts.entering.enter(copy.deepcopy, args, kwargs))  # type: ignore[arg-type]
 
 
-def reduced(semantics: Calls, owner: Any) -> Any:
+def reduced(parts: Parts, owner: Any) -> Any:
     """`object.__reduce_ex__` of an instance; None where it is C's own."""
-    if semantics.method_of(owner, "__reduce__") is not None:
-        return semantics.call(semantics.load_attr(owner, "__reduce__"), (), {})
+    if parts.classes.method_of(owner, "__reduce__") is not None:
+        return parts.call(parts.attributes.load_attr(owner, "__reduce__"), (), {})
     if not is_plain_instance(owner):
         return None
-    own = semantics.method_of(owner, "__getstate__") and semantics.load_attr(owner, "__getstate__")
-    return semantics.call(polyfills.reduce_object, (owner, own), {})
+    own = parts.classes.method_of(owner, "__getstate__") and parts.attributes.load_attr(owner, "__getstate__")
+    return parts.call(polyfills.reduce_object, (owner, own), {})
 
 
 def _is_plain_data(value: Any, depth: int = 0) -> bool:

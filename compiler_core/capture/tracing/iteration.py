@@ -14,33 +14,65 @@ from typing import Any
 
 from compiler_core.bytecode.frame import Enter
 from compiler_core.bytecode.generators import InterpretedGenerator
-from compiler_core.bytecode.semantics import STOP
+from compiler_core.bytecode.semantics import STOP, Break
 from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.guards.kinds import CONTAINERS
 from compiler_core.capture.guards.sources import Raw
 from compiler_core.capture.numbers.symbols import arithmetic, is_symbol
 from compiler_core.capture.polyfills import builtins as polyfills
-from compiler_core.capture.tracing.items import Items, RunBetween, is_interpreted
+from compiler_core.capture.segment import CaptureSegment
+from compiler_core.capture.tracing.attributes import Attributes
+from compiler_core.capture.tracing.classes import Classes
+from compiler_core.capture.tracing.containers import Containers, is_interpreted
+from compiler_core.capture.tracing.items import Items
+from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.lookup import ABSENT, lookup
+from compiler_core.capture.tracing.native import Call, Native
 from compiler_core.tensor.tensor import Tensor
 
 
-class Iteration(Items):
+class RunBetween(Break):
+    """Not a graph break: the instruction advances something from outside, and is done between two segments."""
+
+
+class Iteration:
     """See the head of this file."""
 
+    def __init__(
+        self,
+        segment: CaptureSegment,
+        native: Native,
+        classes: Classes,
+        attributes: Attributes,
+        keys: Keys,
+        containers: Containers,
+        items: Items,
+        call: Call,
+    ) -> None:
+        self.segment, self.native, self.classes, self.attributes, self.keys, self.containers, self.items, self.call = (
+            segment,
+            native,
+            classes,
+            attributes,
+            keys,
+            containers,
+            items,
+            call,
+        )
+
     def iterate(self, value: Any) -> Any:
-        value = self.specialise(value) if is_symbol(value) else value
+        value = self.segment.specialise(value) if is_symbol(value) else value
         self.segment.read_view(value)
-        if is_opaque(value) or (isinstance(value, Tensor) and self.program_method(value, "__iter__") is None):
-            return self.native(iter, value)
-        if self.method_of(value, "__iter__") is not None and not is_interpreted(value):
-            return self.call(self.load_attr(value, "__iter__"), (), {})
+        if is_opaque(value) or (isinstance(value, Tensor) and self.classes.program_method(value, "__iter__") is None):
+            return self.native.run(iter, value)
+        if self.classes.method_of(value, "__iter__") is not None and not is_interpreted(value):
+            return self.call(self.attributes.load_attr(value, "__iter__"), (), {})
         if isinstance(value, (*CONTAINERS, dict)) and self.segment.is_outside(value):
             self.segment.read_whole(value)
-        elif self.method_of(value, "__getitem__") is not None and lookup(type(value), "__iter__")[0] is ABSENT:
+        elif self.classes.method_of(value, "__getitem__") is not None and lookup(type(value), "__iter__")[0] is ABSENT:
             return self.call(polyfills.iterate_by_index, (value,), {})
         if not hasattr(type(value), "__next__"):  # an iterator is its own
-            self.vouch(value, "__iter__", "__getitem__")
+            self.classes.vouch(value, "__iter__", "__getitem__")
             self.segment.read_data(value)
         return iter(value)
 
@@ -52,10 +84,10 @@ class Iteration(Items):
         if type(iterator) is InterpretedGenerator:
             frame = iterator.resume()
             return STOP if frame is None else Enter(frame)
-        method = self.method_of(iterator, "__next__")
+        method = self.classes.method_of(iterator, "__next__")
         if method is not None:
-            return self.call(polyfills.advance_, (self.load_attr(iterator, "__next__"),), {})
-        return self.native(next, iterator, STOP)
+            return self.call(polyfills.advance_, (self.attributes.load_attr(iterator, "__next__"),), {})
+        return self.native.run(next, iterator, STOP)
 
     def next_number(self, counter: Any) -> Any:
         """The next number of an `itertools.count` from outside: one that changes from call to call."""
@@ -76,7 +108,7 @@ class Iteration(Items):
         return number
 
     def unpack(self, value: Any, count: int, after: int) -> Any:
-        value = self.specialise(value) if is_symbol(value) else value
+        value = self.segment.specialise(value) if is_symbol(value) else value
         if isinstance(value, (*CONTAINERS, dict)) and self.segment.is_outside(value):
             if isinstance(value, (list, tuple)):
                 self.segment.read_length(value)
@@ -85,45 +117,47 @@ class Iteration(Items):
             else:
                 self.segment.read_whole(value)
         elif isinstance(value, Tensor):
-            value = self.native(list, value)
-        elif self.runs_python(value):
+            value = self.native.run(list, value)
+        elif self.containers.runs_python(value):
             return self.call(polyfills.unpack, (value, count, after), {})
         return polyfills.unpack(value, count, after)
 
     def contains(self, item: Any, container: Any) -> Any:
-        if self.method_of(container, "__contains__") is not None:
-            return self.call(polyfills.contains, (self.method_of(container, "__contains__"), container, item), {})
+        if self.classes.method_of(container, "__contains__") is not None:
+            return self.call(
+                polyfills.contains, (self.classes.method_of(container, "__contains__"), container, item), {}
+            )
         if isinstance(container, Tensor):
-            return self.native(Tensor.__contains__, container, item)
-        self.settle(container)
-        container = self.specialise(container) if is_symbol(container) else container
-        item = self.looked_for(container, item)
+            return self.native.run(Tensor.__contains__, container, item)
+        self.segment.settle(container)
+        container = self.segment.specialise(container) if is_symbol(container) else container
+        item = self.items.looked_for(container, item)
         if is_symbol(item) and isinstance(container, (set, frozenset)):
             return False
         self.segment.read_view(container)
         if isinstance(container, (dict, set, frozenset)):
-            self.key_in(container, item)
+            self.keys.key_in(container, item)
         elif isinstance(container, CONTAINERS):
-            self.tell_apart(item, container)
+            self.keys.tell_apart(item, container)
         if isinstance(container, (*CONTAINERS, dict)):
             if self.segment.is_outside(container):
                 if isinstance(container, dict):
-                    return self._has_key(container, item)
+                    return self.items.has_key(container, item)
                 self.segment.read_deeply(container)
             if isinstance(container, (list, tuple, deque)) and any(
-                self.compares_in_python(x) for x in (item, *container)
+                self.containers.compares_in_python(x) for x in (item, *container)
             ):
                 return self.call(polyfills.contains_by_iteration, (container, item), {})
-        elif self.runs_python(container):
+        elif self.containers.runs_python(container):
             return self.call(polyfills.contains_by_iteration, (container, item), {})
-        self.vouch(container, "__contains__")
+        self.classes.vouch(container, "__contains__")
         self.segment.read_deeply(container)
         self.segment.read_deeply(item)
-        return self.native(_is_in, item, container)
+        return self.native.run(_is_in, item, container)
 
     def collect(self, target: Any, name: str, *values: Any) -> None:
         """Into a list, set or dict under construction: one from outside, if a graph break came in between."""
-        self.change(target, name, values, {})
+        self.containers.change(target, name, values, {})
 
     def as_tuple(self, items: list[Any]) -> tuple[Any, ...]:
         """A list under construction is from outside, and what it holds counts, if a graph break came in between."""
@@ -134,8 +168,8 @@ class Iteration(Items):
         if isinstance(values, (*CONTAINERS, dict)) and self.segment.is_outside(values):
             self.segment.read_whole(values)
         if isinstance(values, Tensor):
-            values = self.native(list, values)
-        elif self.runs_python(values):
+            values = self.native.run(list, values)
+        elif self.containers.runs_python(values):
             return self.call(
                 polyfills.extend_list if isinstance(target, list) else polyfills.extend_set, (target, values), {}
             )

@@ -2,6 +2,7 @@
 
 In: what is about to be hashed, and the containers that it is compared in. Out: nothing, if that code only compares what
 its objects hold, which is guarded then; else a graph break, so that what it does is done in every call.
+What goes by identity is told here too, for `is`.
 """
 
 from __future__ import annotations
@@ -13,21 +14,28 @@ from types import FunctionType
 from typing import Any
 
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture.guards.kinds import own_attributes
-from compiler_core.capture.tracing.base import Base
+from compiler_core.capture.guards.kinds import is_constant, own_attributes
+from compiler_core.capture.segment import CaptureSegment
+from compiler_core.capture.tracing.attributes import Attributes
+from compiler_core.capture.tracing.classes import Classes
 from compiler_core.capture.tracing.lookup import is_fixed_class, lookup
 from compiler_core.location import is_ours
 from compiler_core.tensor.tensor import Tensor
 
 NAMES = ("__hash__", "__eq__")
 MOST_PAIRS = 32  # objects of a container that one is told apart from, one by one
+
 # what such a method may call, and the instructions that could do more
 CALLED = (hash, isinstance, issubclass, type, tuple, frozenset, len, bool, int)
 BARRED = ("STORE_", "DELETE_", "IMPORT_", "YIELD", "LOAD_METHOD", "LOAD_SUPER", "PUSH_NULL", "CALL_FUNCTION", "MAKE_")
 
 
-class Keys(Base):
+class Keys:
     """See the head of this file."""
+
+    def __init__(self, segment: CaptureSegment, classes: Classes, attributes: Attributes) -> None:
+        self.segment, self.classes, self.attributes = segment, classes, attributes
+        self.plain_keys: dict[int, tuple[Any, int]] = {}  # id of a container -> it, and how many keys it had then
 
     def check_key(self, key: Any) -> None:
         """`key` is hashed, or compared. Raises Break if that runs code of the program's that might do more."""
@@ -35,17 +43,17 @@ class Keys(Base):
             self.check_members(key)
             return
         for name, method in methods_of(type(key)):
-            self.guard_names(type(key))
+            self.classes.guard_names(type(key))
             if not only_compares(method, type(key)):
                 raise Break(f"{type(key).__name__}.{name}(), which a dictionary or set calls, is code of the program's")
             for part in method.__code__.co_names:
                 if part in (own_attributes(key) or ()):
-                    value = self.specialise(self.load_attr(key, part))
+                    value = self.segment.specialise(self.attributes.load_attr(key, part))
                     self.segment.read_deeply(value)
                     self.check_key(value)
 
     def as_key(self, value: Any) -> Any:
-        value = self.specialise(value)
+        value = self.segment.specialise(value)
         self.check_key(value)
         self._identify(*(value if type(value) in (tuple, frozenset) else (value,)))
         return value
@@ -72,6 +80,18 @@ class Keys(Base):
             return
         for other in alike:
             self.is_same(one, other)
+
+    def is_same(self, left: Any, right: Any) -> bool:
+        if left is right:
+            return True
+        left, right = self.segment.specialise(left), self.segment.specialise(right)
+        if left is right or is_constant(left) or is_constant(right):
+            return left is right
+        one, other = self.segment.find(left), self.segment.find(right)
+        if one is not None and other is not None and not (one.fixed and other.fixed):
+            a, b = self.segment.local(one.source), self.segment.local(other.source)
+            self.segment.require(f"{a} is not {b}", f"{one.source.text} is not {other.source.text}")
+        return False
 
     def _goes_by_identity(self, value: Any) -> bool:
         """Whether C code compares a thing by what it is, and another may come in its place."""

@@ -1,7 +1,7 @@
 """Rules for functions of Python's library that keep state of their own, or call the program's code from C.
 
-In: the semantics, the function and a call's arguments. Out: its result, or Enter. `BY_CODE`: id of the code of a Python
-function -> rule(semantics, function, args, kwargs); `HEAPS`: a function of `heapq` -> rule(semantics, args, kwargs).
+In: the parts, the function and a call's arguments. Out: its result, or Enter. `BY_CODE`: id of the code of a Python
+function -> rule(parts, function, args, kwargs); `HEAPS`: a function of `heapq` -> rule(parts, args, kwargs).
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from compiler_core.capture.guards.sources import Attribute, CellContents, Item
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from compiler_core.capture.tracing.calls import Calls
+    from compiler_core.capture.tracing.parts import Parts
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 DEEP = 6  # levels of what an object holds
 
 
-def _dispatch(semantics: Calls, function: Any, args: Args, kwargs: Kwargs) -> Any:
+def _dispatch(parts: Parts, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """`dispatch(cls)` of functools.singledispatch, which keeps what it found; what is registered counts."""
     place = function.__code__.co_freevars.index("registry")
     registry = function.__closure__[place].cell_contents
     if any(isinstance(kind, ABCMeta) for kind in registry):
         raise Break("a function is dispatched by abstract classes, to which others may be registered")
     found = function(*args, **kwargs)
-    known = semantics.segment.find(function)
+    known = parts.segment.find(function)
     if known is None:
         return found
     source = CellContents(Item(Attribute(known.source, "__closure__"), place), "the registered functions")
-    semantics.segment.load(source, registry, fixed=known.fixed)
-    semantics.segment.read_whole(registry)
-    return semantics.get_item(registry, next(kind for kind, made in registry.items() if made is found))
+    parts.segment.load(source, registry, fixed=known.fixed)
+    parts.segment.read_whole(registry)
+    return parts.items.get_item(registry, next(kind for kind, made in registry.items() if made is found))
 
 
-def _text_once(semantics: Calls, function: Any, args: Args, kwargs: Kwargs) -> Any:
+def _text_once(parts: Parts, function: Any, args: Args, kwargs: Kwargs) -> Any:
     """The `__repr__` of a dataclass, which tells by ids whether it is within itself: of one that is not."""
     if len(args) != 1 or kwargs or _may_hold(args[0], args[0]):
         raise Break("the text of an object that may hold itself")
-    return semantics.call(semantics.load_attr(function, "__wrapped__"), args, {})
+    return parts.call(parts.attributes.load_attr(function, "__wrapped__"), args, {})
 
 
 def _may_hold(value: Any, wanted: Any, depth: int = 0) -> bool:
@@ -82,29 +82,29 @@ BY_CODE: dict[int, Callable[..., Any]] = {
 def _ordering(function: Callable[..., Any]) -> Callable[..., Any]:
     """A rule for a function of heapq: it changes a list, and compares what that holds."""
 
-    def rule(semantics: Calls, args: Args, kwargs: Kwargs) -> Any:
+    def rule(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
         heap, *rest = args
-        if type(heap) is not list or kwargs or _compares_by_code(semantics, [*heap, *rest]):
+        if type(heap) is not list or kwargs or _compares_by_code(parts, [*heap, *rest]):
             raise Break("objects are put in order by code of the program's")
-        semantics.settle(*args)
-        rest = [semantics.specialise(value) for value in rest]
-        if not semantics.segment.is_outside(heap):
+        parts.segment.settle(*args)
+        rest = [parts.segment.specialise(value) for value in rest]
+        if not parts.segment.is_outside(heap):
             return function(heap, *rest)
-        semantics.segment.read_deeply(heap)
-        semantics.segment.before_change(heap)
-        result = function(heap, *map(semantics.plain, rest))
-        semantics.record(heap, function.__name__, function, tuple(rest), {})
+        parts.segment.read_deeply(heap)
+        parts.segment.before_change(heap)
+        result = function(heap, *map(parts.segment.plain, rest))
+        parts.containers.record(heap, function.__name__, function, tuple(rest), {})
         return result
 
     return rule
 
 
-def _compares_by_code(semantics: Calls, items: list[Any], depth: int = 0) -> bool:
+def _compares_by_code(parts: Parts, items: list[Any], depth: int = 0) -> bool:
     """Whether putting these in order runs code of the program's, or needs the data of tensors."""
     return any(
         isinstance(item, Tensor)
-        or (isinstance(item, (tuple, list)) and (depth > DEEP or _compares_by_code(semantics, list(item), depth + 1)))
-        or any(semantics.method_of(item, name) is not None for name in ("__lt__", "__eq__", "__gt__"))
+        or (isinstance(item, (tuple, list)) and (depth > DEEP or _compares_by_code(parts, list(item), depth + 1)))
+        or any(parts.classes.method_of(item, name) is not None for name in ("__lt__", "__eq__", "__gt__"))
         for item in items
     )
 

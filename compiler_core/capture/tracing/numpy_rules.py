@@ -20,13 +20,15 @@ from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.tracing.pure_table import NUMPY, named
 from compiler_core.config import config
 from compiler_core.numpy_trace import TracedArray, substitute
-from compiler_core.numpy_trace.creation import CONVERTERS, MAKERS, joined
+from compiler_core.numpy_trace.creation import CONVERTERS, MAKERS
 from compiler_core.numpy_trace.dispatch import RULES, made
 from compiler_core.numpy_trace.ufuncs import UFUNCS
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from compiler_core.capture.tracing.calls import Calls
+    from compiler_core.capture.segment import CaptureSegment
+    from compiler_core.capture.tracing.classes import Classes
+    from compiler_core.capture.tracing.parts import Parts
 
 _DISPATCHER = type(np.sum)
 _KINDS = (np.ufunc, _DISPATCHER, FunctionType, BuiltinFunctionType)
@@ -54,7 +56,7 @@ def is_numpys(function: Any) -> bool:
     return isinstance(module, str) and module.partition(".")[0] == "numpy" and not module.startswith("numpy.random")
 
 
-def call_numpy(semantics: Calls, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_numpy(parts: Parts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the call gives."""
     if function is np.errstate:  # compiled code raises no warnings
         if any(value not in ("ignore", "warn", None) for value in (*args, *kwargs.values())):
@@ -62,11 +64,11 @@ def call_numpy(semantics: Calls, function: Any, args: tuple[Any, ...], kwargs: d
         return contextlib.nullcontext()
     if not _is_pure(function, args):
         raise Break(f"np.{getattr(function, '__name__', function)}() may do more than compute")
-    args = tuple(loaded(semantics, value) for value in args)
-    kwargs = {key: loaded(semantics, value) for key, value in kwargs.items()}
+    args = tuple(loaded(parts.segment, parts.classes, value) for value in args)
+    kwargs = {key: loaded(parts.segment, parts.classes, value) for key, value in kwargs.items()}
     if any(callable(value) and not isinstance(value, type) for value in (*args, *kwargs.values())):
         raise Break(f"np.{getattr(function, '__name__', function)}() calls a function that it is given")
-    return semantics.native(substitute(function) or functools.partial(_plainly, function), *args, **kwargs)
+    return parts.native.run(substitute(function) or functools.partial(_plainly, function), *args, **kwargs)
 
 
 def _is_pure(function: Any, args: tuple[Any, ...]) -> bool:
@@ -84,26 +86,26 @@ def _plainly(function: Any, *args: Any, **kwargs: Any) -> Any:
     return made(function(*args, **kwargs))
 
 
-def loaded(semantics: Calls, value: Any) -> Any:
+def loaded(segment: CaptureSegment, classes: Classes, value: Any) -> Any:
     """An argument for code that runs natively: numbers as constants, the items of what comes from outside loaded.
 
     Raises Break for an array that is not traced.
     """
     kind = type(value)
     if kind in (list, tuple):
-        if semantics.segment.is_outside(value):
-            semantics.segment.read_length(value)
-            return kind(loaded(semantics, semantics.segment.read_item(value, place)) for place in range(len(value)))
-        return kind(loaded(semantics, item) for item in value)
-    if kind is dict and not semantics.segment.is_outside(value):
-        return {key: loaded(semantics, item) for key, item in value.items()}
+        if segment.is_outside(value):
+            segment.read_length(value)
+            return kind(loaded(segment, classes, segment.read_item(value, place)) for place in range(len(value)))
+        return kind(loaded(segment, classes, item) for item in value)
+    if kind is dict and not segment.is_outside(value):
+        return {key: loaded(segment, classes, item) for key, item in value.items()}
     if is_opaque(value):
         raise Break(f"an array of dtype {value.dtype} is not traced")
     if not isinstance(value, Tensor) and kind is not TracedArray:
-        if any(semantics.program_method(value, name) is not None for name in _PROTOCOLS):
+        if any(classes.program_method(value, name) is not None for name in _PROTOCOLS):
             raise Break(f"a {kind.__name__} is made an array of by code of the program's")
-        semantics.segment.read_data(value)
-    return semantics.specialise(value)
+        segment.read_data(value)
+    return segment.specialise(value)
 
 
 def is_indexed(owner: Any) -> bool:
@@ -111,9 +113,4 @@ def is_indexed(owner: Any) -> bool:
     return type(owner).__module__ == _INDEXED
 
 
-def item_of(semantics: Calls, owner: Any, key: Any) -> Any:
-    """np.r_[key] and its kin."""
-    return semantics.native(joined, owner, loaded(semantics, key))
-
-
-__all__ = ["call_numpy", "is_indexed", "is_numpys", "item_of", "loaded"]
+__all__ = ["call_numpy", "is_indexed", "is_numpys", "loaded"]

@@ -1,4 +1,4 @@
-"""Operators, truth, comparison and formatting. The program's own methods (`__add__`, `__bool__` ...) are entered.
+"""Operators, truth and comparison. The program's own methods (`__add__`, `__bool__` ...) are entered.
 
 In: operands. Out: results, or Enter. Operators on tensors record themselves; a tensor's truth is a graph break.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from compiler_core.bytecode import native as python
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import CONTAINERS, is_constant, plain_copy
 from compiler_core.capture.guards.module_protocol import is_module
@@ -21,68 +21,53 @@ from compiler_core.capture.numbers.selections import elements
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.outside import contents_of
 from compiler_core.capture.polyfills import builtins as polyfills
-from compiler_core.capture.tracing.items import kind_of
-from compiler_core.capture.tracing.iteration import Iteration
+from compiler_core.capture.segment import CaptureSegment
+from compiler_core.capture.tracing.classes import Classes
+from compiler_core.capture.tracing.containers import Containers, kind_of
+from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.lookup import lookup
+from compiler_core.capture.tracing.native import Call, Native
 from compiler_core.capture.tracing.overriding import asks
-from compiler_core.location import is_ours
+from compiler_core.capture.tracing.text import Text
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
 
-BINARY: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
-    "+": ("add", operator.add),
-    "-": ("sub", operator.sub),
-    "*": ("mul", operator.mul),
-    "/": ("truediv", operator.truediv),
-    "//": ("floordiv", operator.floordiv),
-    "%": ("mod", operator.mod),
-    "@": ("matmul", operator.matmul),
-    "**": ("pow", operator.pow),
-    "<<": ("lshift", operator.lshift),
-    ">>": ("rshift", operator.rshift),
-    "&": ("and", operator.and_),
-    "|": ("or", operator.or_),
-    "^": ("xor", operator.xor),
+BINARY: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {  # what its method is called, between `__`
+    op: (function.__name__.strip("_"), function) for op, function in python.BINARY.items()
 }
-IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.iadd,
-    "-": operator.isub,
-    "*": operator.imul,
-    "/": operator.itruediv,
-    "//": operator.ifloordiv,
-    "%": operator.imod,
-    "@": operator.imatmul,
-    "**": operator.ipow,
-    "<<": operator.ilshift,
-    ">>": operator.irshift,
-    "&": operator.iand,
-    "|": operator.ior,
-    "^": operator.ixor,
-}
-UNARY: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "-": ("__neg__", operator.neg),
-    "+": ("__pos__", operator.pos),
-    "~": ("__invert__", operator.invert),
-}
+IN_PLACE = python.IN_PLACE
+UNARY = {op: (f"__{function.__name__}__", function) for op, function in python.UNARY.items()}
+SWAPPED = {"__lt__": "__gt__", "__le__": "__ge__", "__eq__": "__eq__", "__ne__": "__ne__"}
+SWAPPED |= {"__gt__": "__lt__", "__ge__": "__le__"}
 COMPARE: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
-    "<": ("__lt__", "__gt__", operator.lt),
-    "<=": ("__le__", "__ge__", operator.le),
-    "==": ("__eq__", "__eq__", operator.eq),
-    "!=": ("__ne__", "__ne__", operator.ne),
-    ">": ("__gt__", "__lt__", operator.gt),
-    ">=": ("__ge__", "__le__", operator.ge),
+    op: (name := f"__{function.__name__}__", SWAPPED[name], function) for op, function in python.COMPARE.items()
 }
 SEQUENCES = (list, tuple, str, bytes, bytearray, deque)
 NUMBERS = frozenset({bool, int, float, str, *symbols.SYMBOLS})
 
 
-class OperatorSemantics(Iteration):
+class Operators:
     """See the head of this file."""
 
-    def program_method(self, value: Any, name: str) -> Any:
-        """A method of the program's (not of ours), written in Python, that an operator calls."""
-        method = self.method_of(value, name)
-        return None if method is None or (is_ours(method.__code__.co_filename) and not asks(value)) else method
+    def __init__(
+        self,
+        segment: CaptureSegment,
+        native: Native,
+        classes: Classes,
+        keys: Keys,
+        containers: Containers,
+        text: Text,
+        call: Call,
+    ) -> None:
+        self.segment, self.native, self.classes, self.keys, self.containers, self.text, self.call = (
+            segment,
+            native,
+            classes,
+            keys,
+            containers,
+            text,
+            call,
+        )
 
     def binary(self, op: str, left: Any, right: Any) -> Any:
         name, function = BINARY[op]
@@ -90,11 +75,11 @@ class OperatorSemantics(Iteration):
 
     def in_place(self, op: str, left: Any, right: Any) -> Any:
         name = BINARY[op][0]
-        own = self.program_method(left, f"__i{name}__")
+        own = self.classes.program_method(left, f"__i{name}__")
         if own is not None:
             fallback = self._attempts(f"__{name}__", f"__r{name}__", left, right)
             return self.call(polyfills.binary, (left, right, (own, left, right), *fallback[:1], op), {})
-        if (kind_of(left), f"__i{name}__") in polyfills.CHANGES and self.runs_python(right):
+        if (kind_of(left), f"__i{name}__") in polyfills.CHANGES and self.containers.runs_python(right):
             return self.call(polyfills.CHANGES[kind_of(left), f"__i{name}__"], (left, right), {})
         if self.segment.is_outside(left) and isinstance(left, (list, set, dict)):
             return self._change_in_place(f"__i{name}__", left, right)
@@ -103,16 +88,16 @@ class OperatorSemantics(Iteration):
     def _change_in_place(self, name: str, left: Any, right: Any) -> Any:
         """`a += b` of a container from outside: a change, and the same object again."""
         if name == "__iadd__" and isinstance(left, list):
-            self.change(left, "extend", (right,), {})
+            self.containers.change(left, "extend", (right,), {})
         elif hasattr(type(left), name):
-            self.change(left, name, (right,), {})
+            self.containers.change(left, name, (right,), {})
         else:
             return self._binary("*", "__mul__", "__rmul__", operator.imul, left, right)
         return left
 
     def _attempts(self, name: str, reflected: str, left: Any, right: Any) -> list[Any]:
         """What Python would try, in order: (method, owner, other), or None."""
-        first, second = self.looked_up(type(left), name), self.looked_up(type(right), reflected)
+        first, second = self.classes.looked_up(type(left), name), self.classes.looked_up(type(right), reflected)
         attempts = [(first, left, right) if callable(first) else None]
         if type(left) is not type(right) and callable(second):
             attempt = (second, right, left)
@@ -124,7 +109,7 @@ class OperatorSemantics(Iteration):
     def _comparisons(self, name: str, reflected: str, left: Any, right: Any) -> list[Any]:
         """As `_attempts`: a comparison is tried the other way round, too, if both are of one class."""
         attempts = [
-            (found, owner, other) if callable(found := self.looked_up(type(owner), method)) else None
+            (found, owner, other) if callable(found := self.classes.looked_up(type(owner), method)) else None
             for method, owner, other in ((name, left, right), (reflected, right, left))
             if name == "__ne__" or lookup(type(owner), method)[0] is not object.__dict__[method]  # it never knows
         ]
@@ -133,28 +118,31 @@ class OperatorSemantics(Iteration):
         return attempts[::-1] if derived else attempts
 
     def _binary(self, op: str, name: str, reflected: str, function: Any, left: Any, right: Any) -> Any:
-        if self.program_method(left, name) is not None or self.program_method(right, reflected) is not None:
+        if (
+            self.classes.program_method(left, name) is not None
+            or self.classes.program_method(right, reflected) is not None
+        ):
             return self.call(polyfills.binary, (left, right, *self._attempts(name, reflected, left, right), op), {})
         if is_symbol(left) or is_symbol(right):
             if any(isinstance(side, Tensor) or type(side) is TracedArray for side in (left, right)):
                 left, right = self.operand(op, left, right), self.operand(op, right, left)
             elif type(left) in NUMBERS and type(right) in NUMBERS:
                 return symbols.arithmetic(self.segment, op, BINARY[op][1], left, right)
-            left, right = self.specialise(left), self.specialise(right)
+            left, right = self.segment.specialise(left), self.segment.specialise(right)
         if op in ("*", "%"):
             self._no_number_by_code(op, left, right)
         if op not in ("+", "*"):
-            self.settle(left, right)
-        self.check_keys(left, right)
-        self.vouch(left, name)
-        self.vouch(right, reflected)
+            self.segment.settle(left, right)
+        self.keys.check_keys(left, right)
+        self.classes.vouch(left, name)
+        self.classes.vouch(right, reflected)
         for value in (left, right):
             self.segment.read_data(value)
             if isinstance(value, (*CONTAINERS, dict)):
                 self.segment.read_deeply(value) if op == "%" else self.segment.read_whole(value)
         if op == "%" and isinstance(left, str) and not is_constant(right):
-            self.check_printable(right, 0 if isinstance(right, (tuple, dict)) else 1)
-        return self.native(function, left, right)
+            self.text.check_printable(right, 0 if isinstance(right, (tuple, dict)) else 1)
+        return self.native.run(function, left, right)
 
     def _no_number_by_code(self, op: str, left: Any, right: Any) -> None:
         """A sequence is repeated, or numbers are put into a text: as often, and which, is not told by the program's
@@ -164,7 +152,9 @@ class OperatorSemantics(Iteration):
         else:
             values = right if isinstance(right, tuple) else (right,) if isinstance(left, (str, bytes)) else ()
         for value in values:
-            if any(self.program_method(value, name) is not None for name in ("__index__", "__int__", "__float__")):
+            if any(
+                self.classes.program_method(value, name) is not None for name in ("__index__", "__int__", "__float__")
+            ):
                 raise Break(f"a number is told by code of the program's, of {type(value).__name__}")
 
     def operand(self, op: str, value: Any, other: Any) -> Any:
@@ -172,33 +162,37 @@ class OperatorSemantics(Iteration):
         if not is_symbol(value):
             return value
         if op == "**" and isinstance(other, Tensor) and not elements(other).dtype.is_floating_point:
-            return self.specialise(value)  # whole numbers to a negative power are an error
+            return self.segment.specialise(value)  # whole numbers to a negative power are an error
         if op in symbols.LIFTED and isinstance(other, Tensor):
             return symbols.beside_tensor(self.segment, value, elements(other))
         if op in symbols.LIFTED and type(other) is TracedArray:
             return symbols.beside_array(self.segment, value, other)
-        return self.specialise(value)
+        return self.segment.specialise(value)
 
     def unary(self, op: str, value: Any) -> Any:
         name, function = UNARY[op]
         if is_symbol(value) and op != "~":
             return symbols.unary(self.segment, op, function, value)
-        method = self.program_method(value, name)
-        self.vouch(value, name)
+        method = self.classes.program_method(value, name)
+        self.classes.vouch(value, name)
         self.segment.read_data(value)
-        return self.native(function, self.specialise(value)) if method is None else self.call(method, (value,), {})
+        return (
+            self.native.run(function, self.segment.specialise(value))
+            if method is None
+            else self.call(method, (value,), {})
+        )
 
     def compare(self, op: str, left: Any, right: Any) -> Any:
         name, reflected, function = COMPARE[op]
         if is_symbol(left) or is_symbol(right):
             if isinstance(left, Tensor) or isinstance(right, Tensor):
-                return self.native(function, self.operand(op, left, right), self.operand(op, right, left))
+                return self.native.run(function, self.operand(op, left, right), self.operand(op, right, left))
             if type(left) in NUMBERS and type(right) in NUMBERS:
                 return symbols.comparison(self.segment, op, function, left, right)
-            left, right = self.specialise(left), self.specialise(right)
-        first, second = self.program_method(left, name), self.program_method(right, reflected)
+            left, right = self.segment.specialise(left), self.segment.specialise(right)
+        first, second = self.classes.program_method(left, name), self.classes.program_method(right, reflected)
         if first is None and second is None and op == "!=":
-            first = self.program_method(left, "__eq__")
+            first = self.classes.program_method(left, "__eq__")
             if first is not None:
                 return self.call(
                     polyfills.compare, (left, right, (polyfills.not_equal_by(first), left, right), None, op), {}
@@ -206,15 +200,15 @@ class OperatorSemantics(Iteration):
         if first is not None or second is not None:
             attempts = self._comparisons(name, reflected, left, right)
             return self.call(polyfills.compare, (left, right, *attempts, op), {})
-        self.settle(left, right)
+        self.segment.settle(left, right)
         for value in (left, right):
-            self.vouch(value, name)
+            self.classes.vouch(value, name)
             self.segment.read_data(value)
             if isinstance(value, (*CONTAINERS, dict)):
-                self.check_members((*value, *value.values()) if isinstance(value, dict) else value)
+                self.keys.check_members((*value, *value.values()) if isinstance(value, dict) else value)
                 self.segment.read_deeply(value)
         self._tell_pairs_apart(left, right)
-        return self.native(function, left, right)
+        return self.native.run(function, left, right)
 
     def _tell_pairs_apart(self, left: Any, right: Any) -> None:
         """Objects that are compared by identity, or containers of such in the same places."""
@@ -225,19 +219,7 @@ class OperatorSemantics(Iteration):
             for key in dict.keys(left) & dict.keys(right):
                 self._tell_pairs_apart(dict.__getitem__(left, key), dict.__getitem__(right, key))
         elif not isinstance(left, Tensor):
-            self.tell_apart(left, (right,))
-
-    def is_same(self, left: Any, right: Any) -> bool:
-        if left is right:
-            return True
-        left, right = self.specialise(left), self.specialise(right)
-        if left is right or is_constant(left) or is_constant(right):
-            return left is right
-        one, other = self.segment.find(left), self.segment.find(right)
-        if one is not None and other is not None and not (one.fixed and other.fixed):
-            a, b = self.segment.local(one.source), self.segment.local(other.source)
-            self.segment.require(f"{a} is not {b}", f"{one.source.text} is not {other.source.text}")
-        return False
+            self.keys.tell_apart(left, (right,))
 
     def truth(self, value: Any) -> Any:
         if isinstance(value, bool) or value is None:
@@ -245,22 +227,22 @@ class OperatorSemantics(Iteration):
         if asks(value):
             return self.call(Tensor.__bool__, (value,), {})
         if isinstance(value, Tensor | np.ndarray) or type(value) is TracedArray:
-            return self.native(bool, value)
+            return self.native.run(bool, value)
         if is_symbol(value):
             return symbols.truth(self.segment, value)
-        method = self.program_method(value, "__bool__")
+        method = self.classes.program_method(value, "__bool__")
         if method is not None:
             return self.call(polyfills.truth, (value, method), {})
-        method = self.program_method(value, "__len__")
-        if method is not None and self.method_of(value, "__bool__") is None:
+        method = self.classes.program_method(value, "__len__")
+        if method is not None and self.classes.method_of(value, "__bool__") is None:
             return self.call(polyfills.truth_of_length, (value, method), {})
         if isinstance(value, (*CONTAINERS, dict)):
             return self._holds_anything(value)
         if is_module(value):
-            return self.native(bool, value)
-        self.vouch(value, "__bool__", "__len__")
+            return self.native.run(bool, value)
+        self.classes.vouch(value, "__bool__", "__len__")
         self.segment.read_data(value)
-        return bool(self.specialise(value))
+        return bool(self.segment.specialise(value))
 
     def _holds_anything(self, container: Any) -> bool:
         known = self.segment.find(container)
@@ -274,61 +256,3 @@ class OperatorSemantics(Iteration):
                 local = self.segment.local(contents_of(known))
                 self.segment.require(f"bool({local}) is {some}", f"{known.source.text} is {'not ' * some}empty")
         return bool(container)
-
-    # -- text
-
-    def join(self, pieces: list[str]) -> str:
-        """The pieces of an f-string."""
-        return symbols.joined(self.segment, pieces) if any(map(is_symbol, pieces)) else "".join(pieces)
-
-    def format(self, value: Any, conversion: str, spec: str) -> Any:
-        if is_symbol(value):
-            return symbols.formatted(self.segment, value, conversion, self.specialise(spec))
-        name = {"": "__format__", "s": "__str__", "r": "__repr__", "a": "__repr__"}[conversion]
-        if conversion == "":
-            method = self.program_method(value, "__format__")
-            if method is not None:
-                return self.call(method, (value, spec), {})
-            if isinstance(value, Tensor | np.ndarray) or type(value) is TracedArray:
-                raise Break("a tensor is formatted")
-            name = "__str__" if lookup(type(value), "__format__")[0] is object.__format__ else "__format__"
-        method = self.program_method(value, name)
-        if name == "__str__" and lookup(type(value), name)[0] is object.__str__:
-            method = self.program_method(value, "__repr__")
-        if method is not None:
-            return self.call(polyfills.format_text, (method, value, spec), {})
-        self.vouch(value, name)
-        self.check_printable(value)
-        value = self.specialise(value)
-        convert: dict[str, Callable[[Any], Any]] = {"": lambda v: v, "s": str, "r": repr, "a": ascii}
-        shown = convert[conversion](value)
-        return format(shown, spec)
-
-    def check_printable(self, value: Any, depth: int = 0) -> None:
-        """Raises Break for what has no text of its own while it is captured, or whose text is the program's."""
-        self.segment.read_deeply(value)
-        self.settle(value)
-        if isinstance(value, BaseException) and self.segment.is_outside(value):
-            args = self.load_attr(value, "args")
-            self.check_printable(args, depth + 1)
-        if isinstance(value, Tensor | np.ndarray) or type(value) is TracedArray:
-            raise Break("a tensor is formatted")
-        if depth > 8:
-            raise Break("a deeply nested container is formatted")
-        if isinstance(value, (*CONTAINERS, dict)):
-            for item in [*value, *value.values()] if isinstance(value, dict) else iter(value):
-                self.check_printable(item, depth + 1)
-        elif is_module(value) or any(self.program_method(value, name) for name in ("__repr__", "__str__")):
-            if not isinstance(value, type) and (depth or is_module(value)):
-                raise Break(f"a {type(value).__name__} is formatted")
-        elif not is_constant(value) and self.segment.is_outside(value) and has_no_text(value):
-            raise Break(f"a {type(value).__name__} is formatted")
-        else:
-            self.vouch(value, "__str__", "__repr__")
-
-
-def has_no_text(value: Any) -> bool:
-    """Whether the text of an object is only its address."""
-    if isinstance(value, (type, FunctionType, BaseException)):
-        return False
-    return lookup(type(value), "__repr__")[0] is object.__dict__["__repr__"]

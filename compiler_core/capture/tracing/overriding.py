@@ -18,7 +18,7 @@ from compiler_core.overrides.subclasses import torch_function
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from compiler_core.capture.tracing.calls import Calls
+    from compiler_core.capture.tracing.parts import Parts
 
 
 def route_of(entry: calls.Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> calls.Route | None:
@@ -38,10 +38,10 @@ def is_of_other_layout(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return any(type(one) in other_layouts for one in calls.each_argument(args, kwargs))
 
 
-def take(semantics: Calls, entry: calls.Entry, route: calls.Route | None) -> Any:
+def take(parts: Parts, entry: calls.Entry, route: calls.Route | None) -> Any:
     """`Enter` of who is asked."""
     assert route is not None
-    return _entered(semantics, entry, *route)
+    return _entered(parts, entry, *route)
 
 
 def part_of_property(function: Any) -> Any:
@@ -59,29 +59,29 @@ def asks(value: Any) -> bool:
 
 
 def _entered(
-    semantics: Calls, entry: calls.Entry, handlers: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    parts: Parts, entry: calls.Entry, handlers: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     given = (args, kwargs) if kwargs or entry.in_python else (args,)
     function = polyfills_overrides.overridden_operator if entry.is_operator else polyfills_overrides.overridden
-    return semantics.call(function, (entry, handlers, entry.func, types, given), {})
+    return parts.call(function, (entry, handlers, entry.func, types, given), {})
 
 
-def handle(semantics: Calls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def handle(parts: Parts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`handle_torch_function`: who is asked is entered."""
     function, relevant, *given = args
-    semantics.segment.read_deeply(relevant)
-    return _entered(semantics, *calls.of_own_function(function, relevant), tuple(given), kwargs)
+    parts.segment.read_deeply(relevant)
+    return _entered(parts, *calls.of_own_function(function, relevant), tuple(given), kwargs)
 
 
-def by_default(semantics: Calls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def by_default(parts: Parts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Tensor's own `__torch_function__`: it runs as it is, if the function is torch's."""
     func = args[1] if len(args) > 1 else kwargs.get("func")
-    semantics.segment.read_deeply((args[3:], kwargs))
+    parts.segment.read_deeply((args[3:], kwargs))
     if isinstance(func, MethodWrapperType):  # of a property
-        return semantics.native(torch_function, *args, **kwargs)
+        return parts.native.run(torch_function, *args, **kwargs)
     if id(func) not in switch.ENTRIES:
         raise Break("Tensor.__torch_function__ of a function that is not torch's")
-    return semantics.native(torch_function, *map(semantics.specialise, args), **semantics.named(kwargs))
+    return parts.native.run(torch_function, *map(parts.segment.specialise, args), **parts.segment.named(kwargs))
 
 
 RULES = {calls.handle_torch_function: handle, torch_function: by_default}

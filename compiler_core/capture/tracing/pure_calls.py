@@ -13,18 +13,11 @@ from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import CONTAINERS, is_constant
 from compiler_core.capture.numbers.symbols import computed, is_computed, is_symbol, place_among
 from compiler_core.capture.polyfills import builtins as polyfills
-from compiler_core.capture.tracing.pure import (
-    ASKED,
-    KEEPS,
-    OPERATED,
-    READ,
-    is_numbers,
-    uses_up,
-)
+from compiler_core.capture.tracing.pure import ASKED, KEEPS, OPERATED, READ, is_numbers, uses_up
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from compiler_core.capture.tracing.calls import Calls
+    from compiler_core.capture.tracing.parts import Parts
 
 BISECTIONS = frozenset({bisect.bisect_left, bisect.bisect_right})
 OF_TENSORS: dict[Any, str] = {
@@ -35,19 +28,19 @@ OF_TENSORS: dict[Any, str] = {
 HASHING = (set, frozenset, dict, dict.fromkeys)
 
 
-def call_pure(semantics: Calls, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_pure(parts: Parts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A function that only computes: natively, after everything that it may read was guarded."""
     if not kwargs and is_computed(function, args):
-        return computed(semantics.segment, function, args)
+        return computed(parts.segment, function, args)
     if function in BISECTIONS and len(args) == 2 and not kwargs and is_symbol(args[1]) and is_numbers(args[0]):
-        semantics.segment.read_deeply(args[0])
-        return place_among(semantics.segment, function, *args)
+        parts.segment.read_deeply(args[0])
+        return place_among(parts.segment, function, *args)
     if function in OF_TENSORS and args and isinstance(args[0], Tensor):
-        own = semantics.program_method(args[0], OF_TENSORS[function])
+        own = parts.classes.program_method(args[0], OF_TENSORS[function])
         if own is not None:
-            return semantics.call(own, args, kwargs)
-    semantics.settle(args, kwargs)
-    args, kwargs = tuple(map(semantics.specialise, args)), semantics.named(kwargs)
+            return parts.call(own, args, kwargs)
+    parts.segment.settle(args, kwargs)
+    args, kwargs = tuple(map(parts.segment.specialise, args)), parts.segment.named(kwargs)
     keeps = function in KEEPS
     for value in (*args, *kwargs.values()):
         if isinstance(value, (*CONTAINERS, dict)) or is_constant(value) or isinstance(value, (type, Tensor)):
@@ -55,28 +48,28 @@ def call_pure(semantics: Calls, function: Any, args: tuple[Any, ...], kwargs: di
         if callable(value) and not keeps:
             raise Break(f"{getattr(function, '__name__', function)}() calls a function that it is given")
         is_iterator = hasattr(type(value), "__next__")
-        if (is_iterator and semantics.segment.is_outside(value)) or hides_program(semantics, value):
+        if (is_iterator and parts.segment.is_outside(value)) or hides_program(parts, value):
             if is_iterator and uses_up(function):
-                return semantics.call(polyfills.call_with_lists, (function, args, kwargs), {})
+                return parts.call(polyfills.call_with_lists, (function, args, kwargs), {})
             raise Break(f"{getattr(function, '__name__', function)}() of an iterator that runs the program's code")
         if not keeps:
-            semantics.vouch(value, *READ)
-        if not keeps and any(semantics.program_method(value, name) for name in ASKED.get(function, OPERATED)):
+            parts.classes.vouch(value, *READ)
+        if not keeps and any(parts.classes.program_method(value, name) for name in ASKED.get(function, OPERATED)):
             raise Break(f"{getattr(function, '__name__', function)}() runs the program's code")
-    semantics.check_keys(*args)
+    parts.keys.check_keys(*args)
     if function in HASHING:
         for value in args:
             if isinstance(value, CONTAINERS):
-                semantics.check_members(value)
-    semantics.read_all(args, kwargs)
-    return semantics.native(function, *args, **kwargs)
+                parts.keys.check_members(value)
+    parts.segment.read_all(args, kwargs)
+    return parts.native.run(function, *args, **kwargs)
 
 
-def hides_program(semantics: Calls, value: Any) -> bool:
+def hides_program(parts: Parts, value: Any) -> bool:
     """Whether a C function that is given `value` may run the program's code."""
     if hasattr(type(value), "__next__"):
-        return semantics.runs_python(value)
+        return parts.containers.runs_python(value)
     return not isinstance(value, (int, float)) and (
-        semantics.program_method(value, "__iter__") is not None
-        or semantics.program_method(value, "__len__") is not None
+        parts.classes.program_method(value, "__iter__") is not None
+        or parts.classes.program_method(value, "__len__") is not None
     )

@@ -1,6 +1,6 @@
-"""What all parts of the tracing semantics share: the segment, native calls under the trace, and each other's methods.
+"""Functions that run as they are, under the trace: a tensor's, a container's, a builtin.
 
-In: a segment. Out: `Base`, whose abstract methods the other parts define.
+In: a segment; a function and its arguments. Out: what it gives; or Break, with nothing done, where it cannot be run so.
 """
 
 from __future__ import annotations
@@ -11,20 +11,17 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.guards.arguments import IDENTIFIED
-from compiler_core.capture.guards.module_protocol import unwrapped
-from compiler_core.capture.guards.sources import Bound
 from compiler_core.capture.numbers.selections import NEEDS_DATA, REMEDY, Refused, is_selection
-from compiler_core.capture.numbers.symbols import plain_parts, settled, specialised
 from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.trace import TraceEnded
 from compiler_core.errors import GraphBreak
 from compiler_core.tensor.tensor import Tensor
 
+Call = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # (function, args, kwargs) -> what it gives, or `Enter`
 OPAQUE = "an array that is not traced is used"
 
 
@@ -32,19 +29,14 @@ class Again(Break):
     """Not a graph break: the instruction is captured, as the first of the next segment."""
 
 
-class Base:
-    """machine: set by the machine that uses these semantics."""
-
-    machine: Any
+class Native:
+    """See the head of this file."""
 
     def __init__(self, segment: CaptureSegment) -> None:
         self.segment = segment
-        self.globals_seen: dict[tuple[int, str], Any] = {}
         self.in_method = False  # of a tensor
-        self.class_seen: dict[tuple[int, str], Any] = {}
-        self.plain_keys: dict[int, tuple[Any, int]] = {}  # id of a container -> it, and how many keys it had then
 
-    def native(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """`function(*args, **kwargs)` as it is, under the trace. Raises Break, with nothing done, if it cannot."""
         if any(map(is_opaque, args)) or any(map(is_opaque, kwargs.values())):
             raise Break(OPAQUE)
@@ -52,21 +44,21 @@ class Base:
             raise Break(f"{getattr(function, '__name__', function)}() of an iterator that runs the program's code")
         if self.segment.selections.made and (any(map(is_selection, args)) or any(map(is_selection, kwargs.values()))):
             return self.of_selections(function, args, kwargs)
-        return self.handing_on(function, *args, **kwargs)
+        return self.hand_on(function, *args, **kwargs)
 
     def of_selections(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """`native`, of a function that is given what masks select."""
+        """`run`, of a function that is given what masks select."""
         trace, told = self.segment.trace, list(self.segment.operations)
         mark, body = trace.mark(), trace.body
-        result = self.handing_on(self.segment.selections.apply, body, function, args, kwargs)
+        result = self.hand_on(self.segment.selections.apply, body, function, args, kwargs)
         if isinstance(result, Refused):
             trace.rollback(mark)
             raise Break(NEEDS_DATA, REMEDY)
         self.segment.operations[:] = [*told, getattr(function, "__name__", "masked")]
         return result
 
-    def handing_on(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """`native`, of a function that keeps its arguments, and looks into none."""
+    def hand_on(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """`run`, of a function that keeps its arguments, and looks into none."""
         trace = self.segment.trace
         before = len(trace.body)
         mark, breaks = trace.mark(), GraphBreak.made()
@@ -81,84 +73,6 @@ class Base:
         if len(trace.body) > before and not self.in_method:
             self.segment.operations.append(getattr(function, "__name__", type(function).__name__))
         return result
-
-    def inner(self, thing: Any) -> Any:
-        """What a compiled function or module was made of; anything else is itself."""
-        original = unwrapped(thing)
-        if original is not thing:
-            known = self.segment.find(thing)
-            if known is not None:
-                self.segment.load(Bound(original, known.source.text), original, fixed=True)
-        return original
-
-    def plain(self, value: Any) -> Any:
-        """`value` without what only capture knows: what an object from outside may hold."""
-        return self.segment.arrays.itself(plain_parts(value))
-
-    def specialise(self, value: Any) -> Any:
-        """A number of the program's as a constant, guarded: for whoever needs its value."""
-        return specialised(self.segment, value)
-
-    def settle(self, *values: Any) -> None:
-        """Numbers of the program's that these hold, however deep, are constants from here on: C code reads them."""
-        if self.segment.symbols:
-            for value in values:
-                settled(self.segment, value)
-
-    # -- defined by the other parts
-
-    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        raise NotImplementedError
-
-    def load_attr(self, owner: Any, name: str) -> Any:
-        raise NotImplementedError
-
-    def plain_attr(self, owner: Any, name: str) -> Any:
-        raise NotImplementedError
-
-    def store_attr(self, owner: Any, name: str, value: Any) -> Any:
-        raise NotImplementedError
-
-    def delete_attr(self, owner: Any, name: str) -> Any:
-        raise NotImplementedError
-
-    def load_fast(self, frame: Frame, slot: int) -> Any:
-        raise NotImplementedError
-
-    def of_class(self, base: type, name: str, found: Any) -> Any:
-        raise NotImplementedError
-
-    def is_same(self, left: Any, right: Any) -> bool:
-        raise NotImplementedError
-
-    def guard_names(self, cls: type) -> None:
-        raise NotImplementedError
-
-    def looked_up(self, cls: type, name: str) -> Any:
-        raise NotImplementedError
-
-    def part(self, owner: Any, name: str) -> Any:
-        raise NotImplementedError
-
-    def program_method(self, value: Any, name: str) -> Any:
-        raise NotImplementedError
-
-    def vouch(self, value: Any, *names: str) -> None:
-        raise NotImplementedError
-
-    def iterate(self, value: Any) -> Any:
-        raise NotImplementedError
-
-    def set_attribute(self, function: Any, owner: Any, name: str, value: Any) -> None:
-        raise NotImplementedError
-
-    def delete_attribute(self, function: Any, owner: Any, name: str) -> None:
-        raise NotImplementedError
-
-    def current_frame(self) -> Frame:
-        """The innermost frame."""
-        frame: Frame = self.machine.frames[-1]
-        return frame
 
 
 def drives_program(value: Any, depth: int = 0) -> bool:

@@ -1,0 +1,89 @@
+"""Text: f-strings, `str`, `repr`. The program's own `__format__`, `__str__` and `__repr__` are entered.
+
+In: values. Out: texts, or `Enter`. A tensor has no text while it is captured: a graph break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from compiler_core.bytecode.semantics import Break
+from compiler_core.capture.guards.kinds import CONTAINERS, is_constant
+from compiler_core.capture.guards.module_protocol import is_module
+from compiler_core.capture.numbers import symbols
+from compiler_core.capture.numbers.symbols import is_symbol
+from compiler_core.capture.polyfills import builtins as polyfills
+from compiler_core.capture.segment import CaptureSegment
+from compiler_core.capture.tracing.attributes import Attributes
+from compiler_core.capture.tracing.classes import Classes
+from compiler_core.capture.tracing.lookup import lookup
+from compiler_core.capture.tracing.native import Call
+from compiler_core.numpy_trace.array import TracedArray
+from compiler_core.tensor.tensor import Tensor
+
+
+class Text:
+    """See the head of this file."""
+
+    def __init__(self, segment: CaptureSegment, classes: Classes, attributes: Attributes, call: Call) -> None:
+        self.segment, self.classes, self.attributes, self.call = segment, classes, attributes, call
+
+    def join(self, pieces: list[str]) -> str:
+        """The pieces of an f-string."""
+        return symbols.joined(self.segment, pieces) if any(map(is_symbol, pieces)) else "".join(pieces)
+
+    def format(self, value: Any, conversion: str, spec: str) -> Any:
+        if is_symbol(value):
+            return symbols.formatted(self.segment, value, conversion, self.segment.specialise(spec))
+        name = {"": "__format__", "s": "__str__", "r": "__repr__", "a": "__repr__"}[conversion]
+        if conversion == "":
+            method = self.classes.program_method(value, "__format__")
+            if method is not None:
+                return self.call(method, (value, spec), {})
+            if isinstance(value, Tensor | np.ndarray) or type(value) is TracedArray:
+                raise Break("a tensor is formatted")
+            name = "__str__" if lookup(type(value), "__format__")[0] is object.__format__ else "__format__"
+        method = self.classes.program_method(value, name)
+        if name == "__str__" and lookup(type(value), name)[0] is object.__str__:
+            method = self.classes.program_method(value, "__repr__")
+        if method is not None:
+            return self.call(polyfills.format_text, (method, value, spec), {})
+        self.classes.vouch(value, name)
+        self.check_printable(value)
+        value = self.segment.specialise(value)
+        convert: dict[str, Callable[[Any], Any]] = {"": lambda v: v, "s": str, "r": repr, "a": ascii}
+        shown = convert[conversion](value)
+        return format(shown, spec)
+
+    def check_printable(self, value: Any, depth: int = 0) -> None:
+        """Raises Break for what has no text of its own while it is captured, or whose text is the program's."""
+        self.segment.read_deeply(value)
+        self.segment.settle(value)
+        if isinstance(value, BaseException) and self.segment.is_outside(value):
+            args = self.attributes.load_attr(value, "args")
+            self.check_printable(args, depth + 1)
+        if isinstance(value, Tensor | np.ndarray) or type(value) is TracedArray:
+            raise Break("a tensor is formatted")
+        if depth > 8:
+            raise Break("a deeply nested container is formatted")
+        if isinstance(value, (*CONTAINERS, dict)):
+            for item in [*value, *value.values()] if isinstance(value, dict) else iter(value):
+                self.check_printable(item, depth + 1)
+        elif is_module(value) or any(self.classes.program_method(value, name) for name in ("__repr__", "__str__")):
+            if not isinstance(value, type) and (depth or is_module(value)):
+                raise Break(f"a {type(value).__name__} is formatted")
+        elif not is_constant(value) and self.segment.is_outside(value) and has_no_text(value):
+            raise Break(f"a {type(value).__name__} is formatted")
+        else:
+            self.classes.vouch(value, "__str__", "__repr__")
+
+
+def has_no_text(value: Any) -> bool:
+    """Whether the text of an object is only its address."""
+    if isinstance(value, (type, FunctionType, BaseException)):
+        return False
+    return lookup(type(value), "__repr__")[0] is object.__dict__["__repr__"]

@@ -8,6 +8,7 @@ Where something is written, arrays from outside must not overlap: of two that do
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import CellType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.numpy_trace.lifting import callers, lift, lift_number, regain, to_result, why_not
 
 if TYPE_CHECKING:
+    from compiler_core.capture.record import Change
     from compiler_core.capture.segment import CaptureSegment
 
 
@@ -51,7 +53,6 @@ class Arrays:
         self.segment = segment
         self.by_id: dict[int, Lifted] = {}
         self.before = TracedArray.made
-        self.keepers: list[Any] = []  # objects from outside that were given traced arrays
         self.reals: dict[int, tuple[TracedArray, Any]] = {}
 
     def load(self, source: Source, array: Any, fixed: bool) -> Any:
@@ -128,14 +129,10 @@ class Arrays:
             return value
         return next((known.array for known in self.by_id.values() if known.traced is value), value)
 
-    def note_kept(self, target: Any, args: tuple[Any, ...]) -> None:
-        """Something from outside was changed, with these arguments: it may hold traced arrays now."""
-        if any(type(arg) is TracedArray for arg in args):
-            self.keepers.append(target)
-
-    def put_back(self) -> None:
+    def put_back(self, changes: Iterable[Change]) -> None:
         """After the graph has run: what was there before holds real arrays in place of traced ones."""
-        for target in self.keepers:
+        kept = (change.target for change in changes if any(type(arg) is TracedArray for arg in change.args))
+        for target in kept:
             if isinstance(target, CellType):
                 target.cell_contents = self._put(target.cell_contents)
             elif isinstance(target, list | deque):

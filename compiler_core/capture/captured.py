@@ -89,7 +89,7 @@ def settle(segment: CaptureSegment) -> tuple[Captured, Survivors]:
     cells = holders(segment.trace.body, Cell, segment.began)
     handles = holders(cells, Tensor, segment.began, moved)
     handles += segment.selections.live()
-    segment.effects.clear()
+    segment.record.is_replayed = False
     return close(segment, handles, "the tensors", pauses="")
 
 
@@ -144,9 +144,9 @@ def _rebuild(
     hooks = list(segment.trace.boundaries.values())
     if hooks:
         recipe.root("the backward hooks", hooks)
-    for effect in segment.effects:
-        recipe.effect(effect.function, effect.target, *effect.args)
-    for generator in segment.generators:
+    for change in segment.record.replayed():
+        recipe.effect(change.function, change.target, *change.args)
+    for generator in segment.record.generators:
         recipe.effect(_go_on_with, generator, generator.frame, generator.state)
     return recipe.build(segment.name), hooks
 
@@ -174,7 +174,9 @@ def _hosts(trace: CaptureTrace, results: Sequence[Node]) -> frozenset[int]:
 
 def _guard_distinct(segment: CaptureSegment) -> None:
     """What the captured code changes must not be, at a later call, something else that it reads as another object."""
-    changed = {id(effect.target): known for effect in segment.effects if (known := segment.find(effect.target))}
+    changed = {
+        id(change.target): known for change in segment.record.replayed() if (known := segment.find(change.target))
+    }
     for known in changed.values():
         for other in list(segment.outside.values()):
             if other is known or type(other.thing) is not type(known.thing) or (other.fixed and known.fixed):

@@ -1,14 +1,11 @@
 """What containers from outside hold, for a segment: guarded as far as it is read, and known where it was changed.
 
 In: containers, keys. Out: guards on lengths, keys and items; what is read after the captured code itself has written.
-`written` keeps which items those are, `originals` what a container held before.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Iterable
 from typing import Any
 
 from compiler_core.bytecode.semantics import Break
@@ -31,8 +28,9 @@ from compiler_core.capture.guards.kinds import (
 )
 from compiler_core.capture.guards.module_protocol import ModuleProtocol, is_module
 from compiler_core.capture.guards.sources import Bound, Item, Raw, Source, shown
-from compiler_core.capture.numbers.symbols import is_symbol, plain_parts, shown_number
+from compiler_core.capture.numbers.symbols import is_symbol, shown_number
 from compiler_core.capture.outside import Outside, contents_of
+from compiler_core.capture.record import Record
 
 _NUMBERS = (int, float, str, bytes)
 
@@ -43,13 +41,9 @@ class Contents:
     guards: Guards
 
     def __init__(self) -> None:
-        self.written: dict[tuple[int, Any], Any] = {}  # (id of the owner, attribute or key) -> value as recorded
-        self.originals: dict[int, Any] = {}  # id of a changed container -> a copy of what it held
+        self.record = Record()
         self.whole: set[int] = set()  # ids of containers of which every item is guarded
         self.modules: dict[int, tuple[ModuleProtocol, str]] = {}  # visited, and what the user calls them
-        self.numbers_in: dict[int, list[Any]] = {}  # id of a container -> symbols of which it holds plain copies
-        self.moved: set[int] = set()  # ids of changed containers in which `written` does not tell every place
-        self.keep: list[Any] = []  # what tables name by id
         self.loaded: set[Source] = set()
 
     def find(self, thing: Any) -> Outside | None:
@@ -90,73 +84,42 @@ class Contents:
         """Code for a symbol in the check function."""
         raise NotImplementedError
 
-    def original(self, container: Any) -> Any:
-        """What a container from outside held before the captured code changed it."""
-        return self.originals.get(id(container), container)
-
-    def before_change(self, container: Any) -> None:
-        """A container from outside is about to be changed."""
-        if id(container) not in self.originals:
-            self.originals[id(container)] = plain_copy(container)
-            self.keep.append(container)
-
     def read_length(self, container: Any) -> None:
         """The number of items counts from here on."""
         known = self.find(container)
         if known is None or id(container) in self.whole or isinstance(container, tuple) or self.covers(known):
             return
-        if not self.has_its_places(container):
+        if not self.record.has_places(container):
             self.read_whole(container)
             return
         key = Item(known.source, "<length>")
         if key not in self.loaded:
             self.loaded.add(key)
-            size = len(plain_copy(self.original(container)))
+            size = len(plain_copy(self.record.original(container)))
             local = self.local(contents_of(known))
             self.require(f"len({local}) == {size}", f"{known.source.text} has {size} items")
 
-    def has_its_places(self, container: Any) -> bool:
-        """Whether a sequence from outside has its items in their places as before; some may have been assigned."""
-        if isinstance(container, (list, deque)):
-            return id(container) not in self.moved
-        return id(container) not in self.originals
-
-    def forget_written(self, container: Any) -> None:
-        """What was written to its places is no longer there."""
-        for key in [key for key in self.written if key[0] == id(container)]:
-            del self.written[key]
-
-    def note_numbers(self, container: Any, values: Iterable[Any]) -> None:
-        """Plain copies of numbers that change from call to call were put into a container from outside."""
-        for value in values:
-            if plain_parts(value) is not value:
-                self.numbers_in.setdefault(id(container), []).append(value)
-            elif isinstance(value, dict):
-                self.note_numbers(container, (*value, *value.values()))
-            elif isinstance(value, (list, set, deque)):
-                self.note_numbers(container, value)
-
     def read_numbers(self, container: Any) -> None:
         """Their plain copies are read: constants from here on."""
-        for value in self.numbers_in.pop(id(container), ()):
+        for value in self.record.numbers_in.pop(id(container), ()):
             self.specialise(value)
 
     def read_item(self, container: Any, key: Any) -> Any:
         """container[key], of a container from outside; it is there."""
         known = self.find(container)
         assert known is not None
-        if (id(container), _key(key)) in self.written:
-            return self.written[id(container), _key(key)]
+        if (id(container), _key(key)) in self.record.written:
+            return self.record.written[id(container), _key(key)]
         value = raw_item(container, key)
-        if id(container) in self.moved:
+        if id(container) in self.record.moved:
             self.read_numbers(container)
         if id(container) in self.whole:
             return value
-        if id(container) in self.originals:
-            if id(container) in self.moved:
+        if id(container) in self.record.originals:
+            if id(container) in self.record.moved:
                 self.read_whole(container)
                 return value
-            value = self.original(container)[key]
+            value = self.record.original(container)[key]
         return self.load(Item(contents_of(known), key), value, fixed=self.covers(known))
 
     def covers(self, known: Outside) -> bool:
@@ -164,19 +127,19 @@ class Contents:
         hooks on all modules."""
         if known.fixed and type(known.thing) in (tuple, frozenset):
             return True
-        if not known.fixed or not self.modules or id(known.thing) in self.originals:
+        if not known.fixed or not self.modules or id(known.thing) in self.record.originals:
             return False
         return self.is_left_to_the_watch(known.thing)
 
     def read_key(self, container: Any, key: Any, present: bool) -> None:
         """Whether `key` is in a dictionary or set from outside counts from here on."""
         known = self.find(container)
-        if known is None or id(container) in self.whole or (id(container), _key(key)) in self.written:
+        if known is None or id(container) in self.whole or (id(container), _key(key)) in self.record.written:
             return
         if is_symbol(key) or self.covers(known):  # of a number that changes, `require_without` has told
             return
         if isinstance(container, dict) and is_key(key):
-            original = self.original(container)
+            original = self.record.original(container)
             if (key in original) is present:
                 spelled = self.guards.refer(key, "key") if not is_constant(key) else repr(key)
                 mark = Item(known.source, ("in", key))
@@ -201,7 +164,7 @@ class Contents:
         if known is None or id(container) in self.whole:
             return
         self.whole.add(id(container))
-        held = self.original(container)
+        held = self.record.original(container)
         covered = self.covers(known)
         if isinstance(held, (set, frozenset)):
             self._members(known, held)
@@ -210,7 +173,7 @@ class Contents:
             self._keys(known, held)
         count_of = tuple.__len__ if isinstance(held, tuple) else len  # its class may not count
         for key in list(held) if isinstance(held, dict) else range(count_of(held)):
-            if (id(container), _key(key)) not in self.written or id(container) not in self.originals:
+            if (id(container), _key(key)) not in self.record.written or id(container) not in self.record.originals:
                 self.specialise(self.load(Item(contents_of(known), key), held[key], fixed=covered))
 
     def _keys(self, known: Outside, held: Any) -> None:

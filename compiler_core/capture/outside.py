@@ -1,11 +1,10 @@
-"""What a segment knows of an object from outside, of a variable that nobody has read, of a change.
+"""What a segment knows of an object from outside, or of a variable that nobody has read.
 
 In: an object and its source. Out: records; and where a container's items are found without running its class's code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -29,15 +28,6 @@ class Outside:
     thing: Any
     source: Source
     fixed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """One change: `function(target, *args)`."""
-
-    function: Callable[..., Any]
-    target: Any
-    args: tuple[Any, ...]
 
 
 def contents_of(known: Outside) -> Source:

@@ -39,7 +39,6 @@ from compiler_core.capture.recipes.recipes import CannotRebuild
 from compiler_core.capture.recipes.transplant import transplant_each
 from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.start import changing_numbers, drop_dead, start_call, start_frames, without_sources
-from compiler_core.capture.taking_back import take_back
 from compiler_core.capture.trace import Mark
 from compiler_core.capture.tracing.copying import is_copying
 from compiler_core.capture.tracing.iteration import RunBetween
@@ -259,7 +258,7 @@ class Capture:
                 if isinstance(ended, Broke) and self.owner.fullgraph:
                     self._refuse(ended, start)
                 captured, survivors = self._close(ended)
-                for source in self.segment.counters:
+                for source in self.segment.record.counters:
                     self.point.memory.note_dynamic(source)
         finally:
             self.semantics.retire()
@@ -275,7 +274,8 @@ class Capture:
         """Raises GraphBreak: nothing has happened."""
         self.semantics.undone = True
         self.machine.frames.clear()
-        take_back(self.segment, start)
+        self.segment.record.take_back()
+        self.segment.trace.rollback(start)
         self.segment.ambient.set()
         self.owner.broke(ended.why, ended.where, silent=False)
 
@@ -304,9 +304,9 @@ class Capture:
     def _close(self, ended: Returned | Broke | Raised) -> tuple[Captured, Survivors]:
         """The end of the segment, for later calls if they can repeat it."""
         self.repeats = not isinstance(ended, Raised)
-        self.put_outside = [effect.args for effect in self.segment.effects]
-        if self.segment.put_off:
-            self._skip(f"a generator is dropped whose end cannot be captured: {self.segment.put_off_because}")
+        self.put_outside = [change.args for change in self.segment.record.changes]
+        if put_off := self.segment.record.put_off:
+            self._skip(f"a generator is dropped whose end cannot be captured: {put_off[-1][1]}")
             return settle(self.segment)
         try:
             match ended:
@@ -348,15 +348,15 @@ class Capture:
             except DATA_ERRORS as failure:
                 return self._failed(failure, captured, entry)
         transplant_each(survivors.handles, tensors)
-        self.segment.arrays.put_back()
-        for frame in self.segment.put_off:
+        self.segment.arrays.put_back(self.segment.record.changes)
+        for frame, _ in self.segment.record.put_off:
             with contextlib.suppress(GeneratorExit, StopIteration):
                 Machine(NativeSemantics()).run([frame])
         self._plain(survivors.hooks)
         if self.repeats:
             self._keep(captured, entry)
         self._plain(self.put_outside)
-        bodies = [generator.frame for generator in self.segment.generators]
+        bodies = [generator.frame for generator in self.segment.record.generators]
         without_sources(bodies)
         self._plain(bodies)
         match ended:

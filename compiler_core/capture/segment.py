@@ -1,15 +1,12 @@
 """One segment of captured code: from a start (a call, or the point after a graph break) to its end, and what it found.
 
 In: values loaded through sources while the machine runs. Out: guards (made where a value is loaded, once), the table of
-what came from outside, the modules visited, and the effects: changes of what was there before, recorded in order.
-Changes happen for real while they are recorded; what is read after them is what the code itself wrote, and needs no
-guard: `written` keeps which attributes and items those are, `originals` what a container held before.
+what came from outside, the modules visited, and the record of changes.
 """
 
 from __future__ import annotations
 
 import copy
-from collections import deque
 from collections.abc import Callable
 from types import CellType, FunctionType, ModuleType
 from typing import Any
@@ -25,13 +22,11 @@ from compiler_core.capture.guards.classes import ClassNames
 from compiler_core.capture.guards.deaths import can_be_bound
 from compiler_core.capture.guards.guards import Check, Guards
 from compiler_core.capture.guards.kinds import (
-    _key,
     is_constant,
     is_identified,
     is_registry,
     key_of,
     own_attributes,
-    raw_item,
 )
 from compiler_core.capture.guards.module_protocol import ModuleProtocol, is_module
 from compiler_core.capture.guards.sources import (
@@ -59,7 +54,7 @@ from compiler_core.capture.numbers.symbols import (
     specialised,
     symbol,
 )
-from compiler_core.capture.outside import Effect, Outside, contents_of, own_source
+from compiler_core.capture.outside import Outside
 from compiler_core.capture.recipes.holders import now
 from compiler_core.capture.trace import CaptureTrace, Known
 from compiler_core.location import is_ours
@@ -67,7 +62,6 @@ from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import meta_of
 from compiler_core.tensor.tensor import Tensor
 
-COUNTED = frozenset({int, float, *(kind for plain, kind in KINDS.items() if plain is not str)})
 ABSENT = object()  # what is read where there is nothing
 
 
@@ -82,8 +76,6 @@ class CaptureSegment(Contents):
         self.trace = CaptureTrace(name, [])
         self.trace.knows_all = True
         self.outside: dict[int, Outside] = {}
-        self.effects: list[Effect] = []
-        self.undo: list[Callable[[], None]] = []  # brings back what `originals` has not, should the call be refused
         self.operations: list[str] = []  # functions and operators that recorded something
         self.listed: set[int] = set()  # ids of modules whose tensors are in `names`
         self.unstable: set[int] = set()  # ids of modules that this code changes
@@ -94,15 +86,11 @@ class CaptureSegment(Contents):
         self.lifted: dict[tuple[str, Any], Tensor] = {}
         self._required: set[str] = set()
         self.numbers: dict[int, Source] = {}  # guard -> the number it is about
-        self.put_off: list[Any] = []  # frames of generators that were dropped and could not be closed under capture
-        self.put_off_because = ""
-        self.generators: list[Any] = []  # from outside, in whose bodies the segment starts
         self.values: list[Any] = []  # at the places that the check function hands over
         self.arrays = Arrays(self)
         self.ambient = Ambient.now()
         self.ambient.guard(self.guards)
         self.clocks: list[Any] = []  # that are read when the graph has run
-        self.counters: list[Source] = []  # of numbers that this code changes: the next capture takes them as inputs
         self._locals: dict[Source, str] = {}
         self._places: dict[str, int] = {}
         self.tables: dict[int, Source] = {}  # id of an object's attributes -> where they were met first
@@ -296,8 +284,8 @@ class CaptureSegment(Contents):
 
     def read_attribute(self, owner: Any, known: Outside, source: Source, name: str, value: Any) -> Any:
         """An attribute that an object from outside has of its own."""
-        if key_of(owner, name) in self.written:
-            return self.written[key_of(owner, name)]
+        if key_of(owner, name) in self.record.written:
+            return self.record.written[key_of(owner, name)]
         if is_module(owner) and (id(owner) not in self.unstable or self.is_left_to_the_watch(value)):
             self.module_reads.append((id(owner), name, source, value))
             return self.load(source, value, fixed=not self.memory.is_dynamic(source))
@@ -309,7 +297,11 @@ class CaptureSegment(Contents):
 
     def absent(self, known: Outside, name: str) -> None:
         """An object from outside has no attribute of its own under `name`."""
-        if not hasattr(known.thing, "__dict__") or self.covers(known) or key_of(known.thing, name) in self.written:
+        if (
+            not hasattr(known.thing, "__dict__")
+            or self.covers(known)
+            or key_of(known.thing, name) in self.record.written
+        ):
             return
         source = InDict(known.source, name)
         if is_module(known.thing):
@@ -351,7 +343,7 @@ class CaptureSegment(Contents):
 
     def require_present(self, source: Source, thing: Any, name: str) -> None:
         """`thing` must have an attribute of its own at `source`, whatever it is."""
-        if key_of(thing, name) not in self.written:
+        if key_of(thing, name) not in self.record.written:
             own = self.local(source.base)  # type: ignore[union-attr]
             own = own if isinstance(source, Item) else f"{own}.__dict__"
             self.require_once(f"{name!r} in {own}", f"there is {source.text}")
@@ -375,40 +367,15 @@ class CaptureSegment(Contents):
 
     def change_attribute(self, owner: Any, name: str, recorded: Any, function: Callable[..., Any], *args: Any) -> None:
         """Note that `function(owner, *args)` has given an object from outside another attribute."""
-        self.effect(function, owner, *args)
-        self.note_change(owner, name, recorded, is_attribute=True)
-        self.written[key_of(owner, name)] = recorded
+        self.record.made(function, owner, *args)
+        self.record.note_number(self.find(owner), name, recorded, is_attribute=True)
+        self.record.written[key_of(owner, name)] = recorded
         own = own_attributes(owner)
         if own is not None:
-            self.note_numbers(own, (recorded,))
-        self.keep.append(owner)
+            self.record.note_numbers(own, (recorded,))
         if is_module(owner):
             self.unstable.add(id(owner))
             self.memory.unstable.add(owner)
-
-    def note_change(self, owner: Any, key: Any, value: Any, is_attribute: bool = False) -> None:
-        """A number is put into an object from outside, as an attribute or an item: another one than was there?"""
-        known = self.find(owner)
-        if known is None or type(value) not in COUNTED:
-            return
-        own = own_attributes(owner)
-        if isinstance(owner, (list, dict, deque)) and not is_attribute:
-            source: Source = Item(contents_of(known), key)
-        elif own is not None:
-            source, owner = own_source(known, key), own
-        else:
-            return
-        try:
-            before = self.written.get((id(owner), _key(key)), raw_item(self.original(owner), key))
-        except LookupError:
-            before = None
-        if type(before) not in COUNTED or plain_of(before) != plain_of(value):
-            self.counters.append(source)
-
-    def effect(self, function: Callable[..., Any], target: Any, *args: Any) -> None:
-        """Record a change that has just been made."""
-        self.arrays.note_kept(target, args)
-        self.effects.append(Effect(function, target, args))
 
     # -- numbers
 

@@ -86,7 +86,7 @@ def start_frames(segment: CaptureSegment, frames: list[Frame]) -> None:
         )
         if frame.generator is not None:
             segment.load(Argument(f"{base}.generator", "a generator"), frame.generator)
-            segment.generators.append(frame.generator)
+            segment.record.generators.append(frame.generator)
         if frame.namespace is not None:
             segment.load(Argument(f"{base}.namespace", "a namespace"), frame.namespace)
 

@@ -37,8 +37,8 @@ FAULTS = (
     Fault(
         "the first change that captured code makes is not made at later calls",
         "capture, effects",
-        "for effect in segment.effects:\n        recipe",
-        "for effect in segment.effects[1:]:\n        recipe",
+        "for change in segment.record.replayed():\n        recipe",
+        "for change in segment.record.replayed()[1:]:\n        recipe",
         ("test_capture_effects.py",),
     ),
     Fault(

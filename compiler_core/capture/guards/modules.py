@@ -23,7 +23,7 @@ def guard_modules(segment: CaptureSegment) -> None:
             _require_by_itself(segment, segment.modules[owner][0], source, value)
         else:
             names[owner].add(name)
-        if id(value) in segment.originals and segment.is_left_to_the_watch(value):
+        if id(value) in segment.record.originals and segment.is_left_to_the_watch(value):
             segment.memory.unstable.add(value)  # captured again, it has guards of its own
             segment.require("False", f"{source.text} is not changed by the compiled code")
     if segment.memory.skips_hooks:

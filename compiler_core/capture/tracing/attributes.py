@@ -78,8 +78,8 @@ class Attributes:
 
     def _of_thread(self, owner: Any, name: str) -> Any:
         """What this thread has given a `threading.local`: its attributes are no table of the object's."""
-        if key_of(owner, name) in self.segment.written:
-            return self.segment.written[key_of(owner, name)]
+        if key_of(owner, name) in self.segment.record.written:
+            return self.segment.record.written[key_of(owner, name)]
         value, known = getattr(owner, name), self.segment.find(owner)
         return value if known is None else self.segment.load(Attribute(known.source, name), value)
 
@@ -132,8 +132,8 @@ class Attributes:
             return self.call(fallback, (owner, name), {})
         if known is None:
             return held[name]
-        if (id(held), name) in self.segment.written:
-            return self.segment.written[id(held), name]
+        if (id(held), name) in self.segment.record.written:
+            return self.segment.record.written[id(held), name]
         source = Item(InDict(known.source, registry), name)
         return self.segment.read_attribute(owner, known, source, name, held[name])
 
@@ -169,13 +169,13 @@ class Attributes:
         try:
             value = found.__get__(owner, type(owner))
         except AttributeError:
-            if key_of(owner, name) not in self.segment.written:
+            if key_of(owner, name) not in self.segment.record.written:
                 self._empty_slot(known, name, found)
             return self._missing_attr(owner, known, name)
         if known is None or name == "__class__":
             return value
-        if key_of(owner, name) in self.segment.written:
-            return self.segment.written[key_of(owner, name)]
+        if key_of(owner, name) in self.segment.record.written:
+            return self.segment.record.written[key_of(owner, name)]
         if isinstance(owner, FunctionType) and name in ("__globals__", "__code__", "__dict__"):
             return self.segment.load(Attribute(known.source, name), value)
         fixed = known.fixed and (name == "__dict__" or is_frozen(owner))
@@ -191,8 +191,8 @@ class Attributes:
     def _tensor_attr(self, owner: Tensor, name: str) -> Any:
         known = self.segment.find(owner)
         if known is not None:
-            if key_of(owner, name) in self.segment.written:
-                return self.segment.written[key_of(owner, name)]
+            if key_of(owner, name) in self.segment.record.written:
+                return self.segment.record.written[key_of(owner, name)]
             if name in ("grad", "_grad"):
                 return self.segment.load(Attribute(known.source, name), owner._grad)
             if name in vars(owner):
@@ -230,7 +230,7 @@ class Attributes:
 
     def _python_module_attr(self, owner: ModuleType, name: str) -> Any:
         table = vars(owner)
-        if name not in table and (id(table), name) not in self.segment.written:
+        if name not in table and (id(table), name) not in self.segment.record.written:
             try:
                 value = getattr(owner, name)  # a module's __getattr__, which may keep a lazy name; or an error
             finally:
@@ -240,8 +240,8 @@ class Attributes:
             if name not in table:
                 return self._told_by_module(owner, name, value)
         key = (id(table), name)
-        if key in self.segment.written:
-            return self.segment.written[key]
+        if key in self.segment.record.written:
+            return self.segment.record.written[key]
         if key not in self.variables.globals_seen:
             source = Variable(Bound(table, owner.__name__), name)
             fixed = owner.__name__.partition(".")[0] == "numpy"

@@ -10,7 +10,6 @@ from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, Modu
 from typing import Any
 
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture import taking_back
 from compiler_core.capture.guards.kinds import own_attributes
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.capture.guards.sources import Bound
@@ -65,7 +64,7 @@ class Changing:
             self.classes.guard_names(owner)  # as they are before
         own = own_attributes(owner)
         if own is not None:
-            self.segment.before_change(own)
+            self.segment.record.before(own)
         self._note_old(owner, name)
         self.native.hand_on(function, owner, name, self.segment.plain(value))
         self.segment.change_attribute(owner, name, value, function, name, value)
@@ -74,16 +73,17 @@ class Changing:
             for registry in REGISTRIES:
                 held = vars(owner).get(registry, ())
                 if name in held:
-                    self.segment.written[id(held), name] = value
+                    self.segment.record.written[id(held), name] = value
 
     def _note_old(self, owner: Any, name: str) -> None:
-        """What `before_change` does not see of an attribute that is about to change."""
+        """What `Record.before` does not see of an attribute that is about to change."""
         slot = isinstance(lookup(type(owner), name)[0], SLOTS) and not isinstance(owner, Tensor)
         if slot or isinstance(owner, type):
-            self.segment.undo.append(taking_back.attribute(owner, name))
+            self.segment.record.before_attribute(owner, name)
         elif is_module(owner):
-            tables = [vars(owner).get(registry) for registry in REGISTRIES]
-            self.segment.undo += [taking_back.contents(table) for table in tables if table is not None]
+            for registry in REGISTRIES:
+                if (table := vars(owner).get(registry)) is not None:
+                    self.segment.record.before_registry(table)
 
     def delete_attr(self, owner: Any, name: str) -> Any:
         owner = self.attributes.inner(owner)
@@ -109,7 +109,7 @@ class Changing:
             raise Break(f"the attribute {name!r} of {known.source.text} is deleted")
         if own is not None and name in own:
             self.segment.require_present(own_source(known, name), owner, name)
-            self.segment.before_change(own)
+            self.segment.record.before(own)
         elif own is not None and not isinstance(lookup(type(owner), name)[0], SLOTS):
             self.segment.absent(known, name)
         else:

@@ -89,7 +89,7 @@ class Classes:
         key = (id(base), name)
         if key not in self.class_seen:
             source = Item(Attribute(Bound(base, base.__name__), "__dict__"), name)
-            written = self.segment.written.get((id(base), name), ABSENT)
+            written = self.segment.record.written.get((id(base), name), ABSENT)
             if written is not ABSENT:
                 return written
             fixed = is_fixed_class(base)

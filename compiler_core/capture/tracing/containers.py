@@ -89,7 +89,7 @@ class Containers:
             self.segment.read_whole(owner)
         if name in ("remove", "sort"):
             self.segment.read_deeply(owner)
-        self.segment.before_change(owner)
+        self.segment.record.before(owner)
         plain = tuple(map(self.plain_contents if copied else self.segment.plain, args))
         result = self.native.hand_on(
             method, owner, *plain, **{key: self.segment.plain(value) for key, value in kwargs.items()}
@@ -118,27 +118,27 @@ class Containers:
 
     def record(self, owner: Any, name: str, method: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> None:
         if kwargs:
-            self.segment.effect(apply_with, owner, method, args, kwargs)
+            self.segment.record.made(apply_with, owner, method, args, kwargs)
         else:
-            self.segment.effect(method, owner, *args)
-        self.segment.note_numbers(owner, (*args, *kwargs.values()))
+            self.segment.record.made(method, owner, *args)
+        self.segment.record.note_numbers(owner, (*args, *kwargs.values()))
         if name == "__setitem__" and not isinstance(args[0], slice):
             place = args[0] if isinstance(owner, dict) else self.from_the_start(owner, args[0])
-            self.segment.note_change(owner, place, args[1])
-            self.segment.written[id(owner), _key(place)] = args[1]
+            self.segment.record.note_number(self.segment.find(owner), place, args[1])
+            self.segment.record.written[id(owner), _key(place)] = args[1]
         elif name == "update" and isinstance(owner, dict):
             changed = dict(*args, **kwargs)
-            self.segment.written.update({(id(owner), _key(key)): value for key, value in changed.items()})
+            self.segment.record.written.update({(id(owner), _key(key)): value for key, value in changed.items()})
         elif name not in WRITES.get(kind_of(owner), set()):
             self.segment.whole.add(id(owner))
-            self.segment.moved.add(id(owner))
-            self.segment.forget_written(owner)  # items have moved, or are gone
+            self.segment.record.moved.add(id(owner))
+            self.segment.record.forget_written(owner)  # items have moved, or are gone
         else:
-            self.segment.moved.add(id(owner))
+            self.segment.record.moved.add(id(owner))
 
     def from_the_start(self, owner: Any, key: Any) -> Any:
         """A negative index into what captured code changed, counted from the start: a place is told by one number."""
-        if type(key) is int and key < 0 and id(owner) in self.segment.originals and key >= -len(owner):
+        if type(key) is int and key < 0 and id(owner) in self.segment.record.originals and key >= -len(owner):
             self.segment.read_length(owner)
             return key + len(owner)
         return key

@@ -109,7 +109,7 @@ class Items:
         """A key that is looked for, as a constant. One that a dictionary or set from outside lacks, it must lack."""
         if is_symbol(key) and isinstance(owner, (dict, set, frozenset)) and not isinstance(owner, defaultdict):
             known = self.segment.find(owner)
-            if known is not None and id(owner) not in self.segment.originals and key not in plain_copy(owner):
+            if known is not None and id(owner) not in self.segment.record.originals and key not in plain_copy(owner):
                 self.segment.require_without(known, key)
                 return key
         return self.segment.specialise(key)

@@ -98,13 +98,13 @@ class Iteration:
         except ValueError:
             raise RunBetween("an iterator from outside is advanced") from None
         place = (id(counter), "the next number")
-        if place not in self.segment.written:
-            self.segment.written[place] = self.segment.load(Raw(known.source, number_of), first)
-        number = self.segment.written[place]
+        if place not in self.segment.record.written:
+            self.segment.record.written[place] = self.segment.load(Raw(known.source, number_of), first)
+        number = self.segment.record.written[place]
         following = arithmetic(self.segment, "+", operator.add, number, 1) if is_symbol(number) else number + 1
-        self.segment.written[place] = following
+        self.segment.record.written[place] = following
         next(counter)
-        self.segment.effect(next, counter)
+        self.segment.record.made(next, counter)
         return number
 
     def unpack(self, value: Any, count: int, after: int) -> Any:

@@ -91,7 +91,7 @@ def _ordering(function: Callable[..., Any]) -> Callable[..., Any]:
         if not parts.segment.is_outside(heap):
             return function(heap, *rest)
         parts.segment.read_deeply(heap)
-        parts.segment.before_change(heap)
+        parts.segment.record.before(heap)
         result = function(heap, *map(parts.segment.plain, rest))
         parts.containers.record(heap, function.__name__, function, tuple(rest), {})
         return result

@@ -249,7 +249,7 @@ class Operators:
         if known is None or self.segment.covers(known):
             return bool(container)
         if id(container) not in self.segment.whole and not isinstance(container, tuple):
-            if id(container) in self.segment.originals:
+            if id(container) in self.segment.record.originals:
                 self.segment.read_whole(container)
             else:
                 some = bool(plain_copy(container))

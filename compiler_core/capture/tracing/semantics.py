@@ -81,8 +81,7 @@ class TracingSemantics:
 
     def put_off(self, frame: Frame, why: Break) -> None:
         """A dropped generator does, on its way to its end, what breaks graphs: it is done when this one has run."""
-        self.segment.put_off.append(frame)
-        self.segment.put_off_because = why.reason
+        self.segment.record.put_off.append((frame, why.reason))
 
     def driven(self, why: Break) -> None:
         """C code that advances a generator comes to a break in it: it cannot go on, and what it has is lost."""

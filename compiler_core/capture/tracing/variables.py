@@ -10,7 +10,6 @@ from typing import Any
 
 from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture import taking_back
 from compiler_core.capture.guards.sources import Bound, CellContents, Variable
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.segment import CaptureSegment
@@ -43,8 +42,8 @@ class Variables:
         known = self.segment.find(cell)
         if known is None:
             return value
-        if (id(cell), "contents") in self.segment.written:
-            return self.segment.written[id(cell), "contents"]
+        if (id(cell), "contents") in self.segment.record.written:
+            return self.segment.record.written[id(cell), "contents"]
         return self.segment.load(CellContents(known.source, _name_of_slot(frame.code, slot)), value)
 
     def _nothing_in(self, cell: CellType) -> None:
@@ -57,10 +56,10 @@ class Variables:
     def store_cell(self, frame: Frame, slot: int, value: Any) -> None:
         cell: CellType = frame.locals[slot]
         if self.segment.is_outside(cell):
-            self.segment.undo.append(taking_back.variable(cell))
+            self.segment.record.before_variable(cell)
             cell.cell_contents = self.segment.plain(value)
-            self.segment.effect(setattr, cell, "cell_contents", value)
-            self.segment.written[id(cell), "contents"] = value
+            self.segment.record.made(setattr, cell, "cell_contents", value)
+            self.segment.record.written[id(cell), "contents"] = value
         else:
             cell.cell_contents = value
 
@@ -77,12 +76,12 @@ class Variables:
             return self.globals_seen[key]
         if name in namespace:
             value = namespace[name]
-            if key not in self.segment.written:
+            if key not in self.segment.record.written:
                 root = Bound(namespace, "globals")
                 fixed = is_ours(frame.code.co_filename)  # our own modules' names stay what they are
                 value = self.segment.load(Variable(root, name), value, fixed=fixed)
             else:
-                value = self.segment.written[key]
+                value = self.segment.record.written[key]
         elif name in frame.builtins:
             value = frame.builtins[name]
             if not is_ours(frame.code.co_filename):
@@ -100,11 +99,11 @@ class Variables:
     def store_global(self, frame: Frame, name: str, value: Any) -> None:
         namespace = frame.globals
         self.segment.identify(Bound(namespace, "globals"), namespace, fixed=True)
-        self.segment.before_change(namespace)
+        self.segment.record.before(namespace)
         namespace[name] = self.segment.plain(value)
-        self.segment.effect(dict.__setitem__, namespace, name, value)
-        self.segment.written[id(namespace), name] = value
-        self.segment.note_numbers(namespace, (value,))
+        self.segment.record.made(dict.__setitem__, namespace, name, value)
+        self.segment.record.written[id(namespace), name] = value
+        self.segment.record.note_numbers(namespace, (value,))
         self.globals_seen[id(namespace), name] = value
 
     def delete_global(self, frame: Frame, name: str) -> None:

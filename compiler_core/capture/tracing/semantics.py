@@ -90,6 +90,7 @@ class TracingSemantics:
     def retire(self) -> None:
         """The segment has ended: generators that it left behind run natively from now on."""
         undone = self.undone
+        vars(self.parts).clear()  # they know one another in a circle, and what was read
         self.__dict__.clear()
         self.__dict__.update(vars(NativeSemantics()), undone=undone)
         self.__class__ = NativeSemantics  # type: ignore[assignment]

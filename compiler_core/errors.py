@@ -257,8 +257,8 @@ def check_message(error: str, message: str) -> str:
     return f"{error}!{message}"
 
 
-def failed_check(message: str, where: str = "") -> DistCompileError:
-    """The error of a failed test, from its text: IndexError_ unless `check_message` made it."""
+def failed_check(message: str, where: str = "", remedy: str = "") -> DistCompileError:
+    """The error of a failed test, from its text: IndexError_, with that remedy, unless `check_message` made it."""
     kind, mark, text = message.partition("!")
     known = _TESTED.get(kind) if mark else None
-    return known(text, where=where) if known else IndexError_(message, where=where)
+    return known(text, where=where) if known else IndexError_(message, where=where, remedy=remedy)

@@ -1,8 +1,9 @@
 """libnccl by ctypes: the few functions that collectives need, from the wheel, the system, or what CuPy has loaded.
 
 In: device addresses, counts, streams as integers. Out: calls enqueued; or `NcclError`, with NCCL's own words.
-CuPy's binding has no average, no configuration of a communicator and no text of the last error; hence our own. Only
-functions that NCCL has kept since 2.14 are used, and no structure of its, so that any later library will do.
+CuPy's binding says less of an error, and waits for peers when a communicator is collected as garbage; hence our own
+(docs/explanation/decisions.md). Only functions that NCCL has kept since 2.14 are used, and no structure of its, so that
+any later library will do.
 Source: nccl.h; docs.nvidia.com/deeplearning/nccl, "Communicators" and "Fault tolerance".
 """
 

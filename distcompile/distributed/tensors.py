@@ -436,9 +436,11 @@ def monitored_barrier(group: ProcessGroup | None = None, timeout: Timeout = None
 
     Args:
         timeout: timedelta or seconds; None: the group's.
-        wait_all_ranks: without effect.
+        wait_all_ranks: torch's rank 0 names the first missing rank, or with True all of them. Here all are named either
+            way, by any rank whose limit passes.
 
-    Raises: CollectiveTimeoutError, which names missing ranks, on every rank that came; GraphBreak while tracing.
+    Raises: CollectiveTimeoutError, which names all missing ranks (or the rank that has given up already), on every rank
+    that came; GraphBreak while tracing.
 
     Example: `dist.monitored_barrier(timeout=30)`.
     """

@@ -198,6 +198,21 @@ def test_a_monitored_barrier_names_who_is_missing() -> None:
     on_ranks(2, step)
 
 
+@pytest.mark.parametrize("wait_all_ranks", [False, True])
+def test_a_monitored_barrier_names_all_that_are_missing(wait_all_ranks: bool) -> None:
+    def step() -> None:
+        if dist.get_rank() == 0:
+            with pytest.raises(CollectiveTimeoutError, match=r"rank\(s\) \[1, 2, 3\]"):
+                dist.monitored_barrier(timeout=0.2, wait_all_ranks=wait_all_ranks)
+            for rank in (1, 2, 3):
+                dist.send(full(0, 1), dst=rank)
+        else:
+            dist.recv(full(0, 1), src=0)
+            dist.monitored_barrier(timeout=60)
+
+    on_ranks(4, step)
+
+
 def test_futures_are_torchs() -> None:
     future: Future[int] = Future()
     seen: list[int] = []

@@ -8,7 +8,8 @@ host's word is `UNKNOWN`. Words are looked at before each call of a program, and
 CUDA_LAUNCH_BLOCKING=1 each call waits for its own.
 A thread hears of its own calls, and of those of threads that have ended.
 A failed check stores nothing out of bounds, but what its program made then is not a result: nobody can see it on the
-host without an error. Limits: a process that ends without waiting for the device is not told.
+host without an error. Limits: a process that ends without waiting for the device is not told. A word says which check
+failed, not the index that did: its inputs may be other ones by then, so the call cannot be looked at again.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def is_told(maker: threading.Thread, thread: threading.Thread) -> bool:
 
 
 _PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE: for all contexts
+_NO_VALUE = "a GPU tells that an index was out of range, not its value: the same call on the CPU names value and line"
 _words = _Words()
 
 
@@ -103,7 +105,7 @@ def look() -> None:
         if value and failed is None:
             who = "" if one.thread is threading.current_thread() else f" in thread {one.thread.name}, which has ended"
             where = f"{one.where}{who} (CUDA_LAUNCH_BLOCKING=1 tells at the call)"
-            failed = failed_check(one.messages[value - 1], where)
+            failed = failed_check(one.messages[value - 1], where, _NO_VALUE)
     if failed is not None:
         raise failed
 

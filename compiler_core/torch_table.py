@@ -1,125 +1,273 @@
-"""Which file of compiler_core holds each of torch's less common functions, and which of them are Tensor methods.
+"""Torch's surface: each function of compiler_core once, with all its names and forms, in the row of its file.
 
-In: nothing. Out: `FUNCTIONS` (public name -> file and name in it), `METHODS` and `IN_PLACE` (method -> the same).
-One line a file, so that a function is declared once. Files are loaded at the first use of one of their functions.
-A name: `f`; `alias:f` for another name of `f`; `f.` is a method too; `f_` a method with an in-place form; `.f` and
-`.f_` are methods alone; `+f` makes a tensor and takes device=, layout=, requires_grad= and
-pin_memory=. `special.f` and `linalg.f` are of torch.special and torch.linalg.
+In: nothing. Out: `ROWS`, and `TORCH`: public name -> row. What a word says: torch_rows.py. From these rows come the
+namespace of `ops/functional.py`, Tensor's methods and their twins in place, torch's top level and namespaces, NumPy's
+ufuncs, what overrides are told, the stubs and the reference. Functions of distcompile's own files are in
+distcompile/surface/names.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from compiler_core.torch_rows import Row, rows
 
-Place = tuple[str, str]  # module, name in it
-
-TABLE: dict[str, str] = {
-    "ops.composites.stacking": (
-        "atleast_1d atleast_2d atleast_3d hstack vstack row_stack dstack column_stack block_diag meshgrid "
-        "cartesian_prod combinations tensor_split. hsplit. vsplit. dsplit. split_with_sizes. unsafe_split. "
-        "unsafe_chunk. fliplr. flipud. rot90. diag_embed. diagflat. broadcast_shapes:broadcast_shapes_of"
-    ),
-    "ops.composites.trigonometry": (
-        "asin_ acos_ atan_ asinh_ acosh_ atanh_ arcsin_:asin arccos_:acos arctan_:atan arcsinh_:asinh arccosh_:acosh "
-        "arctanh_:atanh atan2_ arctan2_:atan2 hypot_ deg2rad_ rad2deg_ sinc_ special.sinc copysign_ signbit. sgn_ "
-        "heaviside_ isposinf. isneginf. fmax. fmin. frexp. ldexp_ nextafter_"
-    ),
-    "ops.composites.complex": (
-        "complex polar real imag isreal. conj_physical_ conj. resolve_conj. resolve_neg.:resolve_conj angle. "
-        "view_as_real view_as_complex"
-    ),
-    "ops.indexing.placing": (
-        "masked_scatter_ put_ take. index_fill_ slice_scatter. select_scatter. diagonal_scatter. scatter_reduce_ "
-        "index_reduce_ as_strided_scatter. renorm_ fill"
-    ),
-    "tensor.memory.strided": "as_strided. .storage_offset",
-    "tensor.lowrank": "svd_lowrank pca_lowrank",
-    "ops.composites.running": (
-        "cummax. cummin. logcumsumexp. cumprod_ trapezoid trapz cumulative_trapezoid gradient diff."
-    ),
-    "ops.composites.products": (
-        "addmv_ addr_ addbmm_ kron. vdot. inner. tensordot cross. cdist pdist dist. ger. chain_matmul"
-    ),
-    "ops.special.elementary": (
-        "logaddexp. logaddexp2. xlogy_ logit_ erfinv_ special.xlogy special.xlog1py special.entr special.logit "
-        "special.erfcx special.erfinv special.ndtr special.log_ndtr special.ndtri special.softmax "
-        "special.log_softmax"
-    ),
-    "ops.special.gamma": "lgamma_ digamma_ polygamma_ mvlgamma_ special.zeta igamma_ igammac_",
-    "ops.special.bessel": (
-        "i0_ special.i0e special.i1 special.i1e special.modified_bessel_i0:i0 special.modified_bessel_i1:i1 "
-        "special.modified_bessel_k0 special.modified_bessel_k1 special.scaled_modified_bessel_k0 "
-        "special.scaled_modified_bessel_k1 special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1 "
-        "special.spherical_bessel_j0 special.airy_ai"
-    ),
-    "ops.composites.numbers": (
-        "bitwise_left_shift_ bitwise_right_shift_ gcd_ lcm_ +logspace +scalar_tensor +tril_indices +triu_indices "
-        "nonzero_static. constant_pad_nd"
-    ),
-    "ops.composites.statistics": (
-        "searchsorted bucketize isin unravel_index histc. quantile. nanquantile. mode. std_mean cov. corrcoef."
-    ),
-    "tensor.counting": "unique_consecutive. histogram. histogramdd",
-    "ops.signal.window_functions": (
-        "+hann_window +hamming_window +blackman_window +bartlett_window +kaiser_window +signal.windows.bartlett "
-        "+signal.windows.blackman +signal.windows.cosine +signal.windows.exponential +signal.windows.gaussian "
-        "+signal.windows.general_cosine +signal.windows.general_hamming +signal.windows.hamming +signal.windows.hann "
-        "+signal.windows.kaiser +signal.windows.nuttall"
-    ),
-    "ops.composites.masked": (
-        "masked.amax masked.amin masked.argmax masked.argmin masked.cumprod masked.cumsum masked.log_softmax "
-        "masked.logaddexp masked.logsumexp masked.mean masked.median masked.norm masked.normalize masked.prod "
-        "masked.softmax masked.softmin masked.std masked.sum masked.var"
-    ),
-    "tensor.polynomials": (
-        "special.chebyshev_polynomial_t special.chebyshev_polynomial_u special.chebyshev_polynomial_v "
-        "special.chebyshev_polynomial_w special.shifted_chebyshev_polynomial_t "
-        "special.shifted_chebyshev_polynomial_u special.shifted_chebyshev_polynomial_v "
-        "special.shifted_chebyshev_polynomial_w special.hermite_polynomial_h special.hermite_polynomial_he "
-        "special.laguerre_polynomial_l special.legendre_polynomial_p"
-    ),
-    "tensor.methods.derived": "linalg.diagonal:matrix_diagonal",
-    "ops.signal.frequencies": "+fft.fftfreq +fft.rfftfreq fft.fftshift fft.ifftshift",
-    "ops.signal.transforms": (
-        "fft.fft fft.ifft fft.fft2 fft.ifft2 fft.fftn fft.ifftn fft.rfft fft.irfft fft.rfft2 fft.irfft2 fft.rfftn "
-        "fft.irfftn fft.hfft fft.ihfft fft.hfft2 fft.ihfft2 fft.hfftn fft.ihfftn"
-    ),
-    "ops.signal.stft": "stft. istft.",
-    "ops.linear_algebra.eigenvalues": "linalg.eig linalg.eigvals linalg.eigh linalg.eigvalsh",
-    "ops.linear_algebra.factorisations": (
-        "linalg.cholesky linalg.cholesky_ex linalg.svd linalg.svdvals linalg.qr linalg.lu linalg.lu_factor "
-        "linalg.lu_factor_ex cholesky.:old_cholesky svd.:old_svd qr.:old_qr lu:old_lu lu_unpack"
-    ),
-    "ops.linear_algebra.solvers": (
-        "linalg.solve linalg.solve_ex linalg.inv linalg.inv_ex linalg.solve_triangular linalg.lu_solve linalg.det "
-        "linalg.slogdet linalg.matrix_exp linalg.pinv lu_solve.:old_lu_solve inverse.:inv triangular_solve. "
-        "cholesky_solve. cholesky_inverse. det. slogdet. logdet. matrix_exp."
-    ),
-    "ops.linear_algebra.least_squares": "linalg.lstsq",
-    "ops.linear_algebra.norms": (
-        "linalg.vector_norm linalg.matrix_norm linalg.norm linalg.cond linalg.matrix_rank linalg.matrix_power "
-        "linalg.multi_dot linalg.vecdot linalg.cross linalg.vander linalg.householder_product linalg.tensorinv "
-        "linalg.tensorsolve matrix_power. pinverse. "
-        "nuclear_norm orgqr.:householder_product"
-    ),
+# what ops/functional.py holds
+FUNCTIONAL: dict[str, str] = {
+    "ops.composites.activation": """
+        relu_ selu
+        float32: log_softmax. softmax.
+        own: dropout elu gelu glu hardsigmoid hardswish hardtanh keep_mask leaky_relu log1p_exp logsigmoid mish relu6
+        silu softsign
+        float32,own: softmin softplus
+    """,
+    "ops.composites.arithmetic": """
+        add_ addcdiv_ addcmul_ clamp__=clip__ div_=divide_ floor_divide_ fmod_ lerp_ mul_=multiply_ rsub. sub_=subtract_
+        true_divide_
+        float32: reciprocal__ square__
+        tensors: maximum. minimum.
+        numbers: float_power. remainder_
+        float32,numbers: pow_
+    """,
+    "ops.attention.composite": "own: scaled_dot_product_attention",
+    "ops.composites.creation": "own: arange eye full full_like linspace ones ones_like zeros zeros_like",
+    "ops.indexing.composite": """
+        diag. embedding gather. index_add_ index_copy_ index_select. scatter_ scatter_add_ take_along_dim.
+        own: diagonal_mask getitem index_put masked_select setitem wrap_negative
+    """,
+    "ops.composites.logic": """
+        bitwise_not_=np.invert eq_=np.equal ge_=greater_equal_ gt_=greater_ isfinite. isinf. isnan. le_=less_equal_
+        logical_not_ lt_=less_ masked_fill_ nan_to_num__ ne_=not_equal_
+        tensors: isclose. logical_and_ logical_or_ logical_xor_
+        numbers: bitwise_and_ bitwise_or_ bitwise_xor_
+        own: where
+    """,
+    "ops.composites.loss": """
+        own: binary_cross_entropy binary_cross_entropy_with_logits cross_entropy huber_loss kl_div l1_loss mse_loss
+        nll_loss smooth_l1_loss
+    """,
+    "ops.composites.movement": """
+        cat=concat=concatenate flatten. flip. ravel. .repeat repeat_interleave. roll. select. stack tile. tril_ triu_
+        functional: broadcast_tensors
+        view: .expand .expand_as movedim.=moveaxis. narrow. permute. .reshape_as:view_as reshape squeeze_ t_
+        transpose_=swapaxes_=swapdims_ unflatten.
+        new_view: unsqueeze_
+        strict_view: .view_as
+        several: chunk. unbind.
+        several,functional: split.
+        own: below_diagonal contiguous one_hot view
+    """,
+    "ops.composites.norm": """
+        rms_norm
+        float32: group_norm layer_norm
+        own: batch_norm batch_statistics cosine_similarity normalize
+    """,
+    "ops.composites.padding": "own: pad",
+    "ops.linear_algebra.products": """
+        addmm_ baddbmm_ bmm. dot. matmul.=linalg.matmul mm. mv. outer.
+        functional: einsum
+        own: bilinear linear
+    """,
+    "ops.random.composite": "own: bernoulli rand randint randn",
+    "ops.composites.reduction": """
+        all. amax. amin. any. argmax. argmin. count_nonzero. max. mean. min. std. var. var_mean
+        float32: cumsum_ logsumexp.=special.logsumexp prod. sum.
+        float32,functional: norm.
+        own: ValuesAndIndices sqrt_flat_at_zero
+    """,
+    "ops.composites.unary": """
+        abs__=absolute_=np.fabs ceil__ cos__ detach erf__=special.erf erfc__=special.erfc exp2__=special.exp2 floor__
+        frac__ neg__=negative__ positive. round__=special.round sigmoid__=special.expit sign_ sin__ sqrt__ tanh__
+        trunc__=fix__
+        float32: cosh__ exp__ expm1__=special.expm1 log__ log10__ log1p__=special.log1p log2__ rsqrt__ sinh__ tan__
+    """,
 }
 
+# further files that are loaded with Tensor
+WITH_TENSOR: dict[str, str] = {
+    "ops.composites.shuffle": ".unfold shared: channel_shuffle=native_channel_shuffle pixel_shuffle pixel_unshuffle",
+    "ops.sorting.composite": "argsort. kthvalue. median. msort. nanmedian. sort. topk.",
+    "tensor.methods.indexing": "index_put. masked_select.",
+}
 
-def _entries() -> Iterator[tuple[str, Place, bool, bool, bool]]:
-    """(public name, place, is a function, is a method, has an in-place form)."""
-    for module, names in TABLE.items():
-        for entry in names.split():
-            public, _, inner = entry.removeprefix("+").partition(":")
-            alone, changes = public.startswith("."), public.endswith("_")
-            name = public.strip("._")
-            is_method = alone or changes or public.endswith(".")
-            place = (f"compiler_core.{module}", inner or name.rpartition(".")[2])
-            yield name, place, not alone, is_method, changes
+# files that are loaded when one of their functions is first used
+LATE: dict[str, str] = {
+    "ops.composites.stacking": """
+        hstack vstack=row_stack dstack column_stack combinations tensor_split. hsplit. vsplit. dsplit.
+        split_with_sizes. unsafe_split. unsafe_chunk. fliplr. flipud. rot90. diag_embed. diagflat.
+        functional: atleast_1d atleast_2d atleast_3d block_diag meshgrid cartesian_prod
+        functional,silent: broadcast_shapes:broadcast_shapes_of
+    """,
+    "ops.composites.trigonometry": """
+        asin__=arcsin__ acos__=arccos__ atan__=arctan__ asinh__=arcsinh__ acosh__=arccosh__ atanh__=arctanh__
+        atan2_=arctan2_ hypot_ deg2rad__ rad2deg__ sinc__=special.sinc copysign_ signbit. sgn_ heaviside_ isposinf.
+        isneginf. fmax. fmin. frexp. ldexp__ nextafter_
+    """,
+    "ops.composites.complex": """
+        complex polar real imag isreal. conj_physical__ conj. resolve_conj.=resolve_neg. angle. view_as_real
+        view_as_complex
+    """,
+    "ops.indexing.placing": """
+        masked_scatter_ put_ take. index_fill_ slice_scatter. select_scatter. diagonal_scatter. scatter_reduce_
+        index_reduce_ as_strided_scatter. renorm_ fill
+    """,
+    "ops.composites.running": """
+        cummax. cummin. logcumsumexp. cumprod_ trapezoid=trapz cumulative_trapezoid gradient diff.
+    """,
+    "ops.composites.products": """
+        addmv__ addr_ addbmm_ kron. vdot. inner. cross. dist. ger.
+        functional: tensordot cdist chain_matmul
+        shared: pdist
+    """,
+    "ops.special.elementary": """
+        logaddexp. logaddexp2. logit__=special.logit erfinv_=special.erfinv
+        numbers: xlogy__=special.xlogy special.xlog1py
+        special: entr erfcx ndtr log_ndtr ndtri softmax log_softmax
+    """,
+    "ops.special.gamma": """
+        lgamma_=special.gammaln digamma_=special.digamma=special.psi polygamma_=special.polygamma
+        mvlgamma_=special.multigammaln igamma_=special.gammainc igammac_=special.gammaincc
+        numbers: special.zeta
+    """,
+    "ops.special.bessel": """
+        i0__=special.i0=special.modified_bessel_i0
+        special: i0e i1=special.modified_bessel_i1 i1e modified_bessel_k0 modified_bessel_k1
+        scaled_modified_bessel_k0 scaled_modified_bessel_k1 bessel_j0 bessel_j1 bessel_y0 bessel_y1
+        spherical_bessel_j0 airy_ai
+    """,
+    "ops.composites.numbers": """
+        gcd__ lcm__ nonzero_static. constant_pad_nd
+        numbers: bitwise_left_shift_=np.left_shift bitwise_right_shift_=np.right_shift
+        makes: logspace tril_indices triu_indices
+        makes,modes: scalar_tensor
+    """,
+    "ops.composites.statistics": """
+        bucketize corrcoef. cov. histc. isin mode. nanquantile. quantile. searchsorted std_mean
+        functional: unravel_index
+    """,
+    "ops.composites.masked": """
+        masked: amax amin argmax argmin cumprod cumsum log_softmax logaddexp logsumexp mean median norm normalize prod
+        softmax softmin std sum var
+    """,
+    "ops.signal.window_functions": """
+        makes: hann_window hamming_window blackman_window bartlett_window kaiser_window
+        signal.windows,makes: bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann
+        kaiser nuttall
+    """,
+    "ops.signal.frequencies": "fft,makes: fftfreq rfftfreq fft: fftshift ifftshift",
+    "ops.signal.transforms": """
+        fft: fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn hfft ihfft hfft2 ihfft2 hfftn ihfftn
+    """,
+    "ops.signal.stft": "istft. functional: stft.",
+    "ops.linear_algebra.eigenvalues": "linalg: eig eigvals eigh eigvalsh",
+    "ops.linear_algebra.factorisations": """
+        cholesky.:old_cholesky svd.:old_svd qr.:old_qr lu_unpack
+        functional: lu:old_lu
+        linalg: cholesky cholesky_ex svd svdvals qr lu lu_factor lu_factor_ex
+    """,
+    "ops.linear_algebra.solvers": """
+        linalg.inv=inverse. linalg.det=det. linalg.slogdet=slogdet. linalg.matrix_exp=matrix_exp. logdet.
+        lu_solve.:old_lu_solve triangular_solve. cholesky_solve. cholesky_inverse.
+        linalg: solve solve_ex inv_ex solve_triangular lu_solve pinv
+    """,
+    "ops.linear_algebra.least_squares": "linalg: lstsq",
+    "ops.linear_algebra.norms": """
+        linalg.matrix_power=matrix_power. pinverse. nuclear_norm orgqr.=linalg.householder_product:householder_product
+        linalg: vector_norm matrix_norm norm cond matrix_rank multi_dot vecdot cross vander tensorinv tensorsolve
+    """,
+    "ops.convolution.composite": """
+        shared: conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
+        nn.functional: fold unfold
+    """,
+    "ops.pooling.adaptive": """
+        shared: adaptive_avg_pool1d
+        nn.functional: adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d
+        adaptive_max_pool3d
+    """,
+    "ops.pooling.composite": """
+        max_pool1d=nn.functional.max_pool1d max_pool2d=nn.functional.max_pool2d max_pool3d=nn.functional.max_pool3d
+        shared: avg_pool1d
+        nn.functional,c: avg_pool2d avg_pool3d
+        nn.functional: lp_pool1d lp_pool2d lp_pool3d
+    """,
+    "ops.composites.grid": "nn.functional: affine_grid grid_sample",
+    "ops.composites.interpolate": "nn.functional: interpolate",
+    "tensor.tensor": """
+        exact: Tensor Size
+        methods: allclose clone clamp_max clamp_max_ clamp_min clamp_min_ detach_ equal fill_ index_put_ is_complex
+        is_conj is_floating_point is_nonzero is_signed narrow_copy numel zero_
+    """,
+    "tensor.selection": """
+        argwhere.:nonzero bincount. where
+        functional: unique.
+        out: nonzero. multinomial.
+    """,
+    "tensor.methods.derived": """
+        broadcast_to. diagonal. .sum_to_size
+        out: aminmax. nanmean. nansum. trace. linalg.diagonal:matrix_diagonal
+    """,
+    "tensor.counting": "out: histogram. histogramdd out,functional: unique_consecutive.",
+    "tensor.lowrank": "out,python: svd_lowrank pca_lowrank",
+    "tensor.polynomials": """
+        special,out,numbers: chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v
+        chebyshev_polynomial_w shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u
+        shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w hermite_polynomial_h hermite_polynomial_he
+        laguerre_polynomial_l legendre_polynomial_p
+    """,
+    "tensor.making.creation": """
+        empty_like full_like ones_like zeros_like
+        modes: tensor
+        makes: arange empty eye full linspace ones zeros
+    """,
+    "tensor.making.placement": "modes: as_tensor:as_placed",
+    "tensor.making.random_creation": """
+        normal rand_like randint_like randn_like
+        makes: rand randint randn randperm
+        out: bernoulli.
+    """,
+    "tensor.making.rejection_draws": """
+        poisson binomial _standard_gamma:standard_gamma _standard_gamma_grad:standard_gamma_grad
+        _sample_dirichlet:sample_dirichlet
+    """,
+    "tensor.making.random": """
+        Generator default_generator
+        silent: manual_seed seed initial_seed get_rng_state set_rng_state
+    """,
+    "tensor.making.legacy_types": """
+        FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor ByteTensor
+        BoolTensor
+        silent: set_default_tensor_type
+    """,
+    "tensor.memory.borrowing": "from_file modes: asarray silent: from_numpy frombuffer",
+    "tensor.memory.lending": "silent: from_dlpack to_dlpack",
+    "tensor.memory.strided": "adjoint empty_strided get_device out: as_strided. .storage_offset",
+    "tensor.memory.storage": "UntypedStorage",
+    "tensor.memory.typed_storage": """
+        BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage ComplexFloatStorage DoubleStorage
+        FloatStorage HalfStorage IntStorage LongStorage ShortStorage TypedStorage is_storage
+    """,
+    "tensor.autograd.inference": "is_inference",
+    "tensor.autograd.anomaly": "silent: is_anomaly_enabled is_anomaly_check_nan_enabled",
+    "tensor.autograd.grad_mode": """
+        no_grad enable_grad set_grad_enabled inference_mode
+        silent: is_grad_enabled is_inference_mode_enabled
+    """,
+    "tensor.printing": "silent: set_printoptions",
+    "dtype": """
+        float64=double float32=float float16=half bfloat16 int64=long int32=int int16=short int8 uint64 uint32 uint16
+        uint8 bool:bool_ complex64=cfloat complex128=cdouble complex32=chalf uint1 uint2 uint3 uint4 uint5 uint6 uint7
+        int1 int2 int3 int4 int5 int6 int7 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu
+        float4_e2m1fn_x2 dtype:DType get_default_dtype set_default_dtype
+    """,
+    "memory_format": """
+        memory_format layout contiguous_format legacy_contiguous_format preserve_format channels_last channels_last_3d
+        strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc jagged
+    """,
+    "device": "device:Device get_default_device set_default_device",
+    "errors": "OutOfMemoryError:CudaMemoryError",
+}
 
-
-CREATIONS = frozenset(
-    entry.removeprefix("+") for names in TABLE.values() for entry in names.split() if entry.startswith("+")
+ROWS: tuple[Row, ...] = (
+    *rows(FUNCTIONAL, "compiler_core", "compiler_core.ops.functional", at_once=True),
+    *rows(WITH_TENSOR, "compiler_core", at_once=True),
+    *rows(LATE, "compiler_core"),
 )
-FUNCTIONS: dict[str, Place] = {name: place for name, place, function, _, _ in _entries() if function}
-METHODS: dict[str, Place] = {name: place for name, place, _, method, _ in _entries() if method}
-IN_PLACE: dict[str, Place] = {f"{name}_": place for name, place, _, _, changes in _entries() if changes}
+TORCH: dict[str, Row] = {name: row for row in ROWS for name in row.names}

@@ -16,18 +16,16 @@ other folders (`nn/`, `optim/`, `cuda/`, ...). What stands behind torch's top le
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compiler_core import late
 from compiler_core.config import check_environment
-from compiler_core.torch_table import FUNCTIONS
 from distcompile.installation import check_installation
 from distcompile.showing import traces
-from distcompile.surface.names import SOURCES, SUBMODULES
-from distcompile.surface.torch_version import __version__
+from distcompile.surface.torch_version import __version__ as __version__
 
-_LATE = {name for name in FUNCTIONS if "." not in name}  # `special.i0` is in special.py
-__all__ = [*sorted(SUBMODULES), *sorted({*SOURCES, *_LATE}), "__version__", "is_tensor"]
+if TYPE_CHECKING:
+    from compiler_core.torch_rows import Row
 
 late.LOADS["streams: of CUDA devices"] = "distcompile.cuda.streams"  # as in compiler_core/__init__.py
 check_installation()
@@ -43,58 +41,27 @@ def is_tensor(obj: object) -> bool:
 
 
 def __getattr__(name: str) -> Any:
+    from distcompile.surface.names import NAMES, SUBMODULES, TOP  # a thousand rows, read when the first is asked for
+
     if name in SUBMODULES:
         return importlib.import_module(f"distcompile.{name}")
-    if name in SOURCES:
-        value = _found(name, *SOURCES[name])
-    elif name in _LATE:
-        from compiler_core.tensor.torch_names import named
-
-        value = _public(name, named(name))
+    if name == "__all__":
+        value: Any = [*sorted(SUBMODULES), *TOP, "__version__", "is_tensor"]
+    elif name in NAMES:
+        value = _found(NAMES[name], name)
     else:
         raise AttributeError(f"module 'distcompile' has no attribute {name!r}")
     globals()[name] = value
     return value
 
 
-_OVERRIDABLE = (
-    *(
-        "compiler_core.ops.",
-        "compiler_core.tensor.",
-        "compiler_core.sparse.",
-        "distcompile.surface.foreach",
-        "distcompile.surface.limits",
-    ),
-    "distcompile.nn.functional",
-)
+def _found(row: Row, name: str) -> Any:
+    from distcompile.surface.found import found
 
-
-def _found(name: str, module: str, inner: str) -> Any:
-    value: Any = importlib.import_module(module)
-    for part in inner.split("."):
-        value = getattr(value, part)
-    if module.startswith("compiler_core.ops."):
-        value = _as_torchs(name, value)
-    elif module.startswith("compiler_core.tensor."):
-        value = importlib.import_module("compiler_core.tensor.torch_names").with_out(name, value)
-    return _public(name, value) if module.startswith(_OVERRIDABLE) else value
-
-
-def _public(name: str, function: Any) -> Any:
-    from compiler_core.overrides.functions import SHARED, public_function
-
-    return function if name in SHARED else public_function(function, "", name)
-
-
-def _as_torchs(name: str, function: Any) -> Any:
-    """A function over values under its public name: Tensors come out, views are handles of their own."""
-    from compiler_core.ops.numpy_names import numpy_names
-    from compiler_core.tensor.memory.own_views import SEVERAL, VIEWS, of_several, own_view
-    from compiler_core.tensor.torch_names import public
-
-    function = of_several(numpy_names(function)) if name in SEVERAL else numpy_names(function)
-    return own_view(function) if name in VIEWS else public(function)
+    if "shared" in row.kinds:
+        return getattr(importlib.import_module("distcompile.nn.functional"), name)
+    return found(row, "", name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__getattr__("__all__")})

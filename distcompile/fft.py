@@ -5,6 +5,6 @@ In: Tensors. Out: Tensors. The functions are in compiler_core/ops/signal/transfo
 
 from __future__ import annotations
 
-from distcompile.surface.late import namespace
+from distcompile.surface.found import namespace
 
 __all__, __getattr__ = namespace("fft")

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-_NAMES = """
-atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors cartesian_prod cdist chain_matmul einsum
-lu meshgrid norm split stft tensordot unique unique_consecutive unravel_index
-"""
-__all__ = _NAMES.split()
+from distcompile.surface.names import NAMES, TOP
+
+__all__ = [name for name in TOP if "functional" in NAMES[name].kinds]
 
 
 def __getattr__(name: str) -> Any:

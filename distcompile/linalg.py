@@ -7,7 +7,7 @@ least_squares.py, eigenvalues.py and norms.py.
 from __future__ import annotations
 
 from compiler_core.errors import LinAlgError
-from distcompile.surface.late import namespace
+from distcompile.surface.found import namespace
 
-__all__, __getattr__ = namespace("linalg", {"matmul": "matmul"})
+__all__, __getattr__ = namespace("linalg")
 __all__ += ["LinAlgError"]

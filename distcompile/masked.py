@@ -5,6 +5,6 @@ There is no MaskedTensor: inputs are Tensors, masks are given by `mask=`.
 
 from __future__ import annotations
 
-from distcompile.surface.late import namespace
+from distcompile.surface.found import namespace
 
 __all__, __getattr__ = namespace("masked")

@@ -5,11 +5,6 @@ In: Tensors. Out: Tensors. The functions are in compiler_core/ops/special: eleme
 
 from __future__ import annotations
 
-from distcompile.surface.late import namespace
+from distcompile.surface.found import namespace
 
-_SAME = ("digamma", "erf", "erfc", "exp2", "expm1", "i0", "log1p", "logsumexp", "polygamma", "round")
-_OTHERS = {name: name for name in _SAME}
-_OTHERS |= {"expit": "sigmoid", "gammaln": "lgamma", "multigammaln": "mvlgamma", "psi": "digamma", "gammainc": "igamma"}
-_OTHERS["gammaincc"] = "igammac"
-
-__all__, __getattr__ = namespace("special", _OTHERS)
+__all__, __getattr__ = namespace("special")

@@ -91,22 +91,23 @@ SAID = {
     ("launch/child.py", "distcompile.showing.traces"): "looked for among what the program has loaded",
 }
 # files that only say where names are, and import nothing of it themselves
-TABLES = {"compiler_core.torch_table", "distcompile.surface.names"}
+TABLES = {"compiler_core.torch_rows", "compiler_core.torch_table", "distcompile.surface.names"}
 # rooms of a circle that is known, and why it stays; the list may only become shorter
 KNOWN: dict[frozenset[str], str] = {}
 # whose `import_module` is given what is no string of the same file: where that comes from
 READERS = {
     "compiler_core/late.py": "LOADS, which compiler_core/__init__.py writes down",
+    "compiler_core/ops/functional.py": "torch_table.py",
     "compiler_core/tensor/torch_names.py": "torch_table.py, and tables of methods in tensor/",
     "compiler_core/capture/tracing/pure_table.py": "a table of other libraries' modules",
     "compiler_core/capture/tracing/statements.py": "an import statement of the user's code",
-    "distcompile/__init__.py": "surface/names.py",
     "distcompile/as_torch/finder.py": "what a program imports below torch",
     "distcompile/as_torch/places.py": "PLACES, in the same file",
     "distcompile/cli.py": "COMMANDS, in the same file",
     "distcompile/nn/modules/__init__.py": "a module of its own",
     "distcompile/parity/target.py": "what the user names",
     "distcompile/return_types.py": "a table in the same file",
+    "distcompile/surface/found.py": "surface/names.py",
     "distcompile/surface/laid_out.py": "a folder of its caller's",
     "distcompile/torch_format/unpickling.py": "a name in a file that is read",
     "distcompile/utils/_pytree_specs.py": "a name in a file that is read",

@@ -134,11 +134,12 @@ def shape_of(tensor: Tensor) -> tuple[int, ...]:
 
 
 def torch_function(name: str, of_numbers: bool = False) -> Any:
-    """The function that torch has under `name`, from the table of the less common ones.
+    """The function that torch has under `name`.
 
     of_numbers: any operand may be a number, as NumPy's may.
     """
-    from compiler_core.tensor.torch_names import as_tensors, load, named
-    from compiler_core.torch_table import FUNCTIONS
+    from compiler_core.tensor.torch_names import as_tensors, load, public_form
+    from compiler_core.torch_table import TORCH
 
-    return (lambda *operands: as_tensors(load(FUNCTIONS[name])(*operands))) if of_numbers else named(name)
+    row = TORCH[name]
+    return (lambda *operands: as_tensors(load(row.place)(*operands))) if of_numbers else public_form(row)

@@ -21,6 +21,7 @@ from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.tensor import Tensor
+from compiler_core.torch_table import ROWS
 
 Rule = Callable[..., Any]
 
@@ -134,33 +135,32 @@ def _conjugate(x: Tensor) -> Tensor:
     return prims.conj(x).clone() if x.dtype.is_complex else x
 
 
-UFUNCS: dict[np.ufunc, Rule] = {
-    np.add: F.add, np.subtract: F.sub, np.multiply: F.mul, np.divide: F.true_divide, np.negative: F.neg,
-    np.positive: F.positive, np.power: _power, np.float_power: F.pow, np.floor_divide: _floor_divide,
-    np.remainder: _remainder, np.fmod: _fmod, np.divmod: _divmod, np.absolute: _absolute, np.fabs: F.abs,
-    np.sign: F.sign,
+# those that are more, or less, than the function of torch's that has their name
+_UNLIKE: dict[np.ufunc, Rule] = {
+    np.divide: F.true_divide, np.power: _power, np.float_power: F.pow, np.floor_divide: _floor_divide,
+    np.remainder: _remainder, np.fmod: _fmod, np.divmod: _divmod, np.absolute: _absolute,
     np.rint: _of_floats(F.round, _same), np.floor: _of_floats(F.floor, _same), np.ceil: _of_floats(F.ceil, _same),
     np.trunc: _of_floats(F.trunc, _same), np.conjugate: _conjugate, np.square: lambda x: F.mul(x, x),
-    np.sqrt: F.sqrt, np.cbrt: _cbrt, np.reciprocal: _reciprocal, np.modf: _modf,
-    np.exp: F.exp, np.exp2: F.exp2, np.expm1: F.expm1, np.log: F.log, np.log2: F.log2, np.log10: F.log10,
-    np.log1p: F.log1p, np.logaddexp: _named("logaddexp"), np.logaddexp2: _named("logaddexp2"),
-    np.sin: F.sin, np.cos: F.cos, np.tan: F.tan, np.sinh: F.sinh, np.cosh: F.cosh, np.tanh: F.tanh,
-    np.arcsin: _named("asin"), np.arccos: _named("acos"), np.arctan: _named("atan"), np.arcsinh: _named("asinh"),
-    np.arccosh: _named("acosh"), np.arctanh: _named("atanh"), np.arctan2: _named("atan2"), np.hypot: _named("hypot"),
+    np.cbrt: _cbrt, np.reciprocal: _reciprocal, np.modf: _modf,
     np.degrees: _degrees, np.rad2deg: _degrees, np.radians: _radians, np.deg2rad: _radians,
-    np.maximum: F.maximum, np.minimum: F.minimum, np.fmax: _named("fmax"), np.fmin: _named("fmin"),
-    np.copysign: _named("copysign"), np.signbit: _named("signbit"), np.nextafter: _named("nextafter"),
-    np.heaviside: _named("heaviside"), np.gcd: _named("gcd"), np.lcm: _named("lcm"), np.frexp: _named("frexp"),
-    np.ldexp: _named("ldexp"),
     np.isnan: _of_floats(F.isnan, _never), np.isinf: _of_floats(F.isinf, _never),
     np.isfinite: _of_floats(F.isfinite, _always),
-    np.greater: F.gt, np.greater_equal: F.ge, np.less: F.lt, np.less_equal: F.le, np.equal: F.eq, np.not_equal: F.ne,
     np.logical_and: _logical(F.logical_and), np.logical_or: _logical(F.logical_or),
-    np.logical_xor: _logical(F.logical_xor), np.logical_not: _logical(F.logical_not),
-    np.bitwise_and: F.bitwise_and, np.bitwise_or: F.bitwise_or, np.bitwise_xor: F.bitwise_xor,
-    np.invert: F.bitwise_not, np.left_shift: _named("bitwise_left_shift"),
-    np.right_shift: _named("bitwise_right_shift"), np.matmul: _matmul,
+    np.logical_xor: _logical(F.logical_xor), np.logical_not: _logical(F.logical_not), np.matmul: _matmul,
 }  # fmt: skip
+
+
+def _of_rows() -> dict[np.ufunc, Rule]:
+    """The ufuncs that are functions of torch's, by NumPy's names in the table."""
+    found: dict[np.ufunc, Rule] = {}
+    for row in (row for row in ROWS if row.module.startswith("compiler_core.ops.")):
+        ufuncs = [getattr(np, name, None) for name in (*row.ufuncs, *(n for n in row.names if n in row.bare))]
+        rule = getattr(F, row.place[1]) if row.place[0] == F.__name__ else _named(row.place[1])
+        found.update({ufunc: rule for ufunc in ufuncs if isinstance(ufunc, np.ufunc)})
+    return found
+
+
+UFUNCS: dict[np.ufunc, Rule] = _of_rows() | _UNLIKE
 COMPARISONS = (np.greater, np.greater_equal, np.less, np.less_equal, np.equal, np.not_equal)
 REDUCED: dict[np.ufunc, Callable[..., Any]] = {
     np.add: np.sum, np.multiply: np.prod, np.maximum: np.max, np.minimum: np.min, np.logical_and: np.all,

@@ -31,6 +31,7 @@ from compiler_core.ops.composites.arithmetic import addcmul as addcmul
 from compiler_core.ops.composites.arithmetic import clamp as clamp
 from compiler_core.ops.composites.arithmetic import clamp as clip
 from compiler_core.ops.composites.arithmetic import div as div
+from compiler_core.ops.composites.arithmetic import div as divide
 from compiler_core.ops.composites.arithmetic import float_power as float_power
 from compiler_core.ops.composites.arithmetic import floor_divide as floor_divide
 from compiler_core.ops.composites.arithmetic import fmod as fmod
@@ -38,12 +39,14 @@ from compiler_core.ops.composites.arithmetic import lerp as lerp
 from compiler_core.ops.composites.arithmetic import maximum as maximum
 from compiler_core.ops.composites.arithmetic import minimum as minimum
 from compiler_core.ops.composites.arithmetic import mul as mul
+from compiler_core.ops.composites.arithmetic import mul as multiply
 from compiler_core.ops.composites.arithmetic import pow as pow
 from compiler_core.ops.composites.arithmetic import reciprocal as reciprocal
 from compiler_core.ops.composites.arithmetic import remainder as remainder
 from compiler_core.ops.composites.arithmetic import rsub as rsub
 from compiler_core.ops.composites.arithmetic import square as square
 from compiler_core.ops.composites.arithmetic import sub as sub
+from compiler_core.ops.composites.arithmetic import sub as subtract
 from compiler_core.ops.composites.arithmetic import true_divide as true_divide
 from compiler_core.ops.composites.creation import arange as arange
 from compiler_core.ops.composites.creation import eye as eye
@@ -60,20 +63,25 @@ from compiler_core.ops.composites.logic import bitwise_or as bitwise_or
 from compiler_core.ops.composites.logic import bitwise_xor as bitwise_xor
 from compiler_core.ops.composites.logic import eq as eq
 from compiler_core.ops.composites.logic import ge as ge
+from compiler_core.ops.composites.logic import ge as greater_equal
+from compiler_core.ops.composites.logic import gt as greater
 from compiler_core.ops.composites.logic import gt as gt
 from compiler_core.ops.composites.logic import isclose as isclose
 from compiler_core.ops.composites.logic import isfinite as isfinite
 from compiler_core.ops.composites.logic import isinf as isinf
 from compiler_core.ops.composites.logic import isnan as isnan
 from compiler_core.ops.composites.logic import le as le
+from compiler_core.ops.composites.logic import le as less_equal
 from compiler_core.ops.composites.logic import logical_and as logical_and
 from compiler_core.ops.composites.logic import logical_not as logical_not
 from compiler_core.ops.composites.logic import logical_or as logical_or
 from compiler_core.ops.composites.logic import logical_xor as logical_xor
+from compiler_core.ops.composites.logic import lt as less
 from compiler_core.ops.composites.logic import lt as lt
 from compiler_core.ops.composites.logic import masked_fill as masked_fill
 from compiler_core.ops.composites.logic import nan_to_num as nan_to_num
 from compiler_core.ops.composites.logic import ne as ne
+from compiler_core.ops.composites.logic import ne as not_equal
 from compiler_core.ops.composites.logic import where as where
 from compiler_core.ops.composites.loss import binary_cross_entropy as binary_cross_entropy
 from compiler_core.ops.composites.loss import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
@@ -151,6 +159,7 @@ from compiler_core.ops.composites.reduction import sum as sum
 from compiler_core.ops.composites.reduction import var as var
 from compiler_core.ops.composites.reduction import var_mean as var_mean
 from compiler_core.ops.composites.unary import abs as abs
+from compiler_core.ops.composites.unary import abs as absolute
 from compiler_core.ops.composites.unary import ceil as ceil
 from compiler_core.ops.composites.unary import cos as cos
 from compiler_core.ops.composites.unary import cosh as cosh
@@ -167,6 +176,7 @@ from compiler_core.ops.composites.unary import log10 as log10
 from compiler_core.ops.composites.unary import log1p as log1p
 from compiler_core.ops.composites.unary import log2 as log2
 from compiler_core.ops.composites.unary import neg as neg
+from compiler_core.ops.composites.unary import neg as negative
 from compiler_core.ops.composites.unary import positive as positive
 from compiler_core.ops.composites.unary import round as round
 from compiler_core.ops.composites.unary import rsqrt as rsqrt
@@ -177,6 +187,7 @@ from compiler_core.ops.composites.unary import sinh as sinh
 from compiler_core.ops.composites.unary import sqrt as sqrt
 from compiler_core.ops.composites.unary import tan as tan
 from compiler_core.ops.composites.unary import tanh as tanh
+from compiler_core.ops.composites.unary import trunc as fix
 from compiler_core.ops.composites.unary import trunc as trunc
 from compiler_core.ops.indexing.composite import diag as diag
 from compiler_core.ops.indexing.composite import diagonal_mask as diagonal_mask
@@ -212,6 +223,7 @@ from compiler_core.ops.random.composite import randn as randn
 __all__ = [
     "ValuesAndIndices",
     "abs",
+    "absolute",
     "add",
     "addcdiv",
     "addcmul",
@@ -255,6 +267,7 @@ __all__ = [
     "diag",
     "diagonal_mask",
     "div",
+    "divide",
     "dot",
     "dropout",
     "einsum",
@@ -269,6 +282,7 @@ __all__ = [
     "expand_as",
     "expm1",
     "eye",
+    "fix",
     "flatten",
     "flip",
     "float_power",
@@ -283,6 +297,8 @@ __all__ = [
     "gelu",
     "getitem",
     "glu",
+    "greater",
+    "greater_equal",
     "group_norm",
     "gt",
     "hardsigmoid",
@@ -304,6 +320,8 @@ __all__ = [
     "le",
     "leaky_relu",
     "lerp",
+    "less",
+    "less_equal",
     "linear",
     "linspace",
     "log",
@@ -333,14 +351,17 @@ __all__ = [
     "movedim",
     "mse_loss",
     "mul",
+    "multiply",
     "mv",
     "nan_to_num",
     "narrow",
     "ne",
     "neg",
+    "negative",
     "nll_loss",
     "norm",
     "normalize",
+    "not_equal",
     "one_hot",
     "ones",
     "ones_like",
@@ -391,6 +412,7 @@ __all__ = [
     "stack",
     "std",
     "sub",
+    "subtract",
     "sum",
     "swapaxes",
     "swapdims",

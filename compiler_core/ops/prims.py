@@ -1,7 +1,9 @@
 """The primitives as functions: `prims.add(a, b)` applies op "add" to values of any kind through `bind`.
 
-In: values (arrays, graph nodes, Tensors) whose shapes and dtypes already fit, and the op's attributes.
-Out: one value. Invariant (tested): one function for each registered op, by its name.
+In: values (arrays, graph nodes, Tensors) whose shapes and dtypes already fit, and the op's attributes. Out: one value.
+Each registered op is a function here, by its name. Those below put attributes into the op's form, or have defaults; any
+other op needs none: `__getattr__` makes its function, of its operands in order and its attributes by name. Type
+checkers read these in prim_names.pyi, which tests/test_stubs.py writes.
 The vjp rules and everything above them are written with these. Nothing here broadcasts or promotes.
 """
 
@@ -9,52 +11,23 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compiler_core.dtype import DType, of
-from compiler_core.ops.complex_prims import *  # noqa: F403  functions of this namespace, in files of their own
-from compiler_core.ops.linalg_prims import *  # noqa: F403
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.random.on_device import drawing, philox_there
-from compiler_core.ops.registry import OPS, Value, bind, current_trace, of_one, of_two
-from compiler_core.ops.special_prims import *  # noqa: F403
+from compiler_core.ops.registry import OPS, Value, applied, bind, current_trace
+
+if TYPE_CHECKING:
+    from compiler_core.ops.prim_names import *  # noqa: F403
 
 Ints = Sequence[int]
 Number = builtins.complex  # and so float, int, bool
 
 
-# ---- pointwise, one operand
-
-
-neg = of_one("neg")
-exp = of_one("exp")
-log = of_one("log")
-log1p = of_one("log1p")
-expm1 = of_one("expm1")
-sin = of_one("sin")
-cos = of_one("cos")
-tanh = of_one("tanh")
-sqrt = of_one("sqrt")
-rsqrt = of_one("rsqrt")
-erf = of_one("erf")
-erfc = of_one("erfc")
-sigmoid = of_one("sigmoid")
-asin = of_one("asin")
-acos = of_one("acos")
-atan = of_one("atan")
-asinh = of_one("asinh")
-acosh = of_one("acosh")
-atanh = of_one("atanh")
-abs = of_one("abs")
-sign = of_one("sign")
-floor = of_one("floor")
-ceil = of_one("ceil")
-round = of_one("round")
-trunc = of_one("trunc")
-isnan = of_one("isnan")
-logical_not = of_one("logical_not")
+# ---- pointwise
 
 
 def bitcast(x: Value, dtype: DType) -> Value:
@@ -65,37 +38,8 @@ def cast(x: Value, dtype: DType) -> Value:
     return bind(OPS["cast"], x, dtype=dtype)
 
 
-detach = of_one("detach")
-
-
 def custom_gradient(x: Value, *others: Value, rule: str, slot: int = 0, sources: int = 1) -> Value:
     return bind(OPS["custom_gradient"], x, *others, rule=rule, slot=slot, sources=sources)
-
-
-# ---- pointwise, several operands
-
-
-add = of_two("add")
-sub = of_two("sub")
-mul = of_two("mul")
-div = of_two("div")
-pow = of_two("pow")
-maximum = of_two("maximum")
-minimum = of_two("minimum")
-atan2 = of_two("atan2")
-copysign = of_two("copysign")
-gcd = of_two("gcd")
-remainder = of_two("remainder")
-floor_divide = of_two("floor_divide")
-eq = of_two("eq")
-ne = of_two("ne")
-lt = of_two("lt")
-le = of_two("le")
-gt = of_two("gt")
-ge = of_two("ge")
-bitwise_and = of_two("bitwise_and")
-bitwise_or = of_two("bitwise_or")
-bitwise_xor = of_two("bitwise_xor")
 
 
 def where(cond: Value, a: Value, b: Value) -> Value:
@@ -127,9 +71,6 @@ def argmax(x: Value, dims: Ints) -> Value:
 
 def argmin(x: Value, dims: Ints) -> Value:
     return bind(OPS["argmin"], x, dims=tuple(dims))
-
-
-matmul = of_two("matmul")
 
 
 # ---- recurrent layers: see recurrent.py for what is packed; layer: mode, runs, reverse
@@ -212,19 +153,6 @@ def _spatial(stride: Ints, low: Ints, high: Ints, dilation: Ints, groups: int) -
     return {**{name: tuple(values) for name, values in places.items()}, "groups": groups}
 
 
-def _applied(name: str) -> Callable[..., Value]:
-    return lambda *values, **attrs: bind(OPS[name], *values, **attrs)
-
-
-convolution_last, convolution_last_input = _applied("convolution_last"), _applied("convolution_last_input")
-convolution_last_weight = _applied("convolution_last_weight")
-convolution_inner, convolution_inner_input = _applied("convolution_inner"), _applied("convolution_inner_input")
-convolution_inner_weight = _applied("convolution_inner_weight")
-pool_max_inner, pool_max_put_inner = _applied("pool_max_inner"), _applied("pool_max_put_inner")
-windows_put, window_max = _applied("windows_put"), _applied("window_max")
-window_max_put = _applied("window_max_put")
-
-
 # ---- movement
 
 
@@ -285,10 +213,58 @@ def slice_scatter(base: Value, src: Value, starts: Ints, stops: Ints, steps: Int
     return bind(OPS["slice_scatter"], base, src, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
 
 
+# ---- special functions, complex numbers, Fourier transforms without scaling
+
+
+def logit(x: Value, eps: float = -1.0) -> Value:
+    return bind(OPS["logit"], x, eps=float(eps))
+
+
+def elu(x: Value, alpha: float = 1.0, scale: float = 1.0, inner: float = 1.0) -> Value:
+    return bind(OPS["elu"], x, alpha=float(alpha), scale=float(scale), inner=float(inner))
+
+
+def leaky(x: Value, slope: float) -> Value:
+    return bind(OPS["leaky"], x, slope=float(slope))
+
+
+def conj(x: Value) -> Value:
+    """The conjugate; a real value is its own, and no node is made."""
+    return bind(OPS["conj"], x) if of(x.dtype).is_complex else x
+
+
+def fft(x: Value, dims: Ints, inverse: bool) -> Value:
+    return bind(OPS["fft"], x, dims=tuple(dims), inverse=inverse)
+
+
+def rfft(x: Value, dim: int) -> Value:
+    return bind(OPS["rfft"], x, dim=dim)
+
+
+def irfft(x: Value, dim: int, size: int) -> Value:
+    return bind(OPS["irfft"], x, dim=dim, size=size)
+
+
+# ---- linear algebra: what is packed in a result, factor.py says
+
+
+def svd(a: Value, full: bool) -> Value:
+    return bind(OPS["svd"], a, full=full)
+
+
+def qr(a: Value, full: bool) -> Value:
+    return bind(OPS["qr"], a, full=full)
+
+
+def lu(a: Value, pivot: bool) -> Value:
+    return bind(OPS["lu"], a, pivot=pivot)
+
+
+def solve_triangular(a: Value, b: Value, upper: bool, unitriangular: bool) -> Value:
+    return bind(OPS["solve_triangular"], a, b, upper=upper, unitriangular=unitriangular)
+
+
 # ---- indexing by data
-
-
-take = of_two("take")
 
 
 def index_add(base: Value, idx: Value, src: Value) -> Value:
@@ -339,11 +315,17 @@ def philox(key: Value, shape: Ints, stream: int = 0) -> Value:
     return bind(OPS["philox"], key, shape=tuple(shape), stream=stream)
 
 
-normal32, normal64 = (_applied(name) for name in ("normal32", "normal64"))  # of two random words
-
-
 def full_like(x: Value, value: Number) -> Value:
     """A constant of x's shape and dtype."""
     if isinstance(x, MetaValue):
         return x
     return full(tuple(x.shape), value, of(x.dtype))
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Callable[..., Value]:
+        if name not in OPS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}: no primitive is called so")
+        made = globals()[name] = applied(OPS[name])
+        return made

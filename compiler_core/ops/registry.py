@@ -12,6 +12,7 @@ The method is JAX's `bind` (see JAX's autodidax).
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -205,24 +206,33 @@ def bind(op: Op, *values: Value, **attrs: Any) -> Value:
     return run_eager(op, values, attrs)
 
 
-def of_one(name: str) -> Callable[[Value], Value]:
-    """Op `name`, which takes one value and no attributes, as a function."""
+def takes(op: Op) -> int | None:
+    """How many operands an op takes, if it has no attributes; None: it has some, or it takes any number."""
+    counts = {len(sample.shapes) for sample in op.samples}
+    if len(counts) > 1 or any(sample.attrs for sample in op.samples):
+        return None
+    if counts != {0}:
+        return counts.pop()
+    metas = inspect.signature(op.infer).parameters.values()  # its samples are made otherwise
+    return None if any(p.kind is p.VAR_POSITIONAL for p in metas) else sum(p.kind is not p.VAR_KEYWORD for p in metas)
 
-    def apply(x: Value) -> Value:
-        return bind(OPS[name], x)
 
-    apply.__name__ = apply.__qualname__ = name
-    return apply
+def applied(op: Op) -> Callable[..., Value]:
+    """The op as a function: of its operands in order, and its attributes by name."""
 
+    def of_one(x: Value) -> Value:
+        return bind(op, x)
 
-def of_two(name: str) -> Callable[[Value, Value], Value]:
-    """Op `name`, which takes two values and no attributes, as a function."""
+    def of_two(a: Value, b: Value) -> Value:
+        return bind(op, a, b)
 
-    def apply(a: Value, b: Value) -> Value:
-        return bind(OPS[name], a, b)
+    def of_any(*values: Value, **attrs: Any) -> Value:
+        return bind(op, *values, **attrs)
 
-    apply.__name__ = apply.__qualname__ = name
-    return apply
+    forms: dict[int | None, Callable[..., Value]] = {1: of_one, 2: of_two}
+    function = forms.get(takes(op), of_any)
+    function.__name__ = function.__qualname__ = op.name
+    return function
 
 
 TURN_ON: Late[Callable[[], None]] = Late("overrides: turn on")

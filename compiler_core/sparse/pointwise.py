@@ -17,19 +17,13 @@ from compiler_core.sparse.rules import not_there, rule
 from compiler_core.sparse.tensor import SparseTensor, wrap
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.tensor.torch_names import load
-from compiler_core.torch_table import FUNCTIONS
+from compiler_core.torch_table import TORCH
 
-# name, or name:the function of the values
 _NAMES = """
-abs absolute:abs asin arcsin:asin asinh arcsinh:asinh atan arctan:atan atanh arctanh:atanh ceil deg2rad erf erfinv
-expm1 floor frac isinf isnan isneginf isposinf log1p nan_to_num rad2deg relu round sgn sign signbit sin sinh sqrt tan
-tanh trunc fix:trunc nn.functional.relu:relu special.expm1:expm1 special.log1p:log1p special.erf:erf
-special.erfinv:erfinv special.round:round nn.functional.tanh:tanh
-"""
-
-
-def _function(name: str) -> Callable[..., Any]:
-    return getattr(F, name) if hasattr(F, name) else load(FUNCTIONS[name])
+abs asin asinh atan atanh ceil deg2rad erf erfinv expm1 floor frac isinf isnan isneginf isposinf log1p nan_to_num
+rad2deg relu round sgn sign signbit sin sinh sqrt tan tanh trunc
+"""  # under all their names, and these of nn.functional:
+_LAYERS = ("relu", "tanh")
 
 
 def on_values(self: SparseTensor, name: str, function: Callable[[Tensor], Any]) -> SparseTensor:
@@ -39,7 +33,7 @@ def on_values(self: SparseTensor, name: str, function: Callable[[Tensor], Any]) 
 
 
 def _pointwise(name: str) -> Callable[..., SparseTensor]:
-    function, node = _function(name), name.title().replace("_", "")
+    function, node = load(TORCH[name].place), name.title().replace("_", "")
 
     def compute(input: SparseTensor, *args: Any, inplace: bool = False, **kwargs: Any) -> SparseTensor:
         if inplace:
@@ -49,8 +43,10 @@ def _pointwise(name: str) -> Callable[..., SparseTensor]:
     return compute
 
 
-_PAIRS = [entry.partition(":")[::2] for entry in _NAMES.split()]
-POINTWISE = {public: rule(public)(_pointwise(name or public)) for public, name in _PAIRS}
+POINTWISE = {public: _pointwise(name) for name in _NAMES.split() for public in TORCH[name].names}
+POINTWISE |= {f"nn.functional.{name}": POINTWISE[name] for name in _LAYERS}
+for _name, _rule in POINTWISE.items():
+    rule(_name)(_rule)
 
 
 @rule("neg", "negative")
@@ -77,7 +73,7 @@ def conj(input: SparseTensor) -> SparseTensor:
 def conjugate(value: Any) -> Any:
     """The conjugate of a complex tensor or number."""
     if isinstance(value, Tensor):
-        return value.conj() if value.dtype.is_complex else value  # type: ignore[attr-defined]
+        return value.conj() if value.dtype.is_complex else value
     return value.conjugate() if isinstance(value, complex) else value
 
 
@@ -86,7 +82,7 @@ def angle(input: SparseTensor) -> SparseTensor:
     """The angle of each element, of compressed tensors alone, as in torch."""
     if input.pattern.is_coo:
         raise not_there("torch.angle (of a COO tensor)")
-    return on_values(input, "Angle", lambda held: load(FUNCTIONS["angle"])(held))
+    return on_values(input, "Angle", lambda held: load(TORCH["angle"].place)(held))
 
 
 @rule("pow", "__pow__")

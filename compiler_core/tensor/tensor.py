@@ -44,7 +44,6 @@ from compiler_core.tensor.methods.about_handles import Methods
 from compiler_core.tensor.methods.indexing import get_item, set_item
 from compiler_core.tensor.methods.inplace import InPlaceMethods
 from compiler_core.tensor.methods.interop import Interop
-from compiler_core.tensor.methods.late import LateMethods
 from compiler_core.tensor.methods.of_functions import FunctionMethods
 from compiler_core.tensor.methods.of_layouts import ACCUMULATE, LayoutMethods
 from compiler_core.tensor.methods.operators import Operators
@@ -54,7 +53,7 @@ from compiler_core.tensor.size import Size
 __all__ = ["Size", "Tensor", "ViewLink"]
 
 
-class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, Interop, LateMethods, LayoutMethods):
+class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, Interop, LayoutMethods):
     """An n-dimensional array with torch's methods, aliasing and autograd.
 
     Make one with `tensor`, `zeros`, `randn`, ...

@@ -2,7 +2,7 @@
 
 In: a function as users call it. Out: `tensor_parameters`, and `check_tensors` of one call. What a function needs is
 read off its annotations: a parameter that is a Value (or a Tensor) takes no number; `input` takes none either, but of
-the functions in NUMBER_FIRST, of whose operands one must be a tensor.
+the functions whose kind in the table is `numbers`, of whose operands one must be a tensor.
 """
 
 from __future__ import annotations
@@ -14,15 +14,9 @@ from typing import Any, NamedTuple
 
 from compiler_core.dtype import number_type
 from compiler_core.errors import ArgumentTypeError
+from compiler_core.torch_table import ROWS
 
-NUMBER_FIRST = frozenset(
-    ("pow", "float_power", "remainder", "xlogy", "xlog1py", "zeta", "bitwise_and", "bitwise_or", "bitwise_xor", "where")
-    + ("bitwise_left_shift", "bitwise_right_shift", "result_type", "bucketize", "isin", "searchsorted", "full")
-    + ("chebyshev_polynomial_t", "chebyshev_polynomial_u", "chebyshev_polynomial_v", "chebyshev_polynomial_w")
-    + ("shifted_chebyshev_polynomial_t", "shifted_chebyshev_polynomial_u", "shifted_chebyshev_polynomial_v")
-    + ("shifted_chebyshev_polynomial_w", "hermite_polynomial_h", "hermite_polynomial_he", "laguerre_polynomial_l")
-    + ("legendre_polynomial_p",)
-)
+NUMBER_FIRST = frozenset(row.inner for row in ROWS if "numbers" in row.kinds)
 _NEVER_NUMBERS = ("Value", "Tensor")
 _TWO_TENSORS = "Operand"
 
@@ -47,7 +41,7 @@ def tensor_parameters(function: Callable[..., Any]) -> Wanted:
     operands = [(k, p.name) for k, p in plain if p.annotation == _TWO_TENSORS and k < 2]
     if operands and operands[0][0] == 0 and name not in NUMBER_FIRST:
         return Wanted((operands[0], *never), ())
-    return Wanted(tuple(never), tuple(operands) if len(operands) == 2 and name in NUMBER_FIRST - {"where"} else ())
+    return Wanted(tuple(never), tuple(operands) if len(operands) == 2 and name in NUMBER_FIRST else ())
 
 
 def is_of_first(wanted: Wanted) -> bool:

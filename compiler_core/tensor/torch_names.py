@@ -1,6 +1,6 @@
 """Functions of compiler_core/ops as users call them: as `torch.f`, with `out=`, and as Tensor methods.
 
-In: a place in the table of compiler_core/torch_table.py. Out: the function, or a method, that gives Tensors.
+In: a row of compiler_core/torch_table.py. Out: the function, or a method, that gives Tensors.
 """
 
 from __future__ import annotations
@@ -17,17 +17,33 @@ from compiler_core.meta import Shape
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.tensor.autograd.grad_mode import thread_mode
 from compiler_core.tensor.memory.overlap import check_apart, check_no_element_twice
+from compiler_core.tensor.memory.own_views import of_several, own_view, strict_view
 from compiler_core.tensor.torch_arguments import check_tensors, is_of_first, tensor_parameters
-from compiler_core.torch_table import CREATIONS, FUNCTIONS, Place
+from compiler_core.torch_rows import Place, Row
 
 _RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}  # of dtypes' kinds
 
 
 @functools.cache
 def load(place: Place) -> Callable[..., Any]:
-    """The function at `place`."""
-    function: Callable[..., Any] = getattr(importlib.import_module(place[0]), place[1])
+    """The function at `place`, taking NumPy's names of arguments too."""
+    found: Any = importlib.import_module(place[0])
+    for part in place[1].split("."):
+        found = getattr(found, part)
+    function: Callable[..., Any] = found
     return numpy_names(function)
+
+
+_KINDS = {"view": own_view, "strict_view": strict_view, "several": of_several}
+
+
+@functools.cache
+def function_of(row: Row) -> Callable[..., Any]:
+    """What a row's names stand for, on Tensors: the function, whose views are handles as torch's are."""
+    function = load(row.place)
+    for kind in row.kinds & _KINDS.keys():
+        function = _KINDS[kind](function)
+    return function
 
 
 def as_tensors(result: Any) -> Any:
@@ -125,16 +141,6 @@ def check_out(name: str, out: Any, operands: Sequence[Any]) -> None:
 
 
 _APART = frozenset(("gather", "kthvalue", "masked_select", "take"))  # whose out= must not be an operand
-_TAKE_OUT = frozenset(("aminmax", "nansum", "nanmean", "multinomial", "bernoulli", "nonzero", "trace"))
-_MAKERS = frozenset(
-    ("arange", "empty", "eye", "full", "linspace", "ones", "zeros", "rand", "randn", "randint", "randperm", "range")
-)
-
-
-def with_out(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of Tensors under its public name: with `out=`, where torch's has it."""
-    named = numpy_names(function)
-    return public(named) if name in _TAKE_OUT else _made_into(named) if name in _MAKERS else named
 
 
 def _made_into(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,19 +185,27 @@ def creation(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def named(name: str) -> Callable[..., Any]:
-    """The function that the table lists under `name`."""
-    return (creation if name in CREATIONS else public)(load(FUNCTIONS[name]))
+def public_form(row: Row) -> Callable[..., Any]:
+    """The function of a row as it is public: with `out=` or the options of creation, where torch's has them."""
+    function = function_of(row)
+    makes = "makes" in row.kinds
+    if row.module.startswith("compiler_core.ops."):
+        return creation(function) if makes else function if "view" in row.kinds else public(function)
+    return _made_into(function) if makes else public(function) if "out" in row.kinds else function
 
 
-def late_method(name: str, place: Place) -> Callable[..., Any]:
-    """The method that calls the function at `place` with the Tensor as its first argument."""
+def late_method(name: str, row: Row) -> Callable[..., Any]:
+    """The method of a row whose file is loaded when it is first called, with the Tensor as the first argument."""
 
-    def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        function = load(place)
+    def checked(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        function = function_of(row)
         check_tensors(name, tensor_parameters(function), (self, *args), kwargs)
         return as_tensors(function(self, *args, **kwargs))
 
+    def of_tensors(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return function_of(row)(self, *args, **kwargs)
+
+    method = checked if row.module.startswith("compiler_core.ops.") else of_tensors
     method.__name__, method.__qualname__ = name, f"Tensor.{name}"
-    method.__doc__ = f"See {place[0].replace('.', '/')}.py:{place[1]}."
+    method.__doc__ = f"See {row.module.replace('.', '/')}.py:{row.inner}."
     return method

@@ -3,6 +3,6 @@ requires_grad."""
 
 from __future__ import annotations
 
-from distcompile.surface.late import namespace
+from distcompile.surface.found import namespace
 
 __all__, __getattr__ = namespace("signal.windows")

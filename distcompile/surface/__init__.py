@@ -7,16 +7,14 @@
 - `determinism.py`: torch's switches for deterministic algorithms, set and read back.
 - `flat.py`: Tensors in one row, and back: torch._utils' functions of code that sends many tensors as one.
 - `foreach.py`: torch._foreach_*: one operation on each tensor of a list.
+- `found.py`: What stands under a public name: the function of a row of the tables, as it is public there.
 - `laid_out.py`: torch's import paths for what stands in other files here: `distributions.normal`,
   `nn.modules.conv`.
-- `late.py`: Namespaces of functions that are found in the core's table at their first use: torch.special and its
-  like.
 - `limits.py`: finfo and iinfo: the range and precision of a dtype, as torch gives them; and which dtype several
   make together.
 - `loops.py`: torch.cond, torch.while_loop and associative_scan: control flow as functions.
 - `mapping.py`: torch.func.vmap: a function of one example, mapped over a dimension of its arguments.
-- `names.py`: Where each public name of `distcompile` comes from: loaded at first use, so that importing costs
-  little.
+- `names.py`: Torch's surface: each function of distcompile's own files once, and where each public name is found.
 - `rare.py`: Functions of torch's that few programs call, composed of others.
 - `sending.py`: Tensors on their way to another process, through a Queue, a Pipe or the arguments of a Process: the
   memory is shared.

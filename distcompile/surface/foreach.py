@@ -15,13 +15,9 @@ from compiler_core.errors import ShapeError
 from compiler_core.memory_format import strided
 from compiler_core.tensor.methods.inplace import in_place
 from compiler_core.tensor.tensor import Tensor
+from distcompile.surface.names import FOREACH_FORMS
 
 Each = Callable[..., Any]
-
-_UNARY = """
-abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal round rsqrt
-sigmoid sign sin sinh sqrt tan tanh trunc
-"""
 
 
 def _at_least(x: Tensor, bound: Any) -> Any:
@@ -43,8 +39,7 @@ def _powsum(x: Tensor, ord: float = 2, dtype: Any = None) -> Any:
 # name -> the operation on one tensor, and the names by which each further operand may be given
 _OTHER = ("other", "scalar", "scalars")
 _VALUE = ("value", "scalars")
-TABLE: dict[str, tuple[Each, tuple[tuple[str, ...], ...]]] = {
-    **{name: (getattr(dc, name), ()) for name in _UNARY.split()},
+_OF_SEVERAL: dict[str, tuple[Each, tuple[tuple[str, ...], ...]]] = {
     **{name: (getattr(dc, name), (_OTHER,)) for name in ("add", "sub", "mul", "div")},
     "clamp_min": (_at_least, (_OTHER,)),
     "clamp_max": (_at_most, (_OTHER,)),
@@ -62,8 +57,8 @@ TABLE: dict[str, tuple[Each, tuple[tuple[str, ...], ...]]] = {
     "norm": (_norm, (("ord",), ("dtype",))),
     "powsum": (_powsum, (("ord",), ("dtype",))),
 }
-_OUT_OF_PLACE_ALONE = ("clone", "max", "mm", "norm", "powsum")
-_IN_PLACE_ALONE = ("zero", "copy")
+_NAMES = {form.removeprefix("_foreach_").rstrip("_") for form in FOREACH_FORMS}
+TABLE = {name: (getattr(dc, name), ()) for name in _NAMES - _OF_SEVERAL.keys()} | _OF_SEVERAL
 
 
 def _spread(operand: Any, count: int, *, as_numbers: bool) -> Sequence[Any]:
@@ -118,11 +113,11 @@ def _in_place(name: str) -> Each:
     return foreach
 
 
-for _name in TABLE:
-    for _suffix, _make, _left_out in (("", _out_of_place, _IN_PLACE_ALONE), ("_", _in_place, _OUT_OF_PLACE_ALONE)):
-        if _name not in _left_out:
-            _function = _make(_name)
-            _function.__name__ = _function.__qualname__ = f"_foreach_{_name}{_suffix}"
-            _function.__doc__ = f"`{_name}` of each tensor of a list{' in place' if _suffix else ''}."
-            globals()[_function.__name__] = _function
-__all__ = sorted(name for name in globals() if name.startswith("_foreach_"))
+for _form in FOREACH_FORMS:
+    _name = _form.removeprefix("_foreach_").rstrip("_")
+    _is_twin = _form.endswith("_")
+    _function = (_in_place if _is_twin else _out_of_place)(_name)
+    _function.__name__ = _function.__qualname__ = _form
+    _function.__doc__ = f"`{_name}` of each tensor of a list{' in place' if _is_twin else ''}."
+    globals()[_form] = _function
+__all__ = sorted(FOREACH_FORMS)

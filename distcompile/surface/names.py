@@ -1,9 +1,14 @@
-"""Where each public name of `distcompile` comes from: loaded at first use, so that importing costs little.
+"""Torch's surface: each function of distcompile's own files once, and where each public name is found.
 
-In: nothing. Out: `SUBMODULES`, and `SOURCES`: public name -> (module, name in it). The public names are torch's.
+In: the core's rows (compiler_core/torch_table.py). Out: `SUBMODULES`; `ROWS`, theirs and ours; `NAMES`: public name ->
+row, `linalg.inv`; `TOP`: those of torch itself. What a word says: compiler_core/torch_rows.py. Nothing is loaded before
+it is used, so that importing costs little.
 """
 
 from __future__ import annotations
+
+from compiler_core import torch_table
+from compiler_core.torch_rows import Row, rows
 
 _SUBMODULES = """
 _C __config__ _dynamo _inductor accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed
@@ -13,156 +18,119 @@ xpu
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 
-_FUNCTIONS = """
-abs add addcdiv addcmul addmm all amax amin any argmax argmin baddbmm bitwise_and bitwise_not bitwise_or
-bitwise_xor bmm broadcast_tensors cat ceil chunk clamp clip concat concatenate cos cosh count_nonzero
-cumsum detach diag div dot einsum embedding erf erfc exp exp2 expm1 flatten flip float_power floor floor_divide fmod
-frac gather group_norm index_add index_copy index_select isclose isfinite isinf isnan layer_norm lerp log
-log10 log1p log2 log_softmax logical_and logical_not logical_or logical_xor logsumexp masked_fill matmul
-max maximum mean min minimum mm moveaxis movedim mul mv nan_to_num narrow neg norm outer permute positive pow prod
-ravel reciprocal relu remainder repeat_interleave reshape rms_norm roll round rsqrt rsub scatter scatter_add select
-selu sigmoid sign sin sinh softmax split sqrt square squeeze stack std sub sum swapaxes swapdims t take_along_dim tan
-tanh tile transpose tril triu true_divide trunc unbind unflatten unsqueeze var var_mean
-eq ne lt le gt ge less:lt less_equal:le greater:gt greater_equal:ge not_equal:ne
-absolute:abs subtract:sub multiply:mul divide:div negative:neg fix:trunc
-"""
-
-_CREATION = """
-arange empty empty_like eye full full_like linspace ones ones_like tensor zeros
-zeros_like
-"""
-
-_RANDOM_CREATION = "bernoulli normal rand rand_like randint randint_like randn randn_like randperm"
-
-_METHODS = """
-allclose clone narrow_copy equal is_floating_point numel clamp_min clamp_max is_complex is_conj is_nonzero is_signed
-abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_ atanh_ ceil_ clamp_
-clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_ fill_ fix_ floor_
-frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_
-round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
-"""  # of Tensor, as functions
-
+# torch._foreach_f: with a twin in place, without one, and that alone
 _FOREACH = """
-abs acos add addcdiv addcmul asin atan ceil clamp_max clamp_min cos cosh div erf erfc exp expm1 floor frac lerp lgamma
-log log10 log1p log2 maximum minimum mul neg pow reciprocal round rsqrt sigmoid sign sin sinh sqrt sub tan tanh trunc
-"""  # each with its in-place form
-_FOREACH_ALONE = "clone max mm norm powsum copy_ zero_"
-
-_DTYPES = """
-float64 double:float64 float32 float:float32 float16 half:float16 bfloat16 int64 long:int64 int32 int:int32 int16
-short:int16 int8 uint64 uint32 uint16 uint8 bool:bool_ complex64 cfloat:complex64 complex128 cdouble:complex128
-complex32 chalf:complex32 uint1 uint2 uint3 uint4 uint5 uint6 uint7 int1 int2 int3 int4 int5 int6 int7
-float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2
-dtype:DType get_default_dtype set_default_dtype
+abs_ acos_ add_ addcdiv_ addcmul_ asin_ atan_ ceil_ clamp_max_ clamp_min_ cos_ cosh_ div_ erf_ erfc_ exp_ expm1_ floor_
+frac_ lerp_ lgamma_ log_ log10_ log1p_ log2_ maximum_ minimum_ mul_ neg_ pow_ reciprocal_ round_ rsqrt_ sigmoid_ sign_
+sin_ sinh_ sqrt_ sub_ tan_ tanh_ trunc_ clone max mm norm powsum .copy_ .zero_
 """
+FOREACH_FORMS = [
+    f"_foreach_{name}"
+    for word in _FOREACH.split()
+    for name in dict.fromkeys((word.rstrip("_"), word) if word[0] != "." else (word[1:],))
+]
 
-_OTHERS = {
-    "compiler_core.tensor.tensor": "Tensor Size",
-    "compiler_core.tensor.autograd.anomaly": "is_anomaly_enabled is_anomaly_check_nan_enabled",
-    "compiler_core.tensor.autograd.grad_mode": (
-        "no_grad enable_grad set_grad_enabled inference_mode is_grad_enabled is_inference_mode_enabled"
-    ),
-    "compiler_core.tensor.making.random": (
-        "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state"
-    ),
-    "compiler_core.device": "device:Device get_default_device set_default_device",
-    "compiler_core.tensor.making.placement": "as_tensor:as_placed",
-    "compiler_core.tensor.memory.borrowing": "asarray from_file from_numpy frombuffer",
-    "compiler_core.capture": "compile",
-    "compiler_core.errors": "OutOfMemoryError:CudaMemoryError",
-    "distcompile._dynamo": "explain",
-    "distcompile.serialization": "save load save_file load_file",
-    "compiler_core.ops.sorting.composite": "sort argsort msort topk kthvalue median nanmedian",
-    "compiler_core.tensor.selection": "nonzero argwhere:nonzero where unique bincount multinomial",
-    "compiler_core.tensor.making.rejection_draws": (
-        "poisson binomial _standard_gamma:standard_gamma _standard_gamma_grad:standard_gamma_grad "
-        "_sample_dirichlet:sample_dirichlet"
-    ),
-    "compiler_core.tensor.methods.indexing": "index_put masked_select",
-    "compiler_core.tensor.printing": "set_printoptions",
-    "compiler_core.tensor.methods.derived": "aminmax broadcast_to diagonal nanmean nansum trace",
-    "compiler_core.ops.pooling.composite": "max_pool1d max_pool2d max_pool3d",
-    "distcompile.nn.functional.pooling": "adaptive_max_pool1d:adaptive_max_pool1d_with_indices max_pool1d_with_indices",
-    "compiler_core.tensor.making.legacy_types": (
-        "FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor ShortTensor CharTensor ByteTensor "
-        "BoolTensor set_default_tensor_type"
-    ),
-    "distcompile.nn.functional": (
-        "alpha_dropout celu dropout feature_alpha_dropout rrelu threshold "
-        # one function under both names:
-        "adaptive_avg_pool1d avg_pool1d bilinear celu_ channel_shuffle conv1d conv2d conv3d conv_tbc conv_transpose1d "
-        "conv_transpose2d conv_transpose3d cosine_similarity hardshrink native_channel_shuffle pairwise_distance pdist "
-        "pixel_shuffle pixel_unshuffle prelu relu_ rrelu_ selu_ threshold_"
-    ),
-    "distcompile.amp.autocasting": (
-        "autocast is_autocast_enabled is_autocast_cpu_enabled get_autocast_dtype get_autocast_gpu_dtype "
-        "get_autocast_cpu_dtype set_autocast_enabled set_autocast_dtype is_autocast_cache_enabled "
-        "set_autocast_gpu_dtype set_autocast_cpu_dtype set_autocast_cpu_enabled "
-        "set_autocast_cache_enabled clear_autocast_cache autocast_increment_nesting autocast_decrement_nesting"
-    ),
-    "compiler_core.memory_format": (
-        "memory_format layout contiguous_format legacy_contiguous_format preserve_format channels_last "
-        "channels_last_3d strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc jagged"
-    ),
-    "distcompile.surface.determinism": (
-        "use_deterministic_algorithms are_deterministic_algorithms_enabled "
-        "is_deterministic_algorithms_warn_only_enabled get_deterministic_debug_mode set_deterministic_debug_mode"
-    ),
-    "compiler_core.tensor.autograd.inference": "is_inference",
-    "compiler_core.tensor.memory.storage": "UntypedStorage",
-    "compiler_core.tensor.memory.typed_storage": (
-        "BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage ComplexFloatStorage DoubleStorage "
-        "FloatStorage HalfStorage IntStorage LongStorage ShortStorage TypedStorage is_storage"
-    ),
-    "distcompile.surface.limits": "finfo iinfo promote_types result_type can_cast",
-    "distcompile.surface.streams": "Stream Event",
-    "compiler_core.sparse.construct": (
-        "sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_compressed_tensor sparse_bsr_tensor "
-        "sparse_bsc_tensor"
-    ),
-    "compiler_core.sparse.products": "spmm dsmm smm hspmm hsmm sspaddmm saddmm",
-    "compiler_core.sparse.parts": "_coalesce:coalesce",
-    "compiler_core.sparse.in_place": "resize_as_sparse_",
-    "compiler_core.tensor.memory.lending": "from_dlpack to_dlpack",
-    "compiler_core.tensor.memory.strided": "empty_strided get_device adjoint",
-    "distcompile.surface.asking": (
-        "_assert _check _check_with _check_value _check_index _check_type _check_not_implemented _check_tensor_all "
-        "_check_tensor_all_with _assert_async typename"
-    ),
-    "distcompile.surface.rare": (
-        "expand_copy _shape_as_tensor:shape_as_tensor selu_ _softmax_backward_data:softmax_backward_data "
-        "segment_reduce _segment_reduce:segment_reduce _convert_indices_from_coo_to_csr:coo_to_csr "
-        "_convert_indices_from_csr_to_coo:csr_to_coo _grouped_mm:grouped_mm get_device_module"
-    ),
-    "distcompile.library.namespaces": "ops",
-    "distcompile.surface.loops": "cond while_loop",
-    "distcompile.backends": "get_float32_matmul_precision set_float32_matmul_precision",
-    "distcompile.surface.threads": (
-        "get_num_threads set_num_threads get_num_interop_threads set_num_interop_threads set_flush_denormal"
-    ),
-    "distcompile.surface.mapping": "vmap",
-    "distcompile.surface.symbols": "sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum",
-    "distcompile.jit": "ScriptModule",
-    "distcompile.futures": "Future",
-    "math": "inf nan pi e",
-    "numpy": "newaxis",
+_OWN: dict[str, str] = {
+    "nn.functional.activations": """
+        celu=nn.functional.celu rrelu=nn.functional.rrelu threshold=nn.functional.threshold
+        shared: celu_ hardshrink prelu relu_ rrelu_ selu_ threshold_
+        nn.functional: elu glu gumbel_softmax hardsigmoid hardswish hardtanh leaky_relu log_softmax mish relu relu6 selu
+        silu softmax softmin softsign tanhshrink
+        nn.functional,c: elu_ gelu hardtanh_ leaky_relu_ logsigmoid softplus softshrink
+        nn.functional,silent: sigmoid tanh
+    """,
+    "nn.functional.attention": "nn.functional,c: scaled_dot_product_attention",
+    "nn.functional.ctc": "nn.functional: ctc_loss",
+    "nn.functional.embeddings": "nn.functional: embedding embedding_bag",
+    "nn.functional.layers": """
+        alpha_dropout=nn.functional.alpha_dropout dropout=nn.functional.dropout
+        feature_alpha_dropout=nn.functional.feature_alpha_dropout
+        shared: bilinear conv_tbc
+        nn.functional: batch_norm dropout1d dropout2d dropout3d group_norm instance_norm layer_norm local_response_norm
+        normalize pad rms_norm
+        nn.functional,c: linear one_hot
+    """,
+    "nn.functional.losses": """
+        shared: cosine_similarity pairwise_distance
+        nn.functional: binary_cross_entropy binary_cross_entropy_with_logits cross_entropy huber_loss kl_div l1_loss
+        linear_cross_entropy mse_loss nll_loss smooth_l1_loss
+    """,
+    "nn.functional.margin_losses": """
+        nn.functional: cosine_embedding_loss gaussian_nll_loss hinge_embedding_loss margin_ranking_loss
+        multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss poisson_nll_loss soft_margin_loss
+        triplet_margin_loss triplet_margin_with_distance_loss
+    """,
+    "nn.functional.multihead": "nn.functional: multi_head_attention_forward",
+    "nn.functional.pooling": """
+        adaptive_max_pool1d:adaptive_max_pool1d_with_indices
+        max_pool1d_with_indices=nn.functional.max_pool1d_with_indices
+        nn.functional: adaptive_max_pool1d_with_indices adaptive_max_pool2d_with_indices
+        adaptive_max_pool3d_with_indices max_pool2d_with_indices max_pool3d_with_indices max_unpool1d max_unpool2d
+        max_unpool3d
+    """,
+    "nn.functional.sampling": """
+        nn.functional: fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d
+        fractional_max_pool3d_with_indices
+        nn.functional,silent: upsample upsample_bilinear upsample_nearest
+    """,
+    "surface.foreach": f"asks,exact: {' '.join(FOREACH_FORMS)}",
+    "surface.limits": "asks: finfo iinfo promote_types result_type can_cast",
+    "surface.asking": """
+        _assert _check _check_with _check_value _check_index _check_type _check_not_implemented _check_tensor_all
+        _check_tensor_all_with _assert_async typename
+    """,
+    "surface.rare": """
+        expand_copy _shape_as_tensor:shape_as_tensor _softmax_backward_data:softmax_backward_data
+        segment_reduce=_segment_reduce _convert_indices_from_coo_to_csr:coo_to_csr
+        _convert_indices_from_csr_to_coo:csr_to_coo _grouped_mm:grouped_mm get_device_module
+    """,
+    "surface.determinism": """
+        use_deterministic_algorithms are_deterministic_algorithms_enabled is_deterministic_algorithms_warn_only_enabled
+        get_deterministic_debug_mode set_deterministic_debug_mode
+    """,
+    "surface.streams": "Stream Event",
+    "surface.loops": "cond while_loop",
+    "surface.threads": """
+        get_num_threads set_num_threads get_num_interop_threads set_num_interop_threads set_flush_denormal
+    """,
+    "surface.mapping": "vmap",
+    "surface.symbols": "sym_float sym_int sym_ite sym_max sym_min sym_not sym_sqrt sym_sum",
+    "amp.autocasting": """
+        autocast is_autocast_enabled is_autocast_cpu_enabled get_autocast_dtype get_autocast_gpu_dtype
+        get_autocast_cpu_dtype set_autocast_enabled set_autocast_dtype is_autocast_cache_enabled set_autocast_gpu_dtype
+        set_autocast_cpu_dtype set_autocast_cpu_enabled set_autocast_cache_enabled clear_autocast_cache
+        autocast_increment_nesting autocast_decrement_nesting
+    """,
+    "_dynamo": "explain",
+    "serialization": "save load save_file load_file",
+    "library.namespaces": "ops",
+    "backends": "get_float32_matmul_precision set_float32_matmul_precision",
+    "jit": "ScriptModule",
+    "futures": "Future",
 }
+# of later stages of the core, whose names torch's top level has and Tensor does not
+_CORE: dict[str, str] = {
+    "capture": "compile",
+    "sparse.construct": """
+        asks: sparse_coo_tensor sparse_csr_tensor sparse_csc_tensor sparse_compressed_tensor sparse_bsr_tensor
+        sparse_bsc_tensor
+    """,
+    "sparse.products": "asks: spmm dsmm smm hspmm hsmm sspaddmm saddmm",
+    "sparse.parts": "asks: _coalesce:coalesce",
+    "sparse.in_place": "asks,exact: resize_as_sparse_",
+}
+_OTHERS: dict[str, str] = {"math": "inf nan pi e", "numpy": "newaxis"}
 
-
-def _entries(module: str, names: str) -> dict[str, tuple[str, str]]:
-    pairs = (name.partition(":") for name in names.split())
-    return {public: (module, inner or public) for public, _, inner in pairs}
-
-
-SOURCES: dict[str, tuple[str, str]] = (
-    _entries("compiler_core.ops.functional", _FUNCTIONS)
-    | _entries("compiler_core.tensor.making.creation", _CREATION)
-    | _entries("compiler_core.tensor.making.random_creation", _RANDOM_CREATION)
-    | _entries("compiler_core.tensor.tensor", " ".join(f"{name}:Tensor.{name}" for name in _METHODS.split()))
-    | _entries("compiler_core.dtype", _DTYPES)
-    | _entries(
-        "distcompile.surface.foreach", " ".join(f"_foreach_{name} _foreach_{name}_" for name in _FOREACH.split())
-    )
-    | _entries("distcompile.surface.foreach", " ".join(f"_foreach_{name}" for name in _FOREACH_ALONE.split()))
-    | {name: entry for module, names in _OTHERS.items() for name, entry in _entries(module, names).items()}
+ROWS: tuple[Row, ...] = (
+    *torch_table.ROWS,
+    *rows(_CORE, "compiler_core"),
+    *rows(_OWN, "distcompile"),
+    *rows(_OTHERS),
 )
+NAMES: dict[str, Row] = {name: row for row in ROWS for name in row.names}
+TOP: list[str] = sorted(name for name in NAMES if "." not in name)
+
+
+def names_in(space: str) -> list[str]:
+    """The names of a namespace, `linalg`, in order."""
+    return sorted(name.removeprefix(f"{space}.") for name in NAMES if name.startswith(f"{space}."))

@@ -3,8 +3,8 @@
 In: Tensors. Out: Tensors, with gradients where there are any.
 """
 
-# mypy: disable-error-code="no-any-return, attr-defined"
-# Functions and methods that are loaded late are not known to type checkers.
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -30,11 +30,6 @@ def expand_copy(input: Tensor, size: Sequence[int]) -> Tensor:
 def shape_as_tensor(input: Tensor) -> Tensor:
     """i64[ndim]: the shape."""
     return dc.tensor(list(input.shape), dtype=dc.int64)
-
-
-def selu_(input: Tensor) -> Tensor:
-    """selu in place."""
-    return dc.nn.functional.selu(input, inplace=True)
 
 
 def softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: DType) -> Tensor:

@@ -251,9 +251,6 @@ def _beyond(extremum: Callable[[Value, Value], Value], x: Value, bound: Value, g
     return value if is_scalar(given) else prims.where(prims.eq(value, bound), bound, value)
 
 
-clip = clamp
-
-
 @lying.lies("alike")
 @rounded_once
 def lerp(input: Value, end: Value, weight: Operand) -> Value:

@@ -71,9 +71,6 @@ def view_as(input: Value, other: Value) -> Value:
     return reshape(input, tuple(other.shape))
 
 
-reshape_as = view_as
-
-
 def flatten(input: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
     """Dims start_dim..end_dim merged into one."""
     shape = shape_of(input)
@@ -135,9 +132,6 @@ def transpose(input: Value, dim0: int, dim1: int) -> Value:
     return permute(input, order)
 
 
-swapaxes = swapdims = transpose
-
-
 def t(input: Value) -> Value:
     """The transpose of a matrix; vectors and scalars stay."""
     if len(input.shape) > 2:
@@ -160,9 +154,6 @@ def movedim(input: Value, source: Sizes, destination: Sizes) -> Value:
     for place, d in sorted(zip(dst, src)):
         order.insert(place, d)
     return permute(input, order)
-
-
-moveaxis = movedim
 
 
 def expand(input: Value, *shape: Sizes) -> Value:
@@ -258,9 +249,6 @@ def cat(tensors: Sequence[Value] | Any, dim: int = 0) -> Value:
     d = normalize_dim(dim, len(xs[0].shape))
     joined = prims.cast(xs[0], dtype) if len(xs) == 1 else prims.cat([cast(x, dtype) for x in xs], d)
     return as_told("joined", joined, tuple(xs))
-
-
-concat = concatenate = cat
 
 
 @lies("rows")

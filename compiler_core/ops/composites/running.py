@@ -118,9 +118,6 @@ def trapezoid(y: Value, x: Value | None = None, *, dx: Scalar = 1, dim: int = -1
     return F.sum(strips, max(len(strips.shape), len(y.shape)) - len(y.shape) + d)
 
 
-trapz = trapezoid
-
-
 def cumulative_trapezoid(y: Value, x: Value | None = None, *, dx: Scalar = 1, dim: int = -1) -> Value:
     """The running integral of y along `dim` by trapezoids: one element fewer."""
     strips, d = _strips(y, x, dx, dim)

@@ -83,9 +83,6 @@ def vstack(tensors: Sequence[Value]) -> Value:
     return F.cat([_as_2d(x) for x in tensors], 0)
 
 
-row_stack = vstack
-
-
 def dstack(tensors: Sequence[Value]) -> Value:
     """Joined along dim 2."""
     return F.cat([_as_3d(x) for x in tensors], 2)

@@ -19,11 +19,6 @@ from compiler_core.ops import prims
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-VIEWS = frozenset(
-    ("expand", "expand_as", "moveaxis", "movedim", "narrow", "permute", "reshape", "squeeze", "swapaxes", "swapdims")
-    + ("t", "transpose", "unflatten", "view_as")
-)
-
 
 def own_view(function: Function) -> Function:
     """`function`, with a view of its first operand in place of that operand."""
@@ -53,9 +48,6 @@ def strict_view(function: Function) -> Function:
 
     own = own_view(function)
     return view  # type: ignore[return-value]
-
-
-SEVERAL = frozenset(("split", "chunk", "unbind", "split_with_sizes"))
 
 
 def of_several(function: Function) -> Function:

@@ -26,7 +26,6 @@ from compiler_core.tensor.making.placement import in_pinned_memory, moved
 from compiler_core.tensor.memory.cell import Cell, ViewCell, cell_of, note_copy
 from compiler_core.tensor.memory.layout import laid, lies_in, order_for, order_in, relaid, suggested
 from compiler_core.tensor.memory.own_views import own_view, strict_view
-from compiler_core.tensor.methods.indexing import index_put, masked_select
 from compiler_core.tensor.torch_arguments import with_tensors
 from compiler_core.tensor.torch_names import load
 
@@ -319,14 +318,6 @@ def _late(module: str, name: str) -> Any:
     return method
 
 
-def _selection(*names: str) -> list[Any]:
-    return [_late("selection", name) for name in names]
-
-
-def _derived(*names: str) -> list[Any]:
-    return [_late("methods.derived", name) for name in names]
-
-
 def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     """self where condition holds, else other."""
     return F.where(condition, self, other)  # type: ignore[no-any-return]
@@ -430,16 +421,10 @@ class Methods:
     is_pinned = _is_pinned
     is_signed, is_nonzero = _is_signed, _is_nonzero
     clamp_min, clamp_max, where = with_tensors(_clamp_min), with_tensors(_clamp_max), _where
-    nonzero, argwhere, unique = _selection("nonzero", "nonzero", "unique")
-    bincount, multinomial = _selection("bincount", "multinomial")
-    broadcast_to, diagonal, trace = _derived("broadcast_to", "diagonal", "trace")
-    aminmax, nansum, nanmean, sum_to_size = _derived("aminmax", "nansum", "nanmean", "sum_to_size")
-    bernoulli = _late("making.random_creation", "bernoulli")
     float, double, half = _converter(dt.float32), _converter(dt.float64), _converter(dt.float16)
     bfloat16, long, int = _converter(dt.bfloat16), _converter(dt.int64), _converter(dt.int32)
     cfloat, cdouble, chalf = _converter(dt.complex64), _converter(dt.complex128), _chalf
     short, char, byte, bool = _converter(dt.int16), _converter(dt.int8), _converter(dt.uint8), _converter(dt.bool_)
     equal, allclose = _equal, _allclose
     new = _new
-    index_put, masked_select = index_put, masked_select
     new_full, new_zeros, new_ones, new_empty, new_tensor = _new_full, _new_zeros, _new_ones, _new_zeros, _new_tensor

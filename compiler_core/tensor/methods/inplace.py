@@ -1,4 +1,4 @@
-"""In-place methods: a function of the present value, assigned back.
+"""In-place methods: a function of the present value, assigned back; and those of them that are no function's twin.
 
 In: a function over values. Out: a method that computes it on a snapshot (so that the gradient rule keeps the old
 value, free of charge) and assigns the result to the tensor, and so to all that share its memory. Shape stays, dtype
@@ -160,7 +160,7 @@ def _derived(name: str, file: str = "methods.derived") -> Callable[..., Value]:
 # ---- what changes the handle, not the values
 
 
-def _handle_in_place(function: Callable[..., Value]) -> Callable[..., Tensor]:
+def handle_in_place(function: Callable[..., Value]) -> Callable[..., Tensor]:
     """The method that makes self the view `function(self, ...)` of what it was."""
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -195,44 +195,16 @@ def _detach_in_place(self: Tensor) -> Tensor:
 
 
 class InPlaceMethods:
-    """The table of the in-place methods."""
+    """Those that are no twin of a function of torch_table.py."""
 
     __slots__ = ()
 
     copy_, fill_, zero_ = _overwriting(_copy), _overwriting(_filled), in_place(_zeros)
-    add_, sub_, mul_, div_ = in_place(F.add), in_place(F.sub), in_place(F.mul), in_place(F.div)
-    subtract_, multiply_, divide_ = sub_, mul_, div_
-    floor_divide_, remainder_, pow_ = in_place(F.floor_divide), in_place(F.remainder), in_place(F.pow)
-    addcmul_, addcdiv_, lerp_ = in_place(F.addcmul), in_place(F.addcdiv), in_place(F.lerp)
-    neg_, abs_, sign_, square_ = in_place(F.neg), in_place(F.abs), in_place(F.sign), in_place(F.square)
-    exp_, expm1_, log_, log1p_ = in_place(F.exp), in_place(F.expm1), in_place(F.log), in_place(F.log1p)
-    sin_, cos_, tanh_, sigmoid_ = in_place(F.sin), in_place(F.cos), in_place(F.tanh), in_place(F.sigmoid)
-    sqrt_, rsqrt_, reciprocal_, erf_ = (
-        in_place(F.sqrt), in_place(F.rsqrt), in_place(F.reciprocal), in_place(F.erf),
-    )  # fmt: skip
-    floor_, ceil_, trunc_, round_ = in_place(F.floor), in_place(F.ceil), in_place(F.trunc), in_place(F.round)
-    clamp_, clip_, relu_ = in_place(F.clamp), in_place(F.clamp), in_place(F.relu)
     clamp_min_ = in_place(lambda x, min: F.clamp(x, min=min))
     clamp_max_ = in_place(lambda x, max: F.clamp(x, max=max))
-    scatter_, scatter_add_, index_add_ = in_place(F.scatter), in_place(F.scatter_add), in_place(F.index_add)
-    index_copy_, index_put_ = in_place(F.index_copy), in_place(index_put)
-    eq_, ne_, lt_, le_ = in_place(F.eq), in_place(F.ne), in_place(F.lt), in_place(F.le)
-    gt_, ge_ = in_place(F.gt), in_place(F.ge)
-    fill_diagonal_ = in_place(_derived("fill_diagonal"))
-    cumsum_ = in_place(F.cumsum)
-    addmm_, baddbmm_, fmod_, frac_ = in_place(F.addmm), in_place(F.baddbmm), in_place(F.fmod), in_place(F.frac)
-    exp2_, log2_, log10_, erfc_ = in_place(F.exp2), in_place(F.log2), in_place(F.log10), in_place(F.erfc)
-    tan_, sinh_, cosh_ = in_place(F.tan), in_place(F.sinh), in_place(F.cosh)
-    bitwise_and_, bitwise_or_ = in_place(F.bitwise_and), in_place(F.bitwise_or)
-    bitwise_xor_, logical_xor_ = in_place(F.bitwise_xor), in_place(F.logical_xor)
-    negative_, absolute_, true_divide_, fix_ = neg_, abs_, in_place(F.true_divide), trunc_
-    squeeze_, unsqueeze_ = _handle_in_place(F.squeeze), _handle_in_place(F.unsqueeze)
-    transpose_, t_, detach_ = _handle_in_place(F.transpose), _handle_in_place(F.t), _detach_in_place
+    index_put_, fill_diagonal_ = in_place(index_put), in_place(_derived("fill_diagonal"))
+    detach_ = _detach_in_place
     as_strided_, resize_, resize_as_ = (
-        _handle_in_place(_derived(name, "memory.strided")) for name in ("as_strided", "resized", "resized_as")
+        handle_in_place(_derived(name, "memory.strided")) for name in ("as_strided", "resized", "resized_as")
     )
-    masked_fill_, nan_to_num_ = in_place(F.masked_fill), in_place(F.nan_to_num)
-    tril_, triu_ = in_place(F.tril), in_place(F.triu)
-    logical_not_, logical_and_ = in_place(F.logical_not), in_place(F.logical_and)
-    logical_or_, bitwise_not_ = in_place(F.logical_or), in_place(F.bitwise_not)
     uniform_, normal_, bernoulli_, random_ = drawing(_uniform), drawing(_normal), drawing(_bernoulli), drawing(_random)

@@ -28,7 +28,7 @@ from compiler_core.tensor.autograd.tape import OpNode
 from compiler_core.tensor.memory.cell import Cell, DeviceCell
 from compiler_core.tensor.methods.inplace import in_place
 from compiler_core.tensor.torch_names import load
-from compiler_core.torch_table import FUNCTIONS
+from compiler_core.torch_table import TORCH
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -179,7 +179,7 @@ def _late(name: str) -> Callable[..., Value]:
     """The function that torch_table.py lists under `name`, whose file is loaded when it is first used."""
 
     def function(*args: Any, **kwargs: Any) -> Value:
-        return load(FUNCTIONS[name])(*args, **kwargs)
+        return load(TORCH[name].place)(*args, **kwargs)
 
     function.__name__ = name
     return function

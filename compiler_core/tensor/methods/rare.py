@@ -1,4 +1,4 @@
-"""Tensor methods that few programs use: other names of in-place ones, further draws, questions with one answer here.
+"""Tensor methods that few programs use: further draws, questions with one answer here.
 
 In: Tensors. Out: the table `RareMethods`, a base of Tensor. Nothing here is quantized, or on a device other
 than the CPU, CUDA's and meta.
@@ -15,7 +15,7 @@ from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
-from compiler_core.tensor.methods.inplace import InPlaceMethods, drawing, in_place
+from compiler_core.tensor.methods.inplace import drawing, in_place
 
 if TYPE_CHECKING:
     from compiler_core.tensor.making.random import Generator
@@ -149,9 +149,6 @@ class RareMethods:
     """The table."""
 
     __slots__ = ()
-    not_equal_, greater_, greater_equal_ = InPlaceMethods.ne_, InPlaceMethods.gt_, InPlaceMethods.ge_
-    less_, less_equal_ = InPlaceMethods.lt_, InPlaceMethods.le_
-    swapaxes_, swapdims_ = InPlaceMethods.transpose_, InPlaceMethods.transpose_
     cauchy_, log_normal_, geometric_ = drawing(_cauchy), drawing(_log_normal), drawing(_geometric)
     exponential_ = drawing(_exponential)
     float_power_ = in_place(_float_power)

@@ -92,9 +92,10 @@ WITH_TENSOR: dict[str, str] = {
 LATE: dict[str, str] = {
     "ops.composites.stacking": """
         hstack vstack=row_stack dstack column_stack combinations tensor_split. hsplit. vsplit. dsplit.
-        split_with_sizes. unsafe_split. unsafe_chunk. fliplr. flipud. rot90. diag_embed. diagflat.
+        unsafe_split. unsafe_chunk. fliplr. flipud. rot90. diag_embed. diagflat.
         functional: atleast_1d atleast_2d atleast_3d block_diag meshgrid cartesian_prod
         functional,silent: broadcast_shapes:broadcast_shapes_of
+        several: split_with_sizes.
     """,
     "ops.composites.trigonometry": """
         asin__=arcsin__ acos__=arccos__ atan__=arctan__ asinh__=arcsinh__ acosh__=arccosh__ atanh__=arctanh__

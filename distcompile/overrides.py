@@ -10,6 +10,7 @@ import functools
 import importlib
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from itertools import chain
 from types import FunctionType
 from typing import Any
 
@@ -25,7 +26,7 @@ from compiler_core.overrides.modes import (
 from compiler_core.overrides.state import NOT_CONVERTED, disabled, thread_overrides
 from compiler_core.overrides.switch import ENTRIES
 from compiler_core.tensor.tensor import Tensor
-from distcompile.surface.names import SUBMODULES
+from distcompile.surface.names import ROWS, SUBMODULES
 
 __all__ = [
     "BaseTorchFunctionMode",
@@ -128,14 +129,11 @@ def enable_reentrant_dispatch() -> Generator[None]:
 # ---- what is overridable
 
 _NAMESPACES = ("", "functional", "nn.functional", "nn.init", "Tensor", "linalg", "fft", "special")
-# they have no tensor among their arguments, or make one: only modes are asked
+# as those that make tensors, they have no tensor among their arguments, or make one: only modes are asked
 _IGNORED = (
-    "arange as_strided as_tensor asarray bartlett_window blackman_window can_cast empty empty_strided eye fill full "
-    "hamming_window hann_window kaiser_window linspace logspace normal ones promote_types rand rand_like randint "
-    "randint_like randn randn_like randperm result_type scalar_tensor tensor tril_indices triu_indices zeros "
+    "as_strided can_cast empty_strided fill normal promote_types rand_like randint_like randn_like result_type "
     "Tensor.new Tensor.new_empty Tensor.new_empty_strided Tensor.new_full Tensor.new_ones Tensor.new_tensor "
-    "Tensor.new_zeros Tensor.stride Tensor.unflatten nn.functional.hardsigmoid nn.functional.hardswish fft.fftfreq "
-    "fft.rfftfreq"
+    "Tensor.new_zeros Tensor.stride Tensor.unflatten nn.functional.hardsigmoid nn.functional.hardswish"
 )
 _NEVER_ASK = (
     "from_numpy frombuffer from_dlpack manual_seed seed initial_seed get_rng_state set_rng_state set_printoptions "
@@ -196,7 +194,8 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
 @functools.cache
 def get_ignored_functions() -> set[Callable[..., Any]]:
     """Public functions that classes of arguments cannot override."""
-    return {_at(name) for name in (_IGNORED + " " + _NEVER_ASK).split()}
+    makers = (row.names for row in ROWS if row.kinds & {"makes", "modes"} and "signal.windows" not in row.kinds)
+    return {_at(name) for name in (*_IGNORED.split(), *_NEVER_ASK.split(), *chain.from_iterable(makers))}
 
 
 def get_default_nowrap_functions() -> set[Callable[..., Any]]:

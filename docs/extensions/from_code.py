@@ -6,6 +6,7 @@
     {command} distcompile tune  what the command says with --help
     {head} distcompile.hub      what a file says about itself on its first lines
     {operations}                every primitive of the registry
+    {functions}                 every row of torch's tables: the names and forms of a function
     {examples}                  the first line of every example, and the commands that start it
 
 In: the modules, imported. Out: Markdown, parsed where the directive stands. Docstrings are taken as plain text:
@@ -241,6 +242,22 @@ class Operations(FromCode):
             yield f"| `{name}` | {count} | {dtypes} | {gradient} | `{type(op.lower).__name__}` |"
 
 
+class Functions(FromCode):
+    def make(self) -> Iterator[str]:
+        from distcompile.surface.names import ROWS
+
+        yield "| functions | methods | NumPy | file |"
+        yield "|---|---|---|---|"
+        for row in ROWS:
+            found: Any = importlib.import_module(row.module)
+            for part in row.inner.split("."):
+                found = getattr(found, part)
+            if inspect.isfunction(found) and (row.names or row.methods):
+                columns = (row.names, (*row.methods, *row.twins), [f"np.{name}" for name in row.ufuncs])
+                shown = (" ".join(f"`{name}`" for name in names) for names in columns)
+                yield f"| {' | '.join(shown)} | `{row.module.replace('.', '/')}.py` |"
+
+
 class Examples(FromCode):
     def make(self) -> Iterator[str]:
         for path in sorted((ROOT / "examples").glob("*.py")):
@@ -249,6 +266,6 @@ class Examples(FromCode):
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    for directive in (Api, Knobs, Errors, Command, Head, Operations, Examples):
+    for directive in (Api, Knobs, Errors, Command, Head, Operations, Functions, Examples):
         app.add_directive(directive.__name__.lower(), directive)
     return {"parallel_read_safe": True}

@@ -213,7 +213,7 @@ def test_other_names_of_arguments() -> None:
          "torch.cumsum(x, axis=0)", "torch.max(x, axis=0).values", "torch.std(x, axis=0)", "torch.sort(x, axis=0)[0]",
          "x.topk(1, axis=0)[0]", "torch.logsumexp(x, axis=0)", "torch.prod(x, axis=0)", "x.split(split_size=1)[1]",
          "torch.tensor_split(x, indices=[1])[0]", "x.unbind(axis=0)[0]", "torch.nanmean(x, axis=0)",
-         "x.cumprod(axis=0)",
+         "x.cumprod(axis=0)", "x.median(axis=0)[0]", "x.nanmedian(axis=0, keepdims=True)[0]",
          "torch.zeros(size=(2,))", "torch.ones(size=(2,), layout=None)", "torch.full(size=(2,), fill_value=1.0)",
          "torch.zeros_like(x, memory_format=None)", "torch.zeros(2, pin_memory=False)", "x.new_zeros(size=(2,))",
          "torch.full_like(x, 2.0, memory_format=None)", "torch.empty(size=(2,)).fill_(1)"],

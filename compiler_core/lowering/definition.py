@@ -282,6 +282,16 @@ def unflatten(flat: Index, shape: Shape) -> list[Index]:
     return index
 
 
+def digits_of(flat: Index, axes: Axes) -> dict[Axis, Index]:
+    """`axes` at a row-major offset into their domain."""
+    return dict(zip(axes, unflatten(flat, tuple(axis.extent for axis in axes))))
+
+
+def value_at(source: Element | Reduce, flat: Index) -> x.Expr:
+    """What `source` is, or reduces, at a place of its domain."""
+    return substitute(source.value, digits_of(flat, source.axes), {})
+
+
 def substitute(expr: x.Expr, table: Mapping[Axis, Index], memo: dict[x.Expr, x.Expr]) -> x.Expr:
     """`expr` with its axes replaced, in every index. memo: of this table's substitutions."""
     if expr not in memo:

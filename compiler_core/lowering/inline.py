@@ -88,10 +88,8 @@ class _Inliner:
         small = source.numel * _BROADCAST < domain and not self.broadcasts
         if not moved and (small or not _is_cheap(source, self.uses[load.buffer])):
             return None
-        shape = tuple(axis.extent for axis in source.axes)
         forward, back = rebase(box)
-        index = d.substitute_index(load.index, forward, {})
-        value = d.substitute(source.value, dict(zip(source.axes, d.unflatten(index, shape))), {})
+        value = d.value_at(source, d.substitute_index(load.index, forward, {}))
         for inner, inner_box in loads_in_boxes(value).items():
             deeper = self._written_out(inner, inner_box, domain)
             if deeper is not None:

@@ -33,9 +33,8 @@ from compiler_core.lowering.emitter import cast
 from compiler_core.lowering.target import Target
 from compiler_core.meta import TensorMeta
 from compiler_core.schedule.finish import Partial
-from compiler_core.schedule.kernel import STORE_MODE, Builder
+from compiler_core.schedule.kernel import STORE_MODE, Builder, loop_of
 from compiler_core.schedule.legality import Info, LoopShape, is_row_reduction
-from compiler_core.schedule.places import loop_of
 from compiler_core.schedule.space import Space
 from compiler_core.schedule.stages import StagePlan
 from compiler_core.symbolic.index import ZERO, Axis, Index, of_axis
@@ -290,13 +289,13 @@ class GpuBuilder(Builder):
         body = inside
         if self.block is not None:
             part = self.part if self.part is not None and self.space.rows else None
-            body = [_loop(self.block, "block", body, part)]
+            body = [loop_of(self.block, "block", body, part)]
         for axis in reversed(self.serial):
-            body = [_loop(axis, "serial", body)]
+            body = [loop_of(axis, "serial", body)]
         if not whole:
             body = [*self.at_chunk, *body, *self.at_end]
         for axis in reversed([axis for axis in shared_out if axis is not self.block]):
-            body = [_loop(axis, "parallel", body)]
+            body = [loop_of(axis, "parallel", body)]
         return body
 
 
@@ -304,14 +303,9 @@ def _unchecked(body: tuple[ir.Stmt, ...]) -> tuple[ir.Stmt, ...]:
     return tuple(stmt for stmt in body if not isinstance(stmt, ir.Check))
 
 
-def _loop(axis: Axis, kind: ir.LoopKind, body: Sequence[ir.Stmt], part_of: Axis | None = None) -> ir.Loop:
-    """A loop over Axis objects, which `finish` names."""
-    return ir.Loop(axis, kind, tuple(body), part_of)
-
-
 def _each(axes: Sequence[Axis], stmt: ir.Stmt) -> list[ir.Stmt]:
     """`stmt` for all values of `axes`, the innermost side by side."""
     body = [stmt]
     for depth, axis in enumerate(reversed(axes)):
-        body = [_loop(axis, "vector" if depth == 0 else "serial", body)]
+        body = [loop_of(axis, "vector" if depth == 0 else "serial", body)]
     return body

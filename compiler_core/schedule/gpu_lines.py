@@ -16,8 +16,8 @@ from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import cast
 from compiler_core.meta import TensorMeta
 from compiler_core.schedule.finish import KernelTable, ParamTable
-from compiler_core.schedule.kernel import Built, built
-from compiler_core.schedule.places import grouped, loop_of
+from compiler_core.schedule.kernel import Built, built, loop_of
+from compiler_core.schedule.places import grouped
 from compiler_core.schedule.scan import step
 from compiler_core.schedule.translate import Translator
 from compiler_core.symbolic.index import ZERO, Axis, Index, of_axis

@@ -27,8 +27,7 @@ from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import call, cast
 from compiler_core.meta import TensorMeta
 from compiler_core.schedule.finish import KernelTable, ParamTable, Partial
-from compiler_core.schedule.kernel import Built, built
-from compiler_core.schedule.places import loop_of
+from compiler_core.schedule.kernel import Built, built, loop_of
 from compiler_core.schedule.scatter import copy_base
 from compiler_core.schedule.translate import Translator
 from compiler_core.symbolic.index import ZERO, Atom, Axis, Data, Index, Scalar, of_axis, of_scalar
@@ -123,8 +122,7 @@ class _Scatter:
 
     def _at(self, number: Index) -> dict[Axis, Index]:
         """The other axes, of a source of the part at hand."""
-        digits = d.unflatten(number + self.start, tuple(axis.extent for axis in self.others))
-        return dict(zip(self.others, digits))
+        return d.digits_of(number + self.start, tuple(self.others))
 
     def _keys(self, n: int, keys: str) -> ir.Stmt:
         """keys[j] = j's index * n + j."""
@@ -194,7 +192,7 @@ class _Scatter:
         runs = self._scalar(body, cast(is_run, int64), 2)
         once = Axis("", 1)
         run = self._run(first, of_axis(start), end, n, order)
-        body.append(ir.Loop(once, "serial", tuple(run), span=(ZERO, runs)))
+        body.append(loop_of(once, "serial", run, span=(ZERO, runs)))
         return loop_of(start, "parallel", body)
 
     def _source(self, block: list[ir.Stmt], order: str, place: Index, n: int) -> Index:
@@ -208,7 +206,7 @@ class _Scatter:
         """The sources from `begin` to `end` added up and put in the place of the first."""
         scatter, dtype = self.scatter, self.scatter.dtype.compute
         lane, member = Axis("", d.domain_numel(tuple(self.digits))), Axis("", n)
-        moved = dict(zip(self.digits, d.unflatten(of_axis(lane), tuple(axis.extent for axis in self.digits))))
+        moved = d.digits_of(of_axis(lane), tuple(self.digits))
         rows: list[ir.Stmt] = []
         place = d.substitute_index(scatter.target, {**self._at(first), **moved}, {})
         translate = self._translator(rows, None)
@@ -230,7 +228,7 @@ class _Scatter:
             column.append(ir.Store("s0", of_axis(lane), cast(value, dtype), "add"))
             adds = [*inner, loop_of(lane, "vector", column)]
             rows += [ir.Local("s0", dtype, lane.extent), loop_of(lane, "vector", [ir.Store("s0", of_axis(lane), zero)])]
-        rows.append(ir.Loop(member, "block", tuple(adds), span=(begin, end)))
+        rows.append(loop_of(member, "block", adds, span=(begin, end)))
         store = ir.Store(self.target, place, cast(total, scatter.dtype), "add")
         return [*rows, store if lane.extent == 1 else loop_of(lane, "vector", [store])]
 

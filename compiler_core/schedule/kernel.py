@@ -291,13 +291,13 @@ class Builder:
         """The results of all chunks combined as a balanced tree, element by element."""
         axis = self._new_axis(reduction.numel)
         terms: list[x.Expr] = [
-            x.Load(source, _place(axis) + k * reduction.numel, reduction.accumulate) for k in range(chunks)
+            x.Load(source, of_axis(axis) + k * reduction.numel, reduction.accumulate) for k in range(chunks)
         ]
         while len(terms) > 1:
             pairs = [terms[k : k + 2] for k in range(0, len(terms), 2)]
             terms = [call(COMBINE[reduction.kind], (p[0], p[1])) if len(p) == 2 else p[0] for p in pairs]
         result = cast(terms[0], reduction.dtype)
-        return _each(axis, ir.Store(self.params.write(reduction.name), _place(axis), result))
+        return _each(axis, ir.Store(self.params.write(reduction.name), of_axis(axis), result))
 
     # ---- loops
 
@@ -306,7 +306,7 @@ class Builder:
         line, line_tail, self.line, self.line_tail = self.line, self.line_tail, [], []
         for depth, axis in enumerate(reversed(self.space.cols)):
             kind: ir.LoopKind = "vector" if depth == 0 and self._can_vectorise(nest, axis) else "serial"
-            nest = (_loop(axis, kind, nest),)
+            nest = (loop_of(axis, kind, nest),)
             if depth == 0:
                 nest = (*line, *nest, *line_tail)
         return list(nest)
@@ -321,27 +321,29 @@ class Builder:
             if is_outer and self.space.chunks > 1:
                 nest = (*self.at_chunk, *nest)
             parallel = is_outer and self.space.apart and self.shape.numel >= _PARALLEL_NUMEL
-            nest = (_loop(axis, "parallel" if parallel else "serial", nest),)
+            nest = (loop_of(axis, "parallel" if parallel else "serial", nest),)
         return list(nest)
 
 
-def _place(axis: Axis) -> Index:
-    return of_axis(axis)
-
-
-def _loop(axis: Axis, kind: ir.LoopKind, body: tuple[ir.Stmt, ...]) -> ir.Loop:
-    """A loop whose axis has no name yet: `finish` gives it one."""
-    return ir.Loop(axis, kind, body)
+def loop_of(
+    axis: Axis,
+    kind: ir.LoopKind,
+    body: Sequence[ir.Stmt],
+    part_of: Axis | None = None,
+    span: tuple[Index, Index] | None = None,
+) -> ir.Loop:
+    """`body` for every value of `axis`, which gets its name in `finish`."""
+    return ir.Loop(axis, kind, tuple(body), part_of, span)
 
 
 def _fill(target: str, numel: int, first: Index, reduction: d.Reduce, axis: Axis) -> ir.Stmt:
     start = x.Const(identity(reduction.kind, reduction.accumulate).item(), reduction.accumulate)
-    return _each(axis, ir.Store(target, first + _place(axis), start))
+    return _each(axis, ir.Store(target, first + of_axis(axis), start))
 
 
 def _each(axis: Axis, stmt: ir.Stmt) -> ir.Stmt:
     """`stmt` for every value of `axis`; no loop for one."""
-    return stmt if axis.extent == 1 else _loop(axis, "vector", (stmt,))
+    return stmt if axis.extent == 1 else loop_of(axis, "vector", (stmt,))
 
 
 def _can_vectorise(body: tuple[ir.Stmt, ...], axis: Axis, last_places: Collection[str]) -> bool:

@@ -72,7 +72,7 @@ class _Rewrite:
             for load in dict.fromkeys(d.loads(value)):
                 element = self._element(load.buffer)
                 if element is not None and load.index == flat:
-                    value = d.replace_load(value, load, _at(element, flat))
+                    value = d.replace_load(value, load, d.value_at(element, flat))
                     pending = True
         return value
 
@@ -93,10 +93,10 @@ class _Rewrite:
             return None
         maximum = greatest.definition
         same_rows = is_row_reduction(greatest, self.shape) and maximum.accumulate is dtype is total.accumulate
-        fed = self._expanded(_at(maximum, d.flat_of(total.axes)), total.axes)
+        fed = self._expanded(d.value_at(maximum, d.flat_of(total.axes)), total.axes)
         if not same_rows or fed != u:
             return None
-        definition = replace(total, kind="expsum", value=_at(maximum, d.flat_of(total.axes)))
+        definition = replace(total, kind="expsum", value=d.value_at(maximum, d.flat_of(total.axes)))
         return replace(info, definition=definition, reads=greatest.reads)
 
     def _picked(self, info: Info, total: d.Reduce, value: x.Expr) -> Info | None:
@@ -124,9 +124,3 @@ class _Rewrite:
 
     def _cols(self, load: x.Load, rows: d.Axes) -> int | None:
         return None if load.index == d.flat_of(rows) else 0
-
-
-def _at(source: d.Element | d.Reduce, flat: Index) -> x.Expr:
-    """The value of `source` at a place of its domain."""
-    shape = tuple(axis.extent for axis in source.axes)
-    return d.substitute(source.value, dict(zip(source.axes, d.unflatten(flat, shape))), {})

@@ -18,7 +18,7 @@ from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import call, cast
 from compiler_core.meta import TensorMeta
 from compiler_core.schedule.finish import KernelTable, ParamTable
-from compiler_core.schedule.kernel import Built, built
+from compiler_core.schedule.kernel import Built, built, loop_of
 from compiler_core.schedule.space import SHORT_ROW
 from compiler_core.schedule.translate import Translator
 from compiler_core.symbolic.index import ZERO, Axis, Index, of_axis
@@ -51,8 +51,7 @@ def grouped(axes: d.Axes, size: int) -> tuple[tuple[Axis, ...], Axis, Mapping[Ax
     """(an axis over the groups, if there are several; one over the `size` elements of each; `axes` by these two)."""
     block, lane = Axis("", d.domain_numel(axes) // size), Axis("", size)
     flat = (of_axis(block) * size if block.extent != 1 else ZERO) + (of_axis(lane) if size != 1 else ZERO)
-    digits = d.unflatten(flat, tuple(axis.extent for axis in axes))
-    moved = {axis: digit for axis, digit in zip(axes, digits) if axis.extent != 1}
+    moved = {axis: digit for axis, digit in d.digits_of(flat, axes).items() if axis.extent != 1}
     return (block,) if block.extent != 1 else (), lane, moved
 
 
@@ -105,8 +104,3 @@ def beats(value: x.Expr, old: x.Expr, kind: str, *, last: bool = False) -> x.Exp
         return better
     is_nan, was_number = call("ne", (value, value)), call("eq", (old, old))
     return call("bitwise_or", (better, is_nan if last else call("bitwise_and", (is_nan, was_number))))
-
-
-def loop_of(axis: Axis, kind: ir.LoopKind, body: list[ir.Stmt]) -> ir.Loop:
-    """`body` for every value of `axis`."""
-    return ir.Loop(axis, kind, tuple(body))

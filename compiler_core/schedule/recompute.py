@@ -119,7 +119,7 @@ class _Recompute:
                     and inner.numel * _SMALL > source.numel
                     and not (narrow and _is_narrow(inner, source))
                 ):
-                    value = d.replace_load(value, load, _at(inner, load))
+                    value = d.replace_load(value, load, d.value_at(inner, load.index))
                     pending = True
         costly = any(isinstance(part, x.ScalarCall) and x.SCALARS[part.scalar].costly for part in d.walk_all(value))
         return None if costly or any(not load.index.is_linear for load in d.loads(value)) else value
@@ -162,14 +162,9 @@ class _Recompute:
         whole = replace(source, value=value)
         for load in dict.fromkeys(d.loads(definition.value)):
             if load.buffer == source.name:
-                definition = replace(definition, value=d.replace_load(definition.value, load, _at(whole, load)))
+                rewritten = d.replace_load(definition.value, load, d.value_at(whole, load.index))
+                definition = replace(definition, value=rewritten)
         self.definitions[reader] = definition
-
-
-def _at(source: d.Element, load: x.Load) -> x.Expr:
-    """What `load` of `source` is."""
-    shape = tuple(axis.extent for axis in source.axes)
-    return d.substitute(source.value, dict(zip(source.axes, d.unflatten(load.index, shape))), {})
 
 
 def _is_narrow(inner: d.Element, source: d.Element) -> bool:

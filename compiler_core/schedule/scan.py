@@ -19,8 +19,8 @@ from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import Emitter, call, cast
 from compiler_core.meta import TensorMeta
 from compiler_core.schedule.finish import KernelTable, ParamTable
-from compiler_core.schedule.kernel import Built, built
-from compiler_core.schedule.places import beats, grouped, loop_of, outer_loops, pieces
+from compiler_core.schedule.kernel import Built, built, loop_of
+from compiler_core.schedule.places import beats, grouped, outer_loops, pieces
 from compiler_core.schedule.translate import Translator
 from compiler_core.symbolic.index import ZERO, Axis, Index, of_axis
 

@@ -14,7 +14,7 @@ from compiler_core.loop_ir import ir
 from compiler_core.lowering import definition as d
 from compiler_core.meta import TensorMeta
 from compiler_core.schedule.finish import KernelTable, ParamTable
-from compiler_core.schedule.kernel import Built, built
+from compiler_core.schedule.kernel import Built, built, loop_of
 from compiler_core.schedule.translate import Translator
 from compiler_core.symbolic.index import Axis, of_axis
 
@@ -42,8 +42,7 @@ def copy_base(
     contiguous = not isinstance(scatter.base, x.Load) or scatter.base.index == flat
     is_plain = isinstance(scatter.base, x.Const) or (isinstance(scatter.base, x.Load) and contiguous)
     axes = _live([one] if is_plain else scatter.base_axes)
-    shape = tuple(axis.extent for axis in scatter.base_axes)
-    table = dict(zip(scatter.base_axes, d.unflatten(of_axis(one), shape))) if is_plain else {}
+    table = d.digits_of(of_axis(one), scatter.base_axes) if is_plain else {}
     base, place = d.substitute(scatter.base, table, {}), d.substitute_index(flat, table, {})
     rows: list[ir.Stmt] = []
     column: list[ir.Stmt] = []
@@ -79,8 +78,7 @@ def _nest(
     """Loops over all axes but the last around `rows`, and the last around `column`."""
     if not axes:
         return [*rows, *column]
-    inner = ir.Loop(axes[-1], innermost, tuple(column))
-    body: tuple[ir.Stmt, ...] = (*rows, inner)
+    body = [*rows, loop_of(axes[-1], innermost, column)]
     for axis in reversed(axes[:-1]):
-        body = (ir.Loop(axis, outer, body),)
-    return list(body)
+        body = [loop_of(axis, outer, body)]
+    return body

@@ -220,8 +220,8 @@ class Reducer:
         start = neutral(acc.kind, acc.dtype)
         extreme: ReduceKind = "min" if acc.kind == "argmin" else "max"
         keeps = bool(self.outer[acc.name])
-        (axis,) = frozenset(self.scope.axes) - self.outer[acc.name]
-        mask = self.scope.axes[axis] or f"({axis} >= 0)"
+        inner = (axis for axis in self.scope.axes if axis not in self.outer[acc.name])
+        mask = " & ".join(self.scope.axes[axis] or f"({axis} >= 0)" for axis in inner)
         yield f"lanes = {self.masked(value, expr, start)}"
         yield f"lanes_best = {self.reduced(extreme, acc.dtype, 'lanes', keeps)}"
         yield f"each = tl.where({mask}, lanes_best, {start})"

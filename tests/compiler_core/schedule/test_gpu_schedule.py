@@ -89,6 +89,12 @@ def test_rows_reduced_and_added_up_share_one_pass() -> None:
     assert loads == 2, "each operand is read once"
 
 
+def place_among_all(x: Node) -> list[Node]:
+    """One search over several rows side by side."""
+    y = F.div(x, F.add(F.abs(F.sum(x, (0,))), 1.0))
+    return [y, F.argmax(y, None, False), F.argmin(y, None, False)]
+
+
 GRAPHS: dict[str, Callable[[Node], Node | list[Node]]] = {
     "layer norm and sums": lambda x: layer_norm_and_sums(x, F.mul(x, 0.5)),
     "softmax along rows": lambda x: F.softmax(x, -1),
@@ -97,6 +103,7 @@ GRAPHS: dict[str, Callable[[Node], Node | list[Node]]] = {
     "maximum of columns": lambda x: F.amax(x, (0,)),
     "transpose": lambda x: F.mul(F.transpose(x, 0, 1), 2.0),
     "places": lambda x: [F.argmax(x, 1, False), F.argmax(x, 0, False)],
+    "place among all of what columns divide": lambda x: place_among_all(x),
     "taken": lambda x: prims.take(x, prims.cast(F.abs(F.mul(F.sum(x, (1,)), 0.0)), int64)),
 }
 

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from glob import glob
 from importlib import import_module
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from import_graph import (
 )
 
 from compiler_core import late
+from compiler_core.capture import policy
 from compiler_core.errors import OpDefinitionError
 
 SOURCES = sources()
@@ -221,6 +223,11 @@ def test_gradients_are_arrays_of_any_device() -> None:
     paths = [path for path in (ROOT / "distcompile" / "ddp").rglob("*.py") if path.name not in HOST_MEMORY]
     assert len(paths) > 10
     assert [named(p) for p in paths if "numpy" in {module.partition(".")[0] for module, _ in statements(p)}] == []
+
+
+def test_files_of_ours_that_capture_knows_are_there() -> None:
+    lists = (policy.ENTERED, policy.CALLERS, policy.NATIVE, policy.RECORDING, policy.KEEPING, policy.TALKING)
+    assert [path for told in lists for path in told if not glob(f"{path}*")] == []
 
 
 def test_what_is_imported_by_name_is_seen() -> None:

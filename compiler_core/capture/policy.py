@@ -94,7 +94,7 @@ RECORDING = tuple(
         "distcompile/surface/foreach.py",
         "distcompile/functional.py",
         "distcompile/jit/",
-        "distcompile/surface/late.py",
+        "distcompile/surface/found.py",
         "distcompile/library/",
         "distcompile/surface/limits.py",
         "distcompile/linalg.py",

@@ -23,9 +23,9 @@ with commas between them:
     new_view                     the same of a function that never gives back its operand
     strict_view                  a view, or an error where that would be a copy
     several                      several views at once
-    tensors                      the method refuses a number where the function wants a tensor
+    tensors                      of files loaded with Tensor: the method refuses a number where a tensor is wanted
     numbers                      the first operand may be a number, if the second is none
-    float32                      on GPUs autocast computes it in float32, where programs call it
+    float32                      of ops/functional.py: on GPUs autocast computes it in float32, where programs call it
     out                          of files in tensor/: it takes out=
     makes                        it makes a tensor: device=, requires_grad= and their like
     silent                       `__torch_function__` is not asked

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -90,6 +91,27 @@ def test_namespaces_hold_their_names() -> None:
 def test_the_head_of_the_language_names_every_kind() -> None:
     told = re.findall(r"^    (\w[\w.]*(?:, \w[\w.]*)*)(?:, \.\.\.)?   ", str(torch_rows.__doc__), re.M)
     assert {kind for line in told for kind in line.split(", ")} >= torch_rows.KINDS - torch_rows.SPACES
+
+
+def in_folders(*names: str) -> Callable[[Row], bool]:
+    return lambda row: row.module.startswith(tuple(f"compiler_core.{name}." for name in names))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "has_effect"),
+    [
+        ({"float32"}, lambda row: row.place[0] == "compiler_core.ops.functional"),
+        ({"tensors"}, lambda row: row.at_once),
+        ({"view", "new_view", "strict_view", "several"}, in_folders("ops")),
+        ({"out"}, in_folders("tensor")),
+        ({"makes", "numbers"}, in_folders("ops", "tensor")),
+        ({"asks"}, lambda row: not in_folders("ops", "tensor")(row)),
+    ],
+)
+def test_a_kind_stands_only_where_it_has_an_effect(kinds: set[str], has_effect: Callable[[Row], bool]) -> None:
+    told = [row for row in ROWS if row.kinds & kinds]
+    assert told
+    assert [row.inner for row in told if not has_effect(row)] == []
 
 
 def test_a_kind_that_is_none_is_refused() -> None:

@@ -22,6 +22,7 @@ from compiler_core import late
 from compiler_core.config import check_environment
 from distcompile.installation import check_installation
 from distcompile.showing import traces
+from distcompile.surface import moved
 from distcompile.surface.torch_version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ late.LOADS["streams: of CUDA devices"] = "distcompile.cuda.streams"  # as in com
 check_installation()
 check_environment()
 traces.install()
+moved.install()
 
 
 def is_tensor(obj: object) -> bool:

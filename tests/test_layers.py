@@ -111,6 +111,7 @@ READERS = {
     "distcompile/return_types.py": "a table in the same file",
     "distcompile/surface/found.py": "surface/names.py",
     "distcompile/surface/laid_out.py": "a folder of its caller's",
+    "distcompile/surface/moved.py": "tables in the same file",
     "distcompile/torch_format/unpickling.py": "a name in a file that is read",
     "distcompile/utils/_pytree_specs.py": "a name in a file that is read",
 }

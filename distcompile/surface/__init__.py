@@ -14,6 +14,8 @@
   make together.
 - `loops.py`: torch.cond, torch.while_loop and associative_scan: control flow as functions.
 - `mapping.py`: torch.func.vmap: a function of one example, mapped over a dimension of its arguments.
+- `moved.py`: Where files of ours lay before 2026-11-25, so that pickles of whole modules, optimizers and Generators
+  can be read.
 - `names.py`: Torch's surface: each function of distcompile's own files once, and where each public name is found.
 - `rare.py`: Functions of torch's that few programs call, composed of others.
 - `sending.py`: Tensors on their way to another process, through a Queue, a Pipe or the arguments of a Process: the

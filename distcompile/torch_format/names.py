@@ -18,6 +18,7 @@ from compiler_core import dtype as dt
 from compiler_core.device import Device
 from compiler_core.tensor.tensor import Size, Tensor
 from distcompile.nn.parameter import Parameter
+from distcompile.surface.moved import moved as moved  # readers ask here
 from distcompile.torch_format import storages
 from distcompile.torch_format.storages import StorageType
 
@@ -31,16 +32,6 @@ _REBUILDERS = (
     "_rebuild_tensor", "_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter",
     "_rebuild_parameter_with_state", "_rebuild_meta_tensor_no_storage", "_rebuild_sparse_tensor",
 )  # fmt: skip
-
-_ROOMS = {"distcompile.nn": "layers", "distcompile.optim": "update_rules", "compiler_core.tensor": "making"}
-_ROOMS |= {"compiler_core.tensor.handles": "autograd"}
-
-
-def moved(module: str) -> str:
-    """Where that module of ours is now, if a file from before 2026-11-25 names it: layers lay in nn itself."""
-    folder, _, file = module.rpartition(".")
-    room = _ROOMS.get(module) or _ROOMS.get(folder)
-    return f"{folder}.{room}.{file}" if room else module
 
 
 @functools.cache

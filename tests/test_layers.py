@@ -101,7 +101,7 @@ READERS = {
     "compiler_core/late.py": "LOADS, which compiler_core/__init__.py writes down",
     "compiler_core/ops/functional.py": "torch_table.py",
     "compiler_core/tensor/torch_names.py": "torch_table.py, and tables of methods in tensor/",
-    "compiler_core/capture/tracing/pure_table.py": "a table of other libraries' modules",
+    "compiler_core/capture/tracing/rules/pure_table.py": "a table of other libraries' modules",
     "compiler_core/capture/tracing/statements.py": "an import statement of the user's code",
     "distcompile/as_torch/finder.py": "what a program imports below torch",
     "distcompile/as_torch/places.py": "PLACES, in the same file",

@@ -1,6 +1,6 @@
 """NumPy arrays in captured code: those from outside become inputs of the graph, traced ones real arrays at the end.
 
-In: a segment, arrays that its code loads. Out: TracedArrays in their place, with guards on dtype, shape, strides and
+In: arrays that its code loads. Out: TracedArrays in their place, with guards on dtype, shape, strides and
 whether they may be written to: content is data. At the end, what a program holds of traced arrays: real ones.
 Where something is written, arrays from outside must not overlap: of two that do, one is not traced.
 """
@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compiler_core.capture.guards.code import Code
 from compiler_core.capture.guards.sources import Source
-from compiler_core.capture.trace import Known
+from compiler_core.capture.numbers.symbols import plain_parts
+from compiler_core.capture.trace import CaptureTrace, Known
 from compiler_core.config import config
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.numpy_trace.lifting import callers, lift, lift_number, regain, to_result, why_not
 
 if TYPE_CHECKING:
     from compiler_core.capture.record import Change
-    from compiler_core.capture.segment import CaptureSegment
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +50,13 @@ def is_numpy_number(value: Any) -> bool:
 class Arrays:
     """The arrays of one segment."""
 
-    def __init__(self, segment: CaptureSegment) -> None:
-        self.segment = segment
+    def __init__(self, code: Code, trace: CaptureTrace) -> None:
+        self.code, self.trace = code, trace
         self.by_id: dict[int, Lifted] = {}
         self.before = TracedArray.made
         self.reals: dict[int, tuple[TracedArray, Any]] = {}
 
-    def load(self, source: Source, array: Any, fixed: bool) -> Any:
+    def lift(self, source: Source, array: Any) -> Lifted | None:
         """What stands for `array`, which is at `source`; None for what is none.
 
         None also for one that no graph can take, or that overlaps another: that is an object that captured code hands
@@ -63,58 +64,46 @@ class Arrays:
         """
         if type(array) is not np.ndarray or not config.trace_numpy:
             return None
-        known = self.by_id.get(id(array))
-        if known is None:
-            from compiler_core.capture.outside import Outside
+        if why_not(array) or any(np.may_share_memory(array, other.array) for other in self.by_id.values()):
+            return None
+        known = self.by_id[id(array)] = self._lifted(source, array)
+        return known
 
-            if why_not(array) or any(np.may_share_memory(array, other.array) for other in self.by_id.values()):
-                return None
-            known = self.by_id[id(array)] = self._lift(source, array)
-            for thing in (array, known.traced):
-                self.segment.outside[id(thing)] = Outside(thing, source, fixed)
-        else:
-            self.segment.same_object(array, source, fixed)
-        return known.traced
-
-    def _lift(self, source: Source, array: Any) -> Lifted:
-        segment, guards, text = self.segment, self.segment.guards, source.text
-        local = segment.local(source)
-        segment.require(f"type({local}) is {guards.bind(np.ndarray, 'ndarray')}", f"{text} is an ndarray")
-        segment.require(f"{local}.dtype == {guards.bind(array.dtype, 'dtype')}", f"{text}.dtype == {array.dtype}")
-        segment.require(f"{local}.shape == {array.shape}", f"{text}.shape == {array.shape}")
-        segment.require(f"{local}.strides == {array.strides}", f"{text}.strides == {array.strides}")
+    def _lifted(self, source: Source, array: Any) -> Lifted:
+        code, guards, text = self.code, self.code.guards, source.text
+        local = code.local(source)
+        code.require(f"type({local}) is {guards.bind(np.ndarray, 'ndarray')}", f"{text} is an ndarray")
+        code.require(f"{local}.dtype == {guards.bind(array.dtype, 'dtype')}", f"{text}.dtype == {array.dtype}")
+        code.require(f"{local}.shape == {array.shape}", f"{text}.shape == {array.shape}")
+        code.require(f"{local}.strides == {array.strides}", f"{text}.strides == {array.strides}")
         writeable = array.flags.writeable
-        segment.require(f"{local}.flags.writeable is {writeable}", f"{text}.flags.writeable is {writeable}")
+        code.require(f"{local}.flags.writeable is {writeable}", f"{text}.flags.writeable is {writeable}")
         handle = lift(array)
         name = guards.let("array", f"{guards.bind(lift, 'lift')}({local})")
-        guards.outside.append(name)
-        segment.values.append(handle)
-        segment.trace.know(Known(handle, "input", text, name, len(guards.outside) - 1))
+        self.trace.know(Known(handle, "input", text, name, code.hand_over(name, handle)))
         return Lifted(array, TracedArray(handle), name, text)
 
     def number(self, source: Source, value: Any) -> TracedArray:
         """One of NumPy's numbers that changes from call to call: an input of the graph."""
-        segment, guards = self.segment, self.segment.guards
-        local = segment.local(source)
+        code, guards = self.code, self.code.guards
+        local = code.local(source)
         kind = guards.bind(type(value), "type")
-        segment.require(f"type({local}) is {kind}", f"{source.text} is a {type(value).__name__}")
+        code.require(f"type({local}) is {kind}", f"{source.text} is a {type(value).__name__}")
         handle = lift_number(value)
         name = guards.let("number", f"{guards.bind(lift_number, 'lift')}({local})")
-        guards.outside.append(name)
-        segment.values.append(handle)
-        segment.trace.know(Known(handle, "input", source.text, name, len(guards.outside) - 1))
+        self.trace.know(Known(handle, "input", source.text, name, code.hand_over(name, handle)))
         return TracedArray(handle, is_scalar=True)
 
     def guard_overlaps(self) -> None:
         """If anything is written: arrays must not overlap at later calls either."""
         lifted = list(self.by_id.values())
-        if not self.segment.trace.written:
+        if not self.trace.written:
             return
         for place, a in enumerate(lifted):
             for b in lifted[:place]:
-                shares = self.segment.guards.bind(np.may_share_memory, "may_share_memory")
-                of = self.segment.guards.bind(callers, "callers")
-                self.segment.require(
+                shares = self.code.guards.bind(np.may_share_memory, "may_share_memory")
+                of = self.code.guards.bind(callers, "callers")
+                self.code.require(
                     f"not {shares}({of}({a.code}), {of}({b.code}))",
                     f"{a.text} and {b.text} do not share memory",
                 )
@@ -122,6 +111,10 @@ class Arrays:
     def any_made(self) -> bool:
         """Whether a traced array may be among what the program holds."""
         return TracedArray.made != self.before
+
+    def plain(self, value: Any) -> Any:
+        """`value` without what only capture knows: what an object from outside may hold."""
+        return self.itself(plain_parts(value))
 
     def itself(self, value: Any) -> Any:
         """The array that `value` stands for, if it is one from outside; any other value as it is."""

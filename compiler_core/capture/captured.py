@@ -86,16 +86,16 @@ class Survivors:
 def settle(segment: CaptureSegment) -> tuple[Captured, Survivors]:
     """What the segment computed, for this call alone: every tensor of its trace that somebody holds."""
     moved = [before.handle for before in segment.trace.rebound.values()]
-    cells = holders(segment.trace.body, Cell, segment.began)
-    handles = holders(cells, Tensor, segment.began, moved)
-    handles += segment.selections.live()
+    cells = holders(segment.trace.body, Cell, segment.trace.began)
+    handles = holders(cells, Tensor, segment.trace.began, moved)
+    handles += segment.numbers.selections.live()
     segment.record.is_replayed = False
     return close(segment, handles, "the tensors", pauses="")
 
 
 def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tuple[Captured, Survivors]:
     """The captured segment, ended with `root`. Runs under its trace. Raises CannotRebuild, GraphBreak."""
-    trace, guards = segment.trace, segment.guards
+    trace, guards = segment.trace, segment.code.guards
     trace.ended = ""
     handles: dict[int, tuple[int, Tensor]] = {}
     rebuild, hooks = _rebuild(segment, root, name, handles)
@@ -118,20 +118,20 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
         rebuild,
         tuple(map(keeper.write, written)),
         guards,
-        guards.build(segment.name),
+        guards.build(segment.trace.name),
         RandomInputs.of(graph, trace.rng, trace.draws, trace.shard, trace.outside_draws),
         trace.gradient_owners,
         trace.forwards_ended,
         trace.begins_in if trace.gradient_owners else None,
-        segment.ambient.change(),
+        segment.trace.ambient.change(),
         pauses,
-        dict(segment.numbers),
-        tuple(segment.operations),
+        dict(segment.numbers.guarded),
+        tuple(segment.trace.operations),
         frozenset(trace.copied),
         _hosts(trace, outputs.nodes),
     )
     cells = tuple(None if lift is None else lift.cell for lift in lifts)
-    return captured, Survivors(cells, leaves, tuple(segment.values), hooks)
+    return captured, Survivors(cells, leaves, tuple(segment.code.values), hooks)
 
 
 def _rebuild(
@@ -148,18 +148,18 @@ def _rebuild(
         recipe.effect(change.function, change.target, *change.args)
     for generator in segment.record.generators:
         recipe.effect(_go_on_with, generator, generator.frame, generator.state)
-    return recipe.build(segment.name), hooks
+    return recipe.build(segment.trace.name), hooks
 
 
 def _guard_the_rest(segment: CaptureSegment, known: Sequence[Known]) -> None:
     """The guards that need the whole segment: of modules, of names, of modes, of memory."""
-    trace, guards = segment.trace, segment.guards
+    trace, guards = segment.trace, segment.code.guards
     guard_modules(segment)
-    segment.settle_names()
+    segment.names.settle()
     _guard_distinct(segment)
-    segment.ambient.guard_shard(guards, trace.rng is not None)
+    segment.trace.ambient.guard_shard(guards, trace.rng is not None)
     guard_outside(guards, trace)
-    segment.ambient.guard_device(guards)
+    segment.trace.ambient.guard_device(guards)
     _guard_lifted(guards, trace)
     guard_memory(guards, trace, known)
     segment.arrays.guard_overlaps()
@@ -175,16 +175,18 @@ def _hosts(trace: CaptureTrace, results: Sequence[Node]) -> frozenset[int]:
 def _guard_distinct(segment: CaptureSegment) -> None:
     """What the captured code changes must not be, at a later call, something else that it reads as another object."""
     changed = {
-        id(change.target): known for change in segment.record.replayed() if (known := segment.find(change.target))
+        id(change.target): known
+        for change in segment.record.replayed()
+        if (known := segment.outside.find(change.target))
     }
     for known in changed.values():
-        for other in list(segment.outside.values()):
+        for other in list(segment.outside.things.values()):
             if other is known or type(other.thing) is not type(known.thing) or (other.fixed and known.fixed):
                 continue
-            a, b = segment.local(known.source), segment.local(other.source)
+            a, b = segment.code.local(known.source), segment.code.local(other.source)
             first, second = sorted((a, b))
             text = f"{known.source.text} is not {other.source.text}"
-            segment.require_once(f"{first} is not {second}", text)
+            segment.code.require_once(f"{first} is not {second}", text)
 
 
 def _go_on_with(generator: InterpretedGenerator, frame: Frame, state: str) -> None:
@@ -197,15 +199,15 @@ def _recipe(segment: CaptureSegment, handles: dict[int, tuple[int, Tensor]]) -> 
 
     def lookup(thing: Any) -> int | None:
         if type(thing) is Lazy:
-            return segment.place(thing.source, thing.value)
-        known = segment.find(thing)
-        return None if known is None else segment.place(known.source, thing)
+            return segment.code.place(thing.source, thing.value)
+        known = segment.outside.find(thing)
+        return None if known is None else segment.code.place(known.source, thing)
 
     def tensor(handle: Tensor) -> str | None:
         return f"fresh[{handles.setdefault(id(handle), (len(handles), handle))[0]}]"
 
-    recipe = Recipe(lookup, tensor, segment.number_expression)
-    for place, clock in enumerate(segment.clocks):
+    recipe = Recipe(lookup, tensor, segment.code.number_expression)
+    for place, clock in enumerate(segment.numbers.clocks):
         recipe.first(AtEnd(place, "").name, clock)
     return recipe
 
@@ -213,7 +215,7 @@ def _recipe(segment: CaptureSegment, handles: dict[int, tuple[int, Tensor]]) -> 
 def _known(segment: CaptureSegment) -> list[Known]:
     """The tensors from outside: as they were met, those of modules in the order of their registration."""
     met = [entry for entry in segment.trace.by_handle.values() if entry.code]
-    place = {name: i for i, name in enumerate(segment.names)}
+    place = {name: i for i, name in enumerate(segment.modules.tensors)}
     rest = [entry for entry in segment.trace.by_handle.values() if not entry.code]
     return [*met, *sorted(rest, key=lambda entry: place.get(id(entry.handle), len(place)))]
 

@@ -9,8 +9,9 @@ import re
 from typing import Any
 
 from compiler_core.bytecode.semantics import Break
+from compiler_core.capture.guards.code import Code
 from compiler_core.capture.guards.deaths import is_mortal
-from compiler_core.capture.guards.guards import Guards, is_plain
+from compiler_core.capture.guards.guards import is_plain
 from compiler_core.capture.guards.kinds import (
     _BUFFERS,
     _DATA,
@@ -27,86 +28,47 @@ from compiler_core.capture.guards.kinds import (
     viewed,
 )
 from compiler_core.capture.guards.module_protocol import ModuleProtocol, is_module
-from compiler_core.capture.guards.sources import Bound, Item, Raw, Source, shown
+from compiler_core.capture.guards.modules import Modules
+from compiler_core.capture.guards.sources import Bound, Item, Raw, shown
+from compiler_core.capture.numbers.numbers import Numbers
 from compiler_core.capture.numbers.symbols import is_symbol, shown_number
 from compiler_core.capture.outside import Outside, contents_of
+from compiler_core.capture.outside_objects import OutsideObjects
 from compiler_core.capture.record import Record
 
 _NUMBERS = (int, float, str, bytes)
 
 
 class Contents:
-    """The part of a `CaptureSegment` that reads containers; the rest of it is told here by name."""
+    """whole: ids of containers of which every item is guarded."""
 
-    guards: Guards
-
-    def __init__(self) -> None:
-        self.record = Record()
-        self.whole: set[int] = set()  # ids of containers of which every item is guarded
-        self.modules: dict[int, tuple[ModuleProtocol, str]] = {}  # visited, and what the user calls them
-        self.loaded: set[Source] = set()
-
-    def find(self, thing: Any) -> Outside | None:
-        """What is known of an object from outside; None of one that the captured code made."""
-        raise NotImplementedError
-
-    def is_outside(self, thing: Any) -> bool:
-        return self.find(thing) is not None
-
-    def local(self, source: Source) -> str:
-        """The name that holds `source` in the check function."""
-        raise NotImplementedError
-
-    def load(self, source: Source, value: Any, *, fixed: bool = False) -> Any:
-        """The value at `source`, guarded. fixed: other guards make sure that it is this very object."""
-        raise NotImplementedError
-
-    def require(self, code: str, text: str) -> None:
-        self.guards.require(code, text)
-
-    def require_once(self, code: str, text: str) -> None:
-        """A condition that may be asked for again."""
-        raise NotImplementedError
-
-    def visit(self, module: ModuleProtocol, text: str) -> None:
-        """A module whose attributes may be read from here on."""
-        raise NotImplementedError
-
-    def is_left_to_the_watch(self, value: Any) -> bool:
-        """Whether `value` is a registry of a module, as far as is known not changed by captured code."""
-        raise NotImplementedError
-
-    def specialise(self, value: Any) -> Any:
-        """The value as a constant: guarded, once."""
-        raise NotImplementedError
-
-    def code_of(self, value: Any) -> str:
-        """Code for a symbol in the check function."""
-        raise NotImplementedError
+    def __init__(self, code: Code, modules: Modules, numbers: Numbers, outside: OutsideObjects, record: Record) -> None:
+        self.code, self.modules, self.numbers, self.outside, self.record = code, modules, numbers, outside, record
+        self.whole: set[int] = set()
 
     def read_length(self, container: Any) -> None:
         """The number of items counts from here on."""
-        known = self.find(container)
-        if known is None or id(container) in self.whole or isinstance(container, tuple) or self.covers(known):
+        known = self.outside.find(container)
+        if known is None or id(container) in self.whole or isinstance(container, tuple) or self.outside.covers(known):
             return
         if not self.record.has_places(container):
             self.read_whole(container)
             return
         key = Item(known.source, "<length>")
-        if key not in self.loaded:
-            self.loaded.add(key)
+        if key not in self.outside.loaded:
+            self.outside.loaded.add(key)
             size = len(plain_copy(self.record.original(container)))
-            local = self.local(contents_of(known))
-            self.require(f"len({local}) == {size}", f"{known.source.text} has {size} items")
+            local = self.code.local(contents_of(known))
+            self.code.require(f"len({local}) == {size}", f"{known.source.text} has {size} items")
 
     def read_numbers(self, container: Any) -> None:
         """Their plain copies are read: constants from here on."""
         for value in self.record.numbers_in.pop(id(container), ()):
-            self.specialise(value)
+            self.numbers.specialise(value)
 
     def read_item(self, container: Any, key: Any) -> Any:
         """container[key], of a container from outside; it is there."""
-        known = self.find(container)
+        known = self.outside.find(container)
         assert known is not None
         if (id(container), _key(key)) in self.record.written:
             return self.record.written[id(container), _key(key)]
@@ -120,52 +82,43 @@ class Contents:
                 self.read_whole(container)
                 return value
             value = self.record.original(container)[key]
-        return self.load(Item(contents_of(known), key), value, fixed=self.covers(known))
-
-    def covers(self, known: Outside) -> bool:
-        """Whether the items of `known` are as sure as itself: of a tuple, of a registry of a watched module, or of the
-        hooks on all modules."""
-        if known.fixed and type(known.thing) in (tuple, frozenset):
-            return True
-        if not known.fixed or not self.modules or id(known.thing) in self.record.originals:
-            return False
-        return self.is_left_to_the_watch(known.thing)
+        return self.outside.load(Item(contents_of(known), key), value, fixed=self.outside.covers(known))
 
     def read_key(self, container: Any, key: Any, present: bool) -> None:
         """Whether `key` is in a dictionary or set from outside counts from here on."""
-        known = self.find(container)
+        known = self.outside.find(container)
         if known is None or id(container) in self.whole or (id(container), _key(key)) in self.record.written:
             return
-        if is_symbol(key) or self.covers(known):  # of a number that changes, `require_without` has told
+        if is_symbol(key) or self.outside.covers(known):  # of a number that changes, `require_without` has told
             return
         if isinstance(container, dict) and is_key(key):
             original = self.record.original(container)
             if (key in original) is present:
-                spelled = self.guards.refer(key, "key") if not is_constant(key) else repr(key)
+                spelled = self.code.guards.refer(key, "key") if not is_constant(key) else repr(key)
                 mark = Item(known.source, ("in", key))
-                if mark not in self.loaded:
-                    self.loaded.add(mark)
+                if mark not in self.outside.loaded:
+                    self.outside.loaded.add(mark)
                     word = "" if present else "not "
-                    self.require(f"({spelled} in {self.local(contents_of(known))}) is {present}",
+                    self.code.require(f"({spelled} in {self.code.local(contents_of(known))}) is {present}",
                                  f"{shown(key)} is {word}in {known.source.text}")  # fmt: skip
                 return
         self.read_whole(container)
 
     def require_without(self, known: Outside, key: Any) -> None:
         """A number that changes is no key of a dictionary or set from outside, which is as it was."""
-        code = f"{self.code_of(key)} not in {self.local(contents_of(known))}"
-        self.require_once(code, f"{shown_number(key)} is not in {known.source.text}")
+        code = f"{self.numbers.code_of(key)} not in {self.code.local(contents_of(known))}"
+        self.code.require_once(code, f"{shown_number(key)} is not in {known.source.text}")
 
     def read_whole(self, container: Any) -> None:
         """Every item counts from here on: how many there are, which keys, and each by its kind."""
-        known = self.find(container)
+        known = self.outside.find(container)
         if known is not None:
             self.read_numbers(container)
         if known is None or id(container) in self.whole:
             return
         self.whole.add(id(container))
         held = self.record.original(container)
-        covered = self.covers(known)
+        covered = self.outside.covers(known)
         if isinstance(held, (set, frozenset)):
             self._members(known, held)
             return
@@ -174,38 +127,40 @@ class Contents:
         count_of = tuple.__len__ if isinstance(held, tuple) else len  # its class may not count
         for key in list(held) if isinstance(held, dict) else range(count_of(held)):
             if (id(container), _key(key)) not in self.record.written or id(container) not in self.record.originals:
-                self.specialise(self.load(Item(contents_of(known), key), held[key], fixed=covered))
+                self.numbers.specialise(self.outside.load(Item(contents_of(known), key), held[key], fixed=covered))
 
     def _keys(self, known: Outside, held: Any) -> None:
-        local, text = self.local(contents_of(known)), known.source.text
-        self.require(f"len({local}) == {len(held)}", f"{text} has {len(held)} items")
+        local, text = self.code.local(contents_of(known)), known.source.text
+        self.code.require(f"len({local}) == {len(held)}", f"{text} has {len(held)} items")
         if isinstance(held, dict):
-            bind = self.guards.bind
+            bind = self.code.guards.bind
             if all(type(key) is str for key in held):
                 code = f"list({local}) == {bind(list(held), 'keys')}"
             else:  # 1, 1.0 and True are equal
-                keys = [self.guards.deaths.refer(key) if is_mortal(key) else key for key in held]
+                keys = [self.code.guards.deaths.refer(key) if is_mortal(key) else key for key in held]
                 code = f"all(map({bind(is_key_of, 'is_key_of')}, {local}, {bind(keys, 'keys')}))"
             shown = ", ".join(map(repr, held)) if all(map(is_plain, held)) else "the same objects"
-            self.require(code, f"{text} has the keys {shown}")
+            self.code.require(code, f"{text} has the keys {shown}")
             for key in held:
                 if not is_plain(key):  # no copy of it
-                    self.load(Bound(key, f"a key of {text}"), key, fixed=True)
+                    self.outside.load(Bound(key, f"a key of {text}"), key, fixed=True)
 
     def _members(self, known: Outside, held: Any) -> None:
         if not all(is_plain(member) or is_identified(member) for member in held):
             raise Break(f"{known.source.text} is a set of objects that no guard can tell apart")
-        local, text = self.local(contents_of(known)), f"{known.source.text} has the same members"
+        local, text = self.code.local(contents_of(known)), f"{known.source.text} has the same members"
         mortal = [member for member in held if is_mortal(member)]
         if mortal:
-            there = " and ".join(f"{self.guards.refer(member, 'member')} in {local}" for member in mortal)
-            others = self.guards.bind({member for member in held if not is_mortal(member)}, "members")
-            self.require(f"len({local}) == {len(held)} and {local} >= {others} and {there}", text)
+            there = " and ".join(f"{self.code.guards.refer(member, 'member')} in {local}" for member in mortal)
+            others = self.code.guards.bind({member for member in held if not is_mortal(member)}, "members")
+            self.code.require(f"len({local}) == {len(held)} and {local} >= {others} and {there}", text)
         else:
-            self.require(f"{local} == {self.guards.bind(plain_copy(held), 'members')}", text)
+            self.code.require(f"{local} == {self.code.guards.bind(plain_copy(held), 'members')}", text)
         if not all(type(member) is str for member in held) and all(map(is_plain, held)):  # 1, 1.0 and True are equal
-            spelled = self.guards.bind(set(map(repr, held)), "spelled")
-            self.require(f"set(map(repr, {local})) == {spelled}", f"{known.source.text} has them of the same types")
+            spelled = self.code.guards.bind(set(map(repr, held)), "spelled")
+            self.code.require(
+                f"set(map(repr, {local})) == {spelled}", f"{known.source.text} has them of the same types"
+            )
 
     def read_all(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Everything that these hold counts."""
@@ -224,40 +179,46 @@ class Contents:
             if not isinstance(value, CONTAINERS) or id(value) in seen:
                 continue
             seen[id(value)] = value
-            if self.is_outside(value):
+            if self.outside.has(value):
                 self.read_whole(value)
             todo += reversed(list(value.values() if isinstance(value, dict) else iter(value)))
 
     def _read_module(self, module: ModuleProtocol) -> None:
         """All of a module from outside, and of those below it, counts."""
-        known = self.find(module)
+        known = self.outside.find(module)
         if known is not None:
             text = known.source.text
             for path, part in module.named_modules():
-                self.visit(part, f"{text}.{path}" if path else text)
+                self.modules.visit(part, f"{text}.{path}" if path else text)
                 self.whole.add(id(part))
 
     def read_view(self, view: Any) -> None:
         """What a view or proxy from outside shows counts."""
         if isinstance(view, VIEWS):
-            known, table = self.find(view), viewed(view)
-            self.read_whole(table if known is None else self.load(Raw(known.source, viewed), table, fixed=known.fixed))
+            known, table = self.outside.find(view), viewed(view)
+            self.read_whole(
+                table if known is None else self.outside.load(Raw(known.source, viewed), table, fixed=known.fixed)
+            )
 
     def read_data(self, value: Any) -> None:
         """The content of an object of a class written in C counts. Raises Break where no guard can tell it."""
         self.read_view(value)
-        known = self.find(value)
+        known = self.outside.find(value)
         base = next((base for base in _NUMBERS if issubclass(type(value), base)), None)
         if base is not None and known is not None and not known.fixed:  # of a class derived from a number's
-            same, bound = self.guards.bind(base.__eq__, "equal"), self.guards.bind(value, "value")
-            self.require_once(f"{same}({self.local(known.source)}, {bound})", f"{known.source.text} == {value!r}")
-        if issubclass(type(value), _BUFFERS) and self.is_outside(value):
+            same, bound = self.code.guards.bind(base.__eq__, "equal"), self.code.guards.bind(value, "value")
+            self.code.require_once(
+                f"{same}({self.code.local(known.source)}, {bound})", f"{known.source.text} == {value!r}"
+            )
+        if issubclass(type(value), _BUFFERS) and self.outside.has(value):
             raise Break(f"the content of a {type(value).__name__} from outside is read")
         if type(value) is re.Match and known is not None and not known.fixed:
-            content, bound = (self.guards.bind(thing, "match") for thing in (match_content, match_content(value)))
-            self.require_once(f"{content}({self.local(known.source)}) == {bound}", f"{known.source.text} is as it was")
+            content, bound = (self.code.guards.bind(thing, "match") for thing in (match_content, match_content(value)))
+            self.code.require_once(
+                f"{content}({self.code.local(known.source)}) == {bound}", f"{known.source.text} is as it was"
+            )
         if isinstance(value, _DATA) and known is not None and not known.fixed:
-            bound = self.guards.bind(value, "value")
-            local = self.local(known.source)  # what is equal need not be spelled alike: Decimal("1.0") and 1.00
+            bound = self.code.guards.bind(value, "value")
+            local = self.code.local(known.source)  # what is equal need not be spelled alike: Decimal("1.0") and 1.00
             code = f"{local} == {bound} and repr({local}) == {repr(value)!r}"
-            self.require_once(code, f"{known.source.text} == {value!r}")
+            self.code.require_once(code, f"{known.source.text} == {value!r}")

@@ -40,9 +40,9 @@ from compiler_core.capture.recipes.transplant import transplant_each
 from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.start import changing_numbers, drop_dead, start_call, start_frames, without_sources
 from compiler_core.capture.trace import Mark
-from compiler_core.capture.tracing.copying import is_copying
 from compiler_core.capture.tracing.iteration import RunBetween
 from compiler_core.capture.tracing.native import Again
+from compiler_core.capture.tracing.rules.copying import is_copying
 from compiler_core.capture.tracing.semantics import TracingSemantics
 from compiler_core.config import config
 from compiler_core.errors import DATA_ERRORS, GraphBreak, RecompileLimitError
@@ -248,11 +248,11 @@ class Capture:
         try:
             return self._run()
         finally:
-            vars(self.segment).clear()
+            self.segment.forget()
 
     def _run(self) -> Any:
         try:
-            with timed(self.segment.name, "capture"), use_trace(self.segment.trace), interpreting(self.machine):
+            with timed(self.segment.trace.name, "capture"), use_trace(self.segment.trace), interpreting(self.machine):
                 start = self.segment.trace.mark()
                 ended = self._ended()
                 if isinstance(ended, Broke) and self.owner.fullgraph:
@@ -267,7 +267,7 @@ class Capture:
             return self._go_on(ended, captured, survivors)
         except BaseException:
             if not isinstance(ended, Raised) and self.point.is_root:
-                self.segment.ambient.set()  # the frames are left as they are: no `with` of theirs ends
+                self.segment.trace.ambient.set()  # the frames are left as they are: no `with` of theirs ends
             raise
 
     def _refuse(self, ended: Broke, start: Mark) -> None:
@@ -276,13 +276,13 @@ class Capture:
         self.machine.frames.clear()
         self.segment.record.take_back()
         self.segment.trace.rollback(start)
-        self.segment.ambient.set()
+        self.segment.trace.ambient.set()
         self.owner.broke(ended.why, ended.where, silent=False)
 
     def _ended(self) -> Returned | Broke | Raised:
         """Run the machine until it returns, breaks or raises."""
         try:
-            if self.segment.ambient.overrides.modes:
+            if self.segment.trace.ambient.overrides.modes:
                 raise Break("a TorchFunctionMode is on around what is compiled", "enter it inside")
             if not self.point.is_root:
                 frames: list[Frame] = list(self.args)
@@ -328,7 +328,7 @@ class Capture:
     def _skip(self, why: str) -> None:
         """Later calls like this one run eager."""
         self.repeats = False
-        guards = self.segment.guards
+        guards = self.segment.code.guards
         self.point.skipped.append(Skipped(self.segment.check_alone(), guards.deaths, why))
         self.point.watch_over(guards.deaths)
         text = f"{self.owner.name} runs eager for such calls: {why}"
@@ -342,7 +342,7 @@ class Capture:
         is_whole = self.point.is_root and isinstance(ended, Returned)
         entry = self.owner.compile(captured, is_whole)
         inputs: list[Any] = [None if cell is None else cell.current() for cell in survivors.cells]
-        with observe.phase("forward", self.owner.name), self.segment.ambient.held():  # as for later calls
+        with observe.phase("forward", self.owner.name), self.segment.trace.ambient.held():  # as for later calls
             try:
                 tensors = entry.compute(inputs, survivors.arguments, survivors.hooks)
             except DATA_ERRORS as failure:
@@ -394,10 +394,10 @@ class Capture:
 
     def _plain(self, root: Any) -> Any:
         """`root`, its numbers plain ones."""
-        if not self.segment.symbols and not self.segment.arrays.any_made():
+        if not self.segment.numbers.symbols and not self.segment.arrays.any_made():
             return root
         instead = {TracedArray: self.segment.arrays.real}
-        (plain,), _ = plain_numbers([root], is_symbol, self.segment.is_outside, instead)
+        (plain,), _ = plain_numbers([root], is_symbol, self.segment.outside.has, instead)
         return plain
 
 

@@ -34,8 +34,8 @@ def start_call(parts: Parts, function: Callable[..., Any], args: tuple[Any, ...]
     lives as long as what is compiled for it."""
     segment = parts.segment
     order = f"tuple(kwargs) == {tuple(kwargs)}" if kwargs else "not kwargs"  # **kwargs keeps the caller's order
-    segment.require(f"len(args) == {len(args)}", f"{len(args)} positional arguments")
-    segment.require(order, f"keyword arguments {', '.join(kwargs) or 'none'}")
+    segment.code.require(f"len(args) == {len(args)}", f"{len(args)} positional arguments")
+    segment.code.require(order, f"keyword arguments {', '.join(kwargs) or 'none'}")
     function = unwrapped(function)
     given: list[Any] = [Lazy(Argument(f"args[{i}]", f"args[{i}]"), value) for i, value in enumerate(args)]
     named = {key: Lazy(Argument(f"kwargs[{key!r}]", key), value) for key, value in kwargs.items()}
@@ -51,7 +51,7 @@ def start_call(parts: Parts, function: Callable[..., Any], args: tuple[Any, ...]
         given.insert(0, owner)
     if type(function) is Carried:
         target = args[0]
-        segment.load(Argument("args[0]", target.__name__), target)
+        segment.outside.load(Argument("args[0]", target.__name__), target)
         return _entered(parts, target, tuple(given[1:]), named)
     if type(target) is FunctionType and policy.how(target) is policy.ENTER:
         _know(segment, target, target.__name__, lasting)
@@ -78,17 +78,17 @@ def start_frames(segment: CaptureSegment, frames: list[Frame]) -> None:
                 given = _given(segment, source, value)  # a generator's frame may outlive the segment
                 frame.locals[slot] = given if frame.generator is None else _loaded(segment, given)
         for place, value in enumerate(frame.stack):
-            frame.stack[place] = segment.load(Argument(f"{base}.stack[{place}]", f"operand {place}"), value)
+            frame.stack[place] = segment.outside.load(Argument(f"{base}.stack[{place}]", f"operand {place}"), value)
         for place, error in enumerate(frame.handled):
-            segment.load(Argument(f"{base}.handled[{place}]", "the exception under handling"), error)
+            segment.outside.load(Argument(f"{base}.handled[{place}]", "the exception under handling"), error)
         frame.pending = tuple(
             _of_pending(segment, f"{base}.pending[{place}]", value) for place, value in enumerate(frame.pending)
         )
         if frame.generator is not None:
-            segment.load(Argument(f"{base}.generator", "a generator"), frame.generator)
+            segment.outside.load(Argument(f"{base}.generator", "a generator"), frame.generator)
             segment.record.generators.append(frame.generator)
         if frame.namespace is not None:
-            segment.load(Argument(f"{base}.namespace", "a namespace"), frame.namespace)
+            segment.outside.load(Argument(f"{base}.namespace", "a namespace"), frame.namespace)
 
 
 def changing_numbers(frames: list[Frame], memory: Memory) -> tuple[Source, ...]:
@@ -165,18 +165,18 @@ def without_sources(frames: list[Frame]) -> None:
 
 def _know(segment: CaptureSegment, thing: Any, text: str, lasting: bool) -> None:
     """The compiled function itself, or its owner: the very object at every call."""
-    if segment.find(thing) is None:
+    if segment.outside.find(thing) is None:
         if lasting:
-            segment.guards.lasting.add(id(thing))
-        segment.outside[id(thing)] = Outside(thing, Bound(thing, text), True)
+            segment.code.guards.lasting.add(id(thing))
+        segment.outside.things[id(thing)] = Outside(thing, Bound(thing, text), True)
         if type(thing) is FunctionType:
-            segment.guard_code(Bound(thing, text), thing)
+            segment.outside.guard_code(Bound(thing, text), thing)
         if is_module(thing):
-            segment.visit(thing, text)
+            segment.modules.visit(thing, text)
 
 
 def _loaded(segment: CaptureSegment, value: Any) -> Any:
-    return segment.load(value.source, value.value) if type(value) is Lazy else value
+    return segment.outside.load(value.source, value.value) if type(value) is Lazy else value
 
 
 def _load_shared(segment: CaptureSegment, frame: Frame) -> None:
@@ -196,7 +196,7 @@ def _load_shared(segment: CaptureSegment, frame: Frame) -> None:
 
 def _given(segment: CaptureSegment, source: Argument, value: Any) -> Any:
     if isinstance(value, CellType):
-        segment.identify_cell(source, value, fixed=False)
+        segment.outside.identify_cell(source, value, fixed=False)
         return value
     return Lazy(source, value)
 
@@ -205,4 +205,4 @@ def _of_pending(segment: CaptureSegment, code: str, value: Any) -> Any:
     """A value that a completion waits with; it may be a tuple of such."""
     if type(value) is tuple:
         return tuple(_of_pending(segment, f"{code}[{i}]", item) for i, item in enumerate(value))
-    return segment.load(Argument(code, "a value of the instruction"), value)
+    return segment.outside.load(Argument(code, "a value of the instruction"), value)

@@ -20,6 +20,7 @@ from compiler_core.capture.ambient import Ambient
 from compiler_core.capture.guards.module_protocol import ModuleProtocol
 from compiler_core.capture.outside_memory import Known, Lifted, OutsideMemory, Written
 from compiler_core.capture.random_inputs import are_outside
+from compiler_core.capture.recipes.holders import now
 from compiler_core.dtype import uint64
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Graph, Node, Placeholder
@@ -54,6 +55,8 @@ class CaptureTrace(OutsideMemory):
 
     def __init__(self, name: str, known: Iterable[Known]) -> None:
         super().__init__(name, known)
+        self.began, self.ambient = now(), Ambient.now()  # when, and in which modes of the thread
+        self.operations: list[str] = []  # functions and operators that recorded something
         self.boundaries: dict[int, Hook] = {}
         self.hooked: dict[Node, int] = {}  # tensors with hooks of their own -> number of their boundary
         self.retaining: list[weakref.ref[Tensor]] = []  # handles that keep their gradient

@@ -15,7 +15,7 @@ from compiler_core.capture.numbers.symbols import SymbolFloat, SymbolText, besid
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from compiler_core.capture.segment import CaptureSegment
+    from compiler_core.capture.numbers.numbers import Numbers
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -40,21 +40,21 @@ _NOT_LIFTED = frozenset({"condition", "mask", "tensor1", "tensor2", "end"})
 MADE = frozenset({"tensor", "as_tensor", "scalar_tensor"})
 
 
-def operands(segment: CaptureSegment, name: str, args: Args, kwargs: Kwargs) -> tuple[list[Any], Kwargs]:
+def operands(numbers: Numbers, name: str, args: Args, kwargs: Kwargs) -> tuple[list[Any], Kwargs]:
     """The arguments of a function of tensors: numbers that change are 0-d tensors where they may be, else constants."""
     plain = name if name in _PARAMETERS else name.removesuffix("_")
     names = _PARAMETERS.get(plain, ()) if any(map(is_symbol, (*args, *kwargs.values()))) else ()
     beside = _beside(plain, args)
     if not names or beside is None or "rounding_mode" in kwargs:
-        return [specialised(segment, arg) for arg in args], _constants(segment, kwargs)
+        return [specialised(numbers, arg) for arg in args], _constants(numbers, kwargs)
     lifts = {*names, _FACTORS.get(plain, "")} - _NOT_LIFTED
 
     def given(parameter: str, value: Any) -> Any:
         if not is_symbol(value) or parameter not in lifts:
-            return specialised(segment, value)
+            return specialised(numbers, value)
         if parameter == _FACTORS.get(plain) and not _is_factor(value, args):
-            return specialised(segment, value)
-        return beside_tensor(segment, value, beside)
+            return specialised(numbers, value)
+        return beside_tensor(numbers, value, beside)
 
     longer = (*names, *("",) * (len(args) - len(names)))
     return [given(*pair) for pair in zip(longer, args)], {key: given(key, value) for key, value in kwargs.items()}
@@ -76,11 +76,11 @@ def _is_factor(value: Any, args: Args) -> bool:
     return len(kinds) == 1 and next(iter(kinds)).is_floating_point and all(isinstance(arg, Tensor) for arg in args)
 
 
-def _constants(segment: CaptureSegment, kwargs: Kwargs) -> Kwargs:
-    return {key: specialised(segment, value) for key, value in kwargs.items()}
+def _constants(numbers: Numbers, kwargs: Kwargs) -> Kwargs:
+    return {key: specialised(numbers, value) for key, value in kwargs.items()}
 
 
-def made_of(segment: CaptureSegment, name: str, args: Args, kwargs: Kwargs) -> Tensor | None:
+def made_of(numbers: Numbers, name: str, args: Args, kwargs: Kwargs) -> Tensor | None:
     """The 0-d tensor, or for `full` one of ones' size, that a function makes of a number; None of any other call."""
     place = 1 if name == "full" else 0
     if (name not in MADE and name != "full") or len(args) != place + 1 or not kwargs.keys() <= {"dtype"}:
@@ -94,7 +94,7 @@ def made_of(segment: CaptureSegment, name: str, args: Args, kwargs: Kwargs) -> T
         isinstance(value, SymbolFloat) and dtype is dtypes.int64
     ):
         return None
-    return lifted(segment, value, dtype)
+    return lifted(numbers, value, dtype)
 
 
 def filling(value: Tensor, size: Any = ()) -> Tensor:

@@ -33,7 +33,7 @@ from compiler_core.tensor.memory.journal import note_change
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from compiler_core.capture.segment import CaptureSegment
+    from compiler_core.capture.numbers.numbers import Numbers
 
 
 class SettlingCell(ViewCell):
@@ -83,18 +83,18 @@ class PlaceCell(SettlingCell):
         self.raw, self.seen = value, self._root.stamp + 1
 
 
-def read_place(segment: CaptureSegment, owner: Tensor, key: Any) -> Tensor | None:
+def read_place(numbers: Numbers, owner: Tensor, key: Any) -> Tensor | None:
     """`owner[key]`, whose numbers stay inputs; None where they cannot. To be called under the trace."""
-    index = _lifted_index(segment, owner, key)
+    index = _lifted_index(numbers, owner, key)
     if index is None:
         return None
-    body = segment.trace.body
+    body = numbers.trace.body
     recorded = len(body)
     view = owner[plain_parts(key)]
     if type(view._cell) is not ViewCell or view.numel() == 0:
         return None
     del body[recorded:]  # nobody will ask for the values at this very place
-    _settle_later(view, owner, settle := functools.partial(segment.specialise, key))
+    _settle_later(view, owner, settle := functools.partial(numbers.specialise, key))
     nodes = tuple(part._read() if isinstance(part, Tensor) else part for part in index)
     place = view._cell = PlaceCell(view._cell, owner._cell, nodes, settle)
     place.raw, place.seen = owner[index]._read(), place.root.stamp
@@ -111,12 +111,12 @@ def _settle_later(view: Tensor, owner: Tensor, settle: Callable[[], Any]) -> Non
         view, link = between, between._view
 
 
-def written_place(segment: CaptureSegment, owner: Tensor, key: Any) -> tuple[Any, ...] | None:
+def written_place(numbers: Numbers, owner: Tensor, key: Any) -> tuple[Any, ...] | None:
     """The index by which `owner[key] = ...` is written in the graph; None where its numbers must be constants."""
-    return _lifted_index(segment, owner, key)
+    return _lifted_index(numbers, owner, key)
 
 
-def _lifted_index(segment: CaptureSegment, owner: Tensor, key: Any) -> tuple[Any, ...] | None:
+def _lifted_index(numbers: Numbers, owner: Tensor, key: Any) -> tuple[Any, ...] | None:
     """The index with 0-d tensors in the place of numbers that change."""
     entries = key if type(key) is tuple else (key,)
     if not any(map(_changes, entries)) or not all(map(_is_basic, entries)) or not hasattr(owner._cell.raw, "shape"):
@@ -129,7 +129,7 @@ def _lifted_index(segment: CaptureSegment, owner: Tensor, key: Any) -> tuple[Any
         return None
     index, dim = [], 0
     for entry in entries:
-        made = _entry(segment, entry, owner.shape[dim] if dim < owner.ndim else 0) if _changes(entry) else entry
+        made = _entry(numbers, entry, owner.shape[dim] if dim < owner.ndim else 0) if _changes(entry) else entry
         if made is None and entry is not None:
             return None
         index.append(made)
@@ -137,32 +137,32 @@ def _lifted_index(segment: CaptureSegment, owner: Tensor, key: Any) -> tuple[Any
     return tuple(index)
 
 
-def _entry(segment: CaptureSegment, entry: Any, size: int) -> Tensor | None:
+def _entry(numbers: Numbers, entry: Any, size: int) -> Tensor | None:
     """A number, or the places of a slice, as a tensor; None if it is not within the dim's size."""
     if type(entry) is slice:
         start = 0 if entry.start is None else entry.start
         stop = size if entry.stop is None else entry.stop
         if entry.step not in (None, 1) or not 0 <= start < stop <= size:
             return None
-        low, high = _code(segment, start), _code(segment, stop)
-        segment.require_once(
+        low, high = _code(numbers, start), _code(numbers, stop)
+        numbers.code.require_once(
             f"0 <= {low} and {high} <= {size} and {high} - {low} == {stop - start}",
             f"{shown_number(start)}:{shown_number(stop)} are {int(stop - start)} places of {size}",
         )
         if not is_symbol(start):
             return None
-        steps = segment.trace.constant(np.arange(int(stop - start)))
-        return Tensor._from_cell(Cell(F.add(steps, lifted(segment, start, dtypes.int64)._read())))
+        steps = numbers.trace.constant(np.arange(int(stop - start)))
+        return Tensor._from_cell(Cell(F.add(steps, lifted(numbers, start, dtypes.int64)._read())))
     if not -size <= entry < size:
         return None
     sign = "0 <= {} < " + str(size) if entry >= 0 else f"-{size} <= {{}} < 0"
-    segment.require_once(sign.format(code_of(segment, entry)), f"{sign.format(shown_number(entry))}")
-    place = entry if entry >= 0 else arithmetic(segment, "+", lambda a, b: a + b, entry, size)
-    return lifted(segment, place, dtypes.int64)
+    numbers.code.require_once(sign.format(code_of(numbers, entry)), f"{sign.format(shown_number(entry))}")
+    place = entry if entry >= 0 else arithmetic(numbers, "+", lambda a, b: a + b, entry, size)
+    return lifted(numbers, place, dtypes.int64)
 
 
-def _code(segment: CaptureSegment, bound: Any) -> str:
-    return code_of(segment, bound) if is_symbol(bound) else repr(bound)
+def _code(numbers: Numbers, bound: Any) -> str:
+    return code_of(numbers, bound) if is_symbol(bound) else repr(bound)
 
 
 def _changes(entry: Any) -> bool:

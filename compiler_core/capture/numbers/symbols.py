@@ -28,7 +28,7 @@ from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
-    from compiler_core.capture.segment import CaptureSegment
+    from compiler_core.capture.numbers.numbers import Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def make(value: Any, formula: Formula) -> Any:
     return made
 
 
-def applied(segment: CaptureSegment, value: Any, template: str, parts: tuple[Any, ...]) -> Any:
+def applied(numbers: Numbers, value: Any, template: str, parts: tuple[Any, ...]) -> Any:
     """A symbol of this value, computed by `template` of `parts`; the check function names what is long, once."""
     formulas = [part.formula for part in parts if is_symbol(part)]
     size = 1 + sum(formula.size if isinstance(formula, Apply) else 1 for formula in formulas)
@@ -129,14 +129,14 @@ def applied(segment: CaptureSegment, value: Any, template: str, parts: tuple[Any
         return found
     if formula.is_time:
         raise Break("much is computed of a time")
-    local = segment.guards.let("number", code_of(segment, found))
+    local = numbers.code.guards.let("number", code_of(numbers, found))
     return make(value, Input(Argument(local, "a computed number"), value))
 
 
-def symbol(segment: CaptureSegment, source: Source, value: Any) -> Any:
+def symbol(numbers: Numbers, source: Source, value: Any) -> Any:
     """The value at `source` as a symbol; only its type is guarded."""
-    segment.require(
-        f"type({segment.local(source)}) is {type(value).__name__}", f"{source.text} is a {type(value).__name__}"
+    numbers.code.require(
+        f"type({numbers.code.local(source)}) is {type(value).__name__}", f"{source.text} is a {type(value).__name__}"
     )
     return make(value, Input(source, value))
 
@@ -154,18 +154,18 @@ def render(part: Any, leaf: Callable[[Input], str]) -> str:
     return f"({part!r})"
 
 
-def code_of(segment: CaptureSegment, value: Any) -> str:
+def code_of(numbers: Numbers, value: Any) -> str:
     """Code for a symbol in the check function. Raises Break for a time that is known only when the graph has run."""
 
     def leaf(part: Input) -> str:
         if isinstance(part.source, AtEnd):
             raise Break("a time is looked at")
-        return segment.local(part.source)
+        return numbers.code.local(part.source)
 
     return render(value, leaf)
 
 
-def specialised(segment: CaptureSegment, value: Any, inside: tuple[int, ...] = ()) -> Any:
+def specialised(numbers: Numbers, value: Any, inside: tuple[int, ...] = ()) -> Any:
     """The value as a constant: guarded, once. Of a tuple that holds symbols, one that holds constants.
 
     A list stays the same list and holds constants from here on. Other containers, views and iterators stay as they
@@ -175,7 +175,7 @@ def specialised(segment: CaptureSegment, value: Any, inside: tuple[int, ...] = (
     if kind in (tuple, list):
         if id(value) in inside:
             return value
-        items = [specialised(segment, item, (*inside, id(value))) for item in value]
+        items = [specialised(numbers, item, (*inside, id(value))) for item in value]
         if all(a is b for a, b in zip(items, value)):
             return value
         if kind is tuple:
@@ -184,21 +184,21 @@ def specialised(segment: CaptureSegment, value: Any, inside: tuple[int, ...] = (
         return value
     if type(value) is slice:
         bounds = (value.start, value.stop, value.step)
-        return slice(*(specialised(segment, bound) for bound in bounds)) if any(map(is_symbol, bounds)) else value
+        return slice(*(specialised(numbers, bound) for bound in bounds)) if any(map(is_symbol, bounds)) else value
     if kind in HOLDERS:
         if id(value) not in inside:  # one may hold itself
             for item in _held(value):
-                specialised(segment, item, (*inside, id(value)))
+                specialised(numbers, item, (*inside, id(value)))
         return value
     if not is_symbol(value):
         return value
     if value.formula.is_time:
         raise Break("a time is needed as a constant")
     constant = plain_of(value)
-    code, spelled = code_of(segment, value), render(constant, lambda part: "")
+    code, spelled = code_of(numbers, value), render(constant, lambda part: "")
     if isinstance(constant, float) and (not constant or constant != constant):  # 0.0 is not -0.0; NaN is NaN
         code, spelled = f"repr({code})", repr(repr(constant))
-    segment.require_once(f"{code} == {spelled}", f"{shown_number(value)} == {constant!r}")
+    numbers.code.require_once(f"{code} == {spelled}", f"{shown_number(value)} == {constant!r}")
     return constant
 
 
@@ -211,96 +211,96 @@ def _held(value: Any) -> list[Any]:
     return list(copy.copy(value) if hasattr(value, "__next__") else value)
 
 
-def settled(segment: CaptureSegment, value: Any, depth: int = 0) -> None:
+def settled(numbers: Numbers, value: Any, depth: int = 0) -> None:
     """The numbers and texts that a container holds, keys and items, are guarded: something compares or shows them."""
     if is_symbol(value) or type(value) is slice:
-        specialised(segment, value)
+        specialised(numbers, value)
     elif isinstance(value, dict) and depth < DEEP:
         for part in (*dict.keys(value), *dict.values(value)):
-            settled(segment, part, depth + 1)
+            settled(numbers, part, depth + 1)
     elif isinstance(value, BaseException) and depth < DEEP:
-        settled(segment, value.args, depth + 1)
+        settled(numbers, value.args, depth + 1)
     elif type(value) is SimpleNamespace and depth < DEEP:
-        settled(segment, vars(value), depth + 1)
+        settled(numbers, vars(value), depth + 1)
     elif isinstance(value, HOLDING) and depth < DEEP:
         for part in list(next(kind for kind in HOLDING if isinstance(value, kind)).__iter__(value)):
-            settled(segment, part, depth + 1)
+            settled(numbers, part, depth + 1)
 
 
-def arithmetic(segment: CaptureSegment, op: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+def arithmetic(numbers: Numbers, op: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     """`left op right` of numbers (or texts), at least one of them a symbol."""
     if op not in FORMULAS or (isinstance(left, str) and op != "+"):
-        return function(specialised(segment, left), specialised(segment, right))
+        return function(specialised(numbers, left), specialised(numbers, right))
     if op in ("/", "//", "%") and not right:
-        return function(specialised(segment, left), specialised(segment, right))
+        return function(specialised(numbers, left), specialised(numbers, right))
     if op in ("/", "//", "%") and is_symbol(right):
-        segment.require_once(f"{code_of(segment, right)} != 0", f"{shown_number(right)} != 0")
-    found = applied(segment, function(plain_of(left), plain_of(right)), f"({{}} {op} {{}})", (left, right))
-    return found if op in CLOSED else of_one_type(segment, found, function, (left, right))
+        numbers.code.require_once(f"{code_of(numbers, right)} != 0", f"{shown_number(right)} != 0")
+    found = applied(numbers, function(plain_of(left), plain_of(right)), f"({{}} {op} {{}})", (left, right))
+    return found if op in CLOSED else of_one_type(numbers, found, function, (left, right))
 
 
-def of_one_type(segment: CaptureSegment, found: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def of_one_type(numbers: Numbers, found: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """A symbol `found`, the result of `function(*args)`, whose type no type of an argument tells: it is guarded.
 
     Of a result that is none (a bool, a complex), the arguments are constants from here on.
     """
     if not is_symbol(found):
-        return function(*(specialised(segment, arg) for arg in args))
+        return function(*(specialised(numbers, arg) for arg in args))
     kind = PLAIN[type(found)].__name__
-    segment.require_once(f"type({code_of(segment, found)}) is {kind}", f"{shown_number(found)} is a {kind}")
+    numbers.code.require_once(f"type({code_of(numbers, found)}) is {kind}", f"{shown_number(found)} is a {kind}")
     return found
 
 
-def unary(segment: CaptureSegment, op: str, function: Callable[[Any], Any], value: Any) -> Any:
-    return applied(segment, function(plain_of(value)), f"({op}{{}})", (value,))
+def unary(numbers: Numbers, op: str, function: Callable[[Any], Any], value: Any) -> Any:
+    return applied(numbers, function(plain_of(value)), f"({op}{{}})", (value,))
 
 
-def comparison(segment: CaptureSegment, op: str, function: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
+def comparison(numbers: Numbers, op: str, function: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
     """The answer, guarded."""
     answer = function(plain_of(left), plain_of(right))
-    code = f"({render_in(segment, left)} {op} {render_in(segment, right)}) is {answer}"
-    segment.require_once(code, f"{shown_number(left)} {op} {shown_number(right)} is {answer}")
+    code = f"({render_in(numbers, left)} {op} {render_in(numbers, right)}) is {answer}"
+    numbers.code.require_once(code, f"{shown_number(left)} {op} {shown_number(right)} is {answer}")
     return answer
 
 
-def truth(segment: CaptureSegment, value: Any) -> bool:
+def truth(numbers: Numbers, value: Any) -> bool:
     answer = bool(plain_of(value))
-    segment.require_once(
-        f"bool({code_of(segment, value)}) is {answer}", f"{shown_number(value)} is {'not ' * answer}zero"
+    numbers.code.require_once(
+        f"bool({code_of(numbers, value)}) is {answer}", f"{shown_number(value)} is {'not ' * answer}zero"
     )
     return answer
 
 
-def formatted(segment: CaptureSegment, value: Any, conversion: str, spec: str) -> Any:
+def formatted(numbers: Numbers, value: Any, conversion: str, spec: str) -> Any:
     """An f-string's field."""
     plain = plain_of(value)
     convert: dict[str, Callable[[Any], Any]] = {"": lambda v: v, "s": str, "r": repr, "a": ascii}
     shown = convert[conversion](plain)
     converted = {"": "{}", "s": "str({})", "r": "repr({})", "a": "ascii({})"}[conversion]
     spelled = repr(spec).replace("{", "{{").replace("}", "}}")
-    return applied(segment, format(shown, spec), f"format({converted}, {spelled})", (value,))
+    return applied(numbers, format(shown, spec), f"format({converted}, {spelled})", (value,))
 
 
-def joined(segment: CaptureSegment, pieces: list[str]) -> Any:
+def joined(numbers: Numbers, pieces: list[str]) -> Any:
     """The pieces of an f-string, of which one is a symbol."""
-    return applied(segment, "".join(map(plain_of, pieces)), "''.join((" + "{}, " * len(pieces) + "))", tuple(pieces))
+    return applied(numbers, "".join(map(plain_of, pieces)), "''.join((" + "{}, " * len(pieces) + "))", tuple(pieces))
 
 
-def computed(segment: CaptureSegment, function: Any, args: tuple[Any, ...], form: str = "{}({})") -> Any:
+def computed(numbers: Numbers, function: Any, args: tuple[Any, ...], form: str = "{}({})") -> Any:
     """`function(*args)`, of `math` or a builtin, of numbers of which one is a symbol. The result's type is guarded.
 
     form: of the call, with places for the name and the arguments.
     """
     name = f"__import__('math').{function.__name__}" if function.__module__ == "math" else function.__name__
     call = function if form == "{}({})" else lambda *items: function(items)
-    found = applied(segment, call(*map(plain_of, args)), form.format(name, ", ".join(["{}"] * len(args))), args)
-    return of_one_type(segment, found, call, args)
+    found = applied(numbers, call(*map(plain_of, args)), form.format(name, ", ".join(["{}"] * len(args))), args)
+    return of_one_type(numbers, found, call, args)
 
 
-def place_among(segment: CaptureSegment, function: Any, items: Any, value: Any) -> Any:
+def place_among(numbers: Numbers, function: Any, items: Any, value: Any) -> Any:
     """`function(items, value)` of `bisect`, of numbers that stay what they are, and one that changes."""
-    local = segment.guards.let(
-        "number", f"{segment.guards.bind(function, 'bisect')}({tuple(items)!r}, {code_of(segment, value)})"
+    local = numbers.code.guards.let(
+        "number", f"{numbers.code.guards.bind(function, 'bisect')}({tuple(items)!r}, {code_of(numbers, value)})"
     )
     text = f"{function.__name__}({list(items)}, {shown_number(value)})"
     return make(function(items, plain_of(value)), Input(Argument(local, text), value))
@@ -318,53 +318,51 @@ def is_computed(function: Any, args: tuple[Any, ...]) -> bool:
     return function in COMPUTED or getattr(function, "__module__", "") == "math"
 
 
-def converted(segment: CaptureSegment, kind: type, value: Any) -> Any:
+def converted(numbers: Numbers, kind: type, value: Any) -> Any:
     """`int(value)`, `float(value)`, `str(value)`."""
-    found = applied(segment, kind(plain_of(value)), f"{kind.__name__}({{}})", (value,))
-    return of_one_type(segment, found, kind, (value,)) if kind is int else found
+    found = applied(numbers, kind(plain_of(value)), f"{kind.__name__}({{}})", (value,))
+    return of_one_type(numbers, found, kind, (value,)) if kind is int else found
 
 
-def beside_tensor(segment: CaptureSegment, value: Any, other: Tensor) -> Any:
+def beside_tensor(numbers: Numbers, value: Any, other: Tensor) -> Any:
     """A number as an operand of a tensor: a 0-d tensor of the dtype that the number would be computed in."""
     dtype = other.dtype
     if isinstance(value, SymbolText) or dtype in (dtypes.float16, dtypes.bfloat16) or dtype.is_complex:
-        return specialised(segment, value)
+        return specialised(numbers, value)
     if isinstance(value, SymbolFloat) and not dtype.is_floating_point:
         dtype = dtypes.get_default_dtype()
     elif dtype is dtypes.bool_:
         dtype = dtypes.int64
     elif isinstance(value, SymbolInt) and not dtype.is_floating_point and dtype is not dtypes.int64:
-        return specialised(segment, value)
-    return lifted(segment, value, dtype)
+        return specialised(numbers, value)
+    return lifted(numbers, value, dtype)
 
 
-def beside_array(segment: CaptureSegment, value: Any, other: TracedArray) -> Any:
+def beside_array(numbers: Numbers, value: Any, other: TracedArray) -> Any:
     """A number as an operand of a traced array: a 0-d one, in the dtype that NEP 50 has the number computed in."""
     if isinstance(value, SymbolText):
-        return specialised(segment, value)
+        return specialised(numbers, value)
     wanted = np.result_type(other.dtype, 1 if isinstance(value, SymbolInt) else 1.0)
     if wanted not in (np.float32, np.float64, np.int64):
-        return specialised(segment, value)
-    return TracedArray(lifted(segment, value, dtypes.of(wanted)), is_scalar=True)
+        return specialised(numbers, value)
+    return TracedArray(lifted(numbers, value, dtypes.of(wanted)), is_scalar=True)
 
 
-def lifted(segment: CaptureSegment, value: Any, dtype: Any) -> Tensor:
+def lifted(numbers: Numbers, value: Any, dtype: Any) -> Tensor:
     """A number as a 0-d tensor, one for each formula and dtype."""
-    key = (code_of(segment, value), dtype)
-    if key not in segment.lifted:
-        segment.lifted[key] = lift(segment, value, dtype)
-    return segment.lifted[key]
+    key = (code_of(numbers, value), dtype)
+    if key not in numbers.lifted:
+        numbers.lifted[key] = lift(numbers, value, dtype)
+    return numbers.lifted[key]
 
 
-def lift(segment: CaptureSegment, value: Any, dtype: Any) -> Tensor:
+def lift(numbers: Numbers, value: Any, dtype: Any) -> Tensor:
     """A 0-d tensor that every call makes of the number."""
-    guards = segment.guards
+    guards = numbers.code.guards
     wrap = guards.bind(_zero_d, "zero_d")
-    local = guards.let("number", f"{wrap}({code_of(segment, value)}, {guards.bind(dtype.numpy, 'dtype')})")
+    local = guards.let("number", f"{wrap}({code_of(numbers, value)}, {guards.bind(dtype.numpy, 'dtype')})")
     handle = _zero_d(plain_of(value), dtype.numpy)
-    segment.values.append(handle)
-    guards.outside.append(local)
-    segment.trace.know(Known(handle, "input", shown_number(value), local, len(guards.outside) - 1))
+    numbers.trace.know(Known(handle, "input", shown_number(value), local, numbers.code.hand_over(local, handle)))
     return handle
 
 
@@ -372,8 +370,8 @@ def _zero_d(value: Any, dtype: Any) -> Tensor:
     return Tensor._wrap(np.asarray(value, dtype))
 
 
-def render_in(segment: CaptureSegment, value: Any) -> str:
-    return code_of(segment, value) if is_symbol(value) else render(value, lambda part: "")
+def render_in(numbers: Numbers, value: Any) -> str:
+    return code_of(numbers, value) if is_symbol(value) else render(value, lambda part: "")
 
 
 def shown_number(value: Any) -> str:

@@ -5,7 +5,5 @@ What is read and changed: `variables.py`, `attributes.py`, `changing.py` (attrib
 (their changes), `iteration.py`. What is computed: `operators.py`, `text.py`, `statements.py`. Calls: `calls.py`,
 `c_calls.py` (of what is written in C), `entering.py` (frames), `native.py` (what runs as it is, under the trace).
 What they all ask: `classes.py` (what a class says, guarded), `lookup.py` (the same, as facts), `keys.py` (what is
-hashed and compared). Rules for callables: `builtin_rules.py`, `library_rules.py`, `numpy_rules.py`, `overriding.py`
-(`__torch_function__`), `cached.py` (`lru_cache`), `copying.py`, `pure_calls.py`; `pure.py` and `pure_table.py` say what
-only computes, `closures.py` which functions hold what is captured.
+hashed and compared). `rules/`: what answers calls of callables that are known.
 """

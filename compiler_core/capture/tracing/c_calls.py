@@ -23,12 +23,12 @@ from compiler_core.capture.numbers.operands import operands
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.polyfills import of_itertools as polyfills_itertools
-from compiler_core.capture.tracing.builtin_rules import BY_ID
-from compiler_core.capture.tracing.copying import reduced
 from compiler_core.capture.tracing.iteration import RunBetween
 from compiler_core.capture.tracing.native import drives_program
-from compiler_core.capture.tracing.pure import is_pure, is_pure_method, makes_only
-from compiler_core.capture.tracing.pure_calls import call_pure
+from compiler_core.capture.tracing.rules.builtin_rules import BY_ID
+from compiler_core.capture.tracing.rules.copying import reduced
+from compiler_core.capture.tracing.rules.pure import is_pure, is_pure_method, makes_only
+from compiler_core.capture.tracing.rules.pure_calls import call_pure
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -46,13 +46,13 @@ class CCalls:
         if rule is not None:
             return rule(self.parts, args, kwargs)
         if function in CLOCKS and not args and not kwargs:
-            return read_clock(self.segment, function)
+            return read_clock(self.segment.numbers, function)
         owner = getattr(function, "__self__", None)
         if makes_only(function):
             if any(map(drives_program, args)):
                 return self.parts.call(polyfills.call_with_lists, (function, args, kwargs), {})
             if not issubclass(function.__self__, (BaseException, tuple, list)):
-                args, kwargs = tuple(map(self.segment.specialise, args)), self.segment.named(kwargs)
+                args, kwargs = tuple(map(self.segment.numbers.specialise, args)), self.segment.numbers.named(kwargs)
             return self.parts.native.run(function, *args, **kwargs)
         if owner is None or isinstance(owner, ModuleType):
             if args and isinstance(function, (MethodDescriptorType, WrapperDescriptorType)):
@@ -62,9 +62,9 @@ class CCalls:
             if owner is itertools.chain and function.__name__ == "from_iterable":
                 return self.parts.call(polyfills_itertools.chain_of, args, kwargs)
         else:
-            if self.segment.is_outside(function):
+            if self.segment.outside.has(function):
                 owner = self.parts.classes.part(function, "__self__")
-            if hasattr(type(owner), "__next__") and self.segment.is_outside(owner):
+            if hasattr(type(owner), "__next__") and self.segment.outside.has(owner):
                 raise RunBetween("an iterator from outside is used")
             return self.c_method(owner, function.__name__, function, args, kwargs)
         if is_pure(function):
@@ -74,13 +74,13 @@ class CCalls:
     def c_method(self, owner: Any, name: str, bound: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A method written in C, of `owner`. bound: calls it."""
         if is_symbol(owner):
-            owner = self.segment.specialise(owner)
+            owner = self.segment.numbers.specialise(owner)
             bound = getattr(owner, name)
         if isinstance(owner, ContextVar) and name == "get":
             return self.context_variable(owner, args)
         if isinstance(owner, Tensor):
-            self.segment.read_all(args, kwargs)
-            operated, named = operands(self.segment, name, (owner, *args), kwargs)
+            self.segment.contents.read_all(args, kwargs)
+            operated, named = operands(self.segment.numbers, name, (owner, *args), kwargs)
             return self.parts.native.run(bound, *operated[1:], **named)
         if name in ("__init__", "__init_subclass__") and not args and not kwargs:
             return None  # object.__init__
@@ -96,12 +96,14 @@ class CCalls:
             return bound(*args, **kwargs)  # a bound method
         if isinstance(owner, BaseException) and name in ("__init__", "with_traceback", "add_note"):
             return bound(*args, **kwargs)
-        if type(owner) is random.Random and name != "seed" and not self.segment.is_outside(owner):
-            return self.parts.native.run(bound, *map(self.segment.specialise, args), **self.segment.named(kwargs))
-        if isinstance(owner, CoroutineType) or (hasattr(owner, "__next__") and self.segment.is_outside(owner)):
+        if type(owner) is random.Random and name != "seed" and not self.segment.outside.has(owner):
+            return self.parts.native.run(
+                bound, *map(self.segment.numbers.specialise, args), **self.segment.numbers.named(kwargs)
+            )
+        if isinstance(owner, CoroutineType) or (hasattr(owner, "__next__") and self.segment.outside.has(owner)):
             raise RunBetween("an iterator from outside is advanced")
         if is_pure_method(owner, name):
-            self.segment.read_deeply(owner)
+            self.segment.contents.read_deeply(owner)
             if isinstance(owner, re.Pattern) and name == "sub" and callable(args[0]):
                 return self.parts.call(polyfills.substitute, (owner, *args), kwargs)
             if isinstance(owner, str) and name in ("format", "format_map"):
@@ -115,8 +117,8 @@ class CCalls:
             value = variable.get(*args)
         except LookupError:
             raise Break("a ContextVar that is not set is read") from None
-        self.segment.identify(Bound(variable, variable.name), variable, fixed=True)
-        return self.segment.load(Got(Bound(variable, variable.name), args), value)
+        self.segment.outside.identify(Bound(variable, variable.name), variable, fixed=True)
+        return self.segment.outside.load(Got(Bound(variable, variable.name), args), value)
 
     def raw_attribute(self, name: str, bound: Any, owner: Any, args: tuple[Any, ...]) -> Any:
         """object.__setattr__(owner, name, value) and its like: what the program's own method ends in."""

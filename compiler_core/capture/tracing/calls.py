@@ -29,18 +29,25 @@ from compiler_core.capture.guards.kinds import CONTAINERS, GETTERS, is_constant,
 from compiler_core.capture.guards.sources import Bound, Referent
 from compiler_core.capture.numbers.operands import filling, made_of, operands
 from compiler_core.capture.polyfills import builtins as polyfills
-from compiler_core.capture.tracing import overriding
-from compiler_core.capture.tracing.builtin_rules import BY_ID
-from compiler_core.capture.tracing.cached import call_cached
-from compiler_core.capture.tracing.closures import encloses, is_program
 from compiler_core.capture.tracing.containers import is_interpreted
 from compiler_core.capture.tracing.iteration import RunBetween
-from compiler_core.capture.tracing.library_rules import BY_CODE
 from compiler_core.capture.tracing.lookup import lookup
 from compiler_core.capture.tracing.native import is_shared
-from compiler_core.capture.tracing.numpy_rules import call_numpy, is_numpys, loaded
-from compiler_core.capture.tracing.pure import getting, is_plain_class, is_pure, is_pure_class, is_seeding, makes_only
-from compiler_core.capture.tracing.pure_calls import call_pure
+from compiler_core.capture.tracing.rules import overriding
+from compiler_core.capture.tracing.rules.builtin_rules import BY_ID
+from compiler_core.capture.tracing.rules.cached import call_cached
+from compiler_core.capture.tracing.rules.closures import encloses, is_program
+from compiler_core.capture.tracing.rules.library_rules import BY_CODE
+from compiler_core.capture.tracing.rules.numpy_rules import call_numpy, is_numpys, loaded
+from compiler_core.capture.tracing.rules.pure import (
+    getting,
+    is_plain_class,
+    is_pure,
+    is_pure_class,
+    is_seeding,
+    makes_only,
+)
+from compiler_core.capture.tracing.rules.pure_calls import call_pure
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.ops.registry import use_trace
@@ -68,8 +75,8 @@ class Calls:
         self.parts, self.segment = parts, parts.segment
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.segment.is_outside(args):  # `f(*args)` hands on the very tuple
-            self.segment.read_whole(args)
+        if self.segment.outside.has(args):  # `f(*args)` hands on the very tuple
+            self.segment.contents.read_whole(args)
         match policy.said(function):
             case policy.Constant():
                 return self.call_constant(function, args, kwargs)
@@ -80,7 +87,7 @@ class Calls:
             case policy.Native():
                 self.same_function(function)
                 return self.parts.native.run(
-                    function, *map(self.segment.specialise, args), **self.segment.named(kwargs)
+                    function, *map(self.segment.numbers.specialise, args), **self.segment.numbers.named(kwargs)
                 )
         kind = type(function)
         if is_numpys(function):
@@ -113,7 +120,7 @@ class Calls:
         if hasattr(type(owner), "materialize"):
             raise Break("a parameter without a shape cannot be compiled", "call the module with a first batch before")
         if is_interpreted(owner):
-            if self.segment.is_outside(owner):
+            if self.segment.outside.has(owner):
                 raise RunBetween("a generator from outside is advanced")
             return call_generator(owner, function, args, kwargs)
         if isinstance(owner, Tensor):
@@ -135,9 +142,9 @@ class Calls:
 
     def call_reference(self, reference: Any) -> Any:
         """What a weak reference refers to, or None: guarded; no guard or recipe keeps it alive."""
-        known = self.segment.find(reference)
+        known = self.segment.outside.find(reference)
         value = reference()
-        return value if known is None else self.segment.load(Referent(known.source), value)
+        return value if known is None else self.segment.outside.load(Referent(known.source), value)
 
     def call_method(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A method of a tensor."""
@@ -150,18 +157,18 @@ class Calls:
     def call_constant(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function of which its author says that it gives the same at every call (`assume_constant_result`)."""
         with use_trace(None):
-            result = function(*map(self.segment.specialise, args), **self.segment.named(kwargs))
+            result = function(*map(self.segment.numbers.specialise, args), **self.segment.numbers.named(kwargs))
         if not is_constant(result):
             name = getattr(function, "__name__", "a constant")
-            self.segment.guards.lasting.add(id(result))
-            self.segment.load(Bound(result, f"{name}()"), result, fixed=True)
+            self.segment.code.guards.lasting.add(id(result))
+            self.segment.outside.load(Bound(result, f"{name}()"), result, fixed=True)
         return result
 
     def call_partial(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inner, given, named = (self.parts.classes.part(function, name) for name in ("func", "args", "keywords"))
-        if self.segment.is_outside(function):
-            self.segment.read_whole(given)
-            self.segment.read_whole(named)
+        if self.segment.outside.has(function):
+            self.segment.contents.read_whole(given)
+            self.segment.contents.read_whole(named)
         return self.call(inner, (*given, *args), {**named, **kwargs})
 
     def call_function(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -200,12 +207,14 @@ class Calls:
         self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], breaks: policy.Breaks
     ) -> Any:
         """A function that breaks the graph, but for a method of a random.Random that the program made itself."""
-        own = args and type(args[0]) is random.Random and not self.segment.is_outside(args[0])
+        own = args and type(args[0]) is random.Random and not self.segment.outside.has(args[0])
         if own and is_seeding(function, args, kwargs):
             raise Break("a generator of random numbers is seeded by chance")
-        if own and (function.__name__ != "shuffle" or not self.segment.is_outside(args[-1])):
-            self.segment.read_all(args, kwargs)
-            return self.parts.native.run(function, *map(self.segment.specialise, args), **self.segment.named(kwargs))
+        if own and (function.__name__ != "shuffle" or not self.segment.outside.has(args[-1])):
+            self.segment.contents.read_all(args, kwargs)
+            return self.parts.native.run(
+                function, *map(self.segment.numbers.specialise, args), **self.segment.numbers.named(kwargs)
+            )
         told = "__graph_break__" in function.__dict__
         reason = breaks.reason if told else f"{breaks.reason} ({function.__qualname__})"
         raise Break(reason, breaks.remedy, breaks.looks)
@@ -217,44 +226,44 @@ class Calls:
             self._read_state(args[0])
         if looks_at_storage(function, args):
             raise Break("the storage of a tensor is looked at")
-        if function.__name__ == "storage_offset" and self.segment.is_outside(args[0]):
+        if function.__name__ == "storage_offset" and self.segment.outside.has(args[0]):
             return self._storage_offset(*args)
-        self.segment.read_all(args, kwargs)
-        filled = made_of(self.segment, function.__name__, args, kwargs)
+        self.segment.contents.read_all(args, kwargs)
+        filled = made_of(self.segment.numbers, function.__name__, args, kwargs)
         if filled is not None:
-            return self.parts.native.run(filling, filled, *map(self.segment.specialise, args[:-1]))
-        operated, named = operands(self.segment, function.__name__, args, kwargs)
+            return self.parts.native.run(filling, filled, *map(self.segment.numbers.specialise, args[:-1]))
+        operated, named = operands(self.segment.numbers, function.__name__, args, kwargs)
         result = self.parts.native.run(function, *operated, **named)
         given = any(result is arg for arg in args)
-        if not given and is_shared(result) and not self.segment.is_outside(result):
+        if not given and is_shared(result) and not self.segment.outside.has(result):
             raise Break(f"{function.__qualname__}() gives a {type(result).__name__} that others hold, too")
         return result
 
     def _storage_offset(self, tensor: Tensor) -> Any:
         """Where a tensor from outside begins in its memory, which none of its other guards is about."""
-        known = self.segment.find(tensor)
+        known = self.segment.outside.find(tensor)
         assert known is not None
         offset: int = tensor._cell.offset()
-        code = f"{self.segment.local(known.source)}._cell.offset() == {offset}"
-        self.segment.require_once(code, f"{known.source.text}.storage_offset() == {offset}")
+        code = f"{self.segment.code.local(known.source)}._cell.offset() == {offset}"
+        self.segment.code.require_once(code, f"{known.source.text}.storage_offset() == {offset}")
         return offset
 
     def same_function(self, function: Any) -> None:
         """A function that runs natively is the very one: functions with the same code may hold other things."""
-        known = self.segment.find(function)
+        known = self.segment.outside.find(function)
         if known is not None and not known.fixed:
-            same = self.segment.guards.same(self.segment.local(known.source), function)
-            self.segment.require_once(same, f"{known.source.text} is the same")
+            same = self.segment.code.guards.same(self.segment.code.local(known.source), function)
+            self.segment.code.require_once(same, f"{known.source.text} is the same")
 
     def _read_state(self, block: Any) -> None:
         """What a block of ours from outside holds counts: the modes that it found, which it brings back, natively."""
-        if not self.segment.is_outside(block):
+        if not self.segment.outside.has(block):
             return
         todo = [self.parts.attributes.load_attr(block, name) for name in own_attributes(block) or ()]
         while todo:
-            value = self.segment.specialise(todo.pop())
+            value = self.segment.numbers.specialise(todo.pop())
             if type(value) in (list, tuple):
-                self.segment.read_whole(value)
+                self.segment.contents.read_whole(value)
                 todo.extend(value)
 
     def call_class(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -264,7 +273,7 @@ class Calls:
         maker = self.parts.classes.looked_up(type(cls), "__call__")
         if isinstance(maker, FunctionType):
             if type(cls).__module__ == "enum":
-                return self.parts.native.run(cls, *map(self.segment.specialise, args), **kwargs)
+                return self.parts.native.run(cls, *map(self.segment.numbers.specialise, args), **kwargs)
             return self.call(maker, (cls, *args), kwargs)
         if is_pure_class(cls):
             return call_pure(self.parts, cls, args, kwargs)
@@ -285,13 +294,13 @@ class Calls:
         if not isinstance(init, FunctionType):
             for value in args:
                 if isinstance(value, (*CONTAINERS, dict)):
-                    self.segment.read_whole(value)
+                    self.segment.contents.read_whole(value)
                 elif self.parts.containers.runs_python(value):
                     raise Break(f"{cls.__name__}() of an iterator that runs the program's code")
             if not is_plain_class(cls):
                 raise Break(f"a {cls.__name__} is made, by code written in C")
             if not issubclass(cls, (BaseException, tuple, list)):
-                args, kwargs = tuple(map(self.segment.specialise, args)), self.segment.named(kwargs)
+                args, kwargs = tuple(map(self.segment.numbers.specialise, args)), self.segment.numbers.named(kwargs)
             return self.parts.native.run(cls, *args, **kwargs)
         if not makes_only(cls.__new__) and cls is not random.Random:  # which is seeded next
             raise Break(f"a {cls.__name__} is made, by code written in C")

@@ -56,8 +56,8 @@ class Changing:
     def set_attribute(self, function: Any, owner: Any, name: str, value: Any) -> None:
         """`function(owner, name, value)` (setattr, or what it calls): done, and recorded for owners from outside."""
         if isinstance(owner, type):  # no class is made by captured code; which one it is, was guarded
-            self.segment.identify(Bound(owner, owner.__name__), owner, fixed=True)
-        if not self.segment.is_outside(owner):
+            self.segment.outside.identify(Bound(owner, owner.__name__), owner, fixed=True)
+        if not self.segment.outside.has(owner):
             self.native.hand_on(function, owner, name, value)
             return
         if isinstance(owner, type):
@@ -66,8 +66,8 @@ class Changing:
         if own is not None:
             self.segment.record.before(own)
         self._note_old(owner, name)
-        self.native.hand_on(function, owner, name, self.segment.plain(value))
-        self.segment.change_attribute(owner, name, value, function, name, value)
+        self.native.hand_on(function, owner, name, self.segment.arrays.plain(value))
+        self.segment.outside.change_attribute(owner, name, value, function, name, value)
         self.classes.class_seen.pop((id(owner), name), None)
         if is_module(owner):  # what its registries were given before is not what they hold now
             for registry in REGISTRIES:
@@ -100,7 +100,7 @@ class Changing:
 
     def delete_attribute(self, function: Any, owner: Any, name: str) -> None:
         """`function(owner, name)` (delattr, or what it calls): done, and recorded for owners from outside."""
-        known = self.segment.find(owner)
+        known = self.segment.outside.find(owner)
         if known is None:
             function(owner, name)
             return
@@ -108,12 +108,12 @@ class Changing:
         if isinstance(owner, (type, ModuleType, Tensor)) or (is_module(owner) and name not in (own or ())):
             raise Break(f"the attribute {name!r} of {known.source.text} is deleted")
         if own is not None and name in own:
-            self.segment.require_present(own_source(known, name), owner, name)
+            self.segment.outside.require_present(own_source(known, name), owner, name)
             self.segment.record.before(own)
         elif own is not None and not isinstance(lookup(type(owner), name)[0], SLOTS):
-            self.segment.absent(known, name)
+            self.segment.outside.absent(known, name)
         else:
             self.attributes.in_slot(owner, known, name, lookup(type(owner), name)[0])
         self._note_old(owner, name)
         function(owner, name)
-        self.segment.change_attribute(owner, name, DELETED, function, name)
+        self.segment.outside.change_attribute(owner, name, DELETED, function, name)

@@ -14,8 +14,8 @@ from compiler_core.capture.guards.kinds import is_constant
 from compiler_core.capture.guards.sources import Attribute, Bound, Item
 from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.tracing.lookup import ABSENT, is_fixed_class, lookup
-from compiler_core.capture.tracing.overriding import asks
-from compiler_core.capture.tracing.pure import has_known_zone, is_known_slot, is_ours_class
+from compiler_core.capture.tracing.rules.overriding import asks
+from compiler_core.capture.tracing.rules.pure import has_known_zone, is_known_slot, is_ours_class
 from compiler_core.location import is_ours
 
 
@@ -50,22 +50,22 @@ class Classes:
     def guard_names(self, cls: type) -> None:
         """No attribute is added to a class or its bases, where it would hide what was found, or be found itself; none
         goes. Of the program's classes all names are compared, of ours what tells them (`guards/classes.py`)."""
-        if cls in self.segment.named_classes:
+        if cls in self.segment.names.classes:
             return
         for base in cls.__mro__:
-            if not is_fixed_class(base) and base not in self.segment.named_classes:
+            if not is_fixed_class(base) and base not in self.segment.names.classes:
                 self._guard_names_of(base)
-            self.segment.named_classes.add(base)
+            self.segment.names.classes.add(base)
 
     def _guard_names_of(self, cls: type) -> None:
         if is_ours_class(cls):
-            self.segment.names_of_ours().add(cls)
+            self.segment.names.of_ours().add(cls)
             return
-        bind, table = self.segment.guards.bind, vars(cls)
+        bind, table = self.segment.code.guards.bind, vars(cls)
         code = f"{bind(table.keys(), 'names')} == {bind(frozenset(table), 'known')}"
         if cls.__bases__ != (object,):
             code += f" and {bind(cls, 'class')}.__mro__ is {bind(cls.__mro__, 'order')}"
-        self.segment.require(code, f"{cls.__name__} has the same attributes and bases")
+        self.segment.code.require(code, f"{cls.__name__} has the same attributes and bases")
 
     def vouch(self, value: Any, *names: str) -> None:
         """What these operators of an object do, which is about to be done natively. Raises Break for what is written in
@@ -81,8 +81,12 @@ class Classes:
     def part(self, owner: Any, name: str) -> Any:
         """An attribute that never changes, of a descriptor, a bound method or a partial."""
         value = getattr(owner, name)
-        known = self.segment.find(owner)
-        return value if known is None else self.segment.load(Attribute(known.source, name), value, fixed=known.fixed)
+        known = self.segment.outside.find(owner)
+        return (
+            value
+            if known is None
+            else self.segment.outside.load(Attribute(known.source, name), value, fixed=known.fixed)
+        )
 
     def of_class(self, base: type, name: str, found: Any) -> Any:
         """An attribute of a class: guarded, unless it stays what it is."""
@@ -94,11 +98,11 @@ class Classes:
                 return written
             fixed = is_fixed_class(base)
             if not fixed and is_ours_class(base) and not is_constant(found):
-                self.segment.names_of_ours().keep(base, name)
+                self.segment.names.of_ours().keep(base, name)
                 fixed = True
             if isinstance(found, (property, staticmethod, classmethod, functools.cached_property)):
-                self.segment.identify(source, found, fixed=fixed)
+                self.segment.outside.identify(source, found, fixed=fixed)
                 self.class_seen[key] = found
             else:
-                self.class_seen[key] = self.segment.load(source, found, fixed=fixed)
+                self.class_seen[key] = self.segment.outside.load(source, found, fixed=fixed)
         return self.class_seen[key]

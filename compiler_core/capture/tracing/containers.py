@@ -52,15 +52,15 @@ class Containers:
         if name == "__setitem__" and isinstance(args[0], slice) and self.runs_python(args[1]):
             return self.call(polyfills.assign_slice, (owner, *args), {})
         if isinstance(owner, (set, dict)) and args and name not in ("update", "__ior__"):
-            args = (self.segment.specialise(args[0]), *args[1:])
+            args = (self.segment.numbers.specialise(args[0]), *args[1:])
             self.keys.key_in(owner, args[0])
         elif isinstance(owner, set) or name in ("insert", "pop", "rotate"):
-            self.segment.settle(args)
-            args = tuple(map(self.segment.specialise, args[:1])) + args[1:]
+            self.segment.numbers.settle(args)
+            args = tuple(map(self.segment.numbers.specialise, args[:1])) + args[1:]
         copied = name in COPIED or (name == "__setitem__" and isinstance(args[0], slice))
         if copied:
             args = tuple(map(drained, args))
-            self.segment.read_all(args, {})
+            self.segment.contents.read_all(args, {})
         if isinstance(owner, (set, dict)):
             self.keys.check_keys(owner, *args)
             if copied and isinstance(owner, set):
@@ -75,7 +75,7 @@ class Containers:
             self.check_order(owner)
         if name == "remove" and any(self.compares_in_python(item) for item in (*args, *owner)):
             raise Break("what to remove from a container is found by code of the program's")
-        if not self.segment.is_outside(owner):
+        if not self.segment.outside.has(owner):
             return method(owner, *args, **kwargs)
         return self._change_outside(owner, name, method, args, kwargs, copied)
 
@@ -86,13 +86,13 @@ class Containers:
         in_place = name == "__setitem__" and isinstance(owner, (list, deque)) and self._is_place(owner, args[0])
         only_writes = in_place or name in WRITES.get(kind_of(owner), set())
         if not only_writes or (isinstance(owner, (set, frozenset)) and name != "update"):
-            self.segment.read_whole(owner)
+            self.segment.contents.read_whole(owner)
         if name in ("remove", "sort"):
-            self.segment.read_deeply(owner)
+            self.segment.contents.read_deeply(owner)
         self.segment.record.before(owner)
-        plain = tuple(map(self.plain_contents if copied else self.segment.plain, args))
+        plain = tuple(map(self.plain_contents if copied else self.segment.arrays.plain, args))
         result = self.native.hand_on(
-            method, owner, *plain, **{key: self.segment.plain(value) for key, value in kwargs.items()}
+            method, owner, *plain, **{key: self.segment.arrays.plain(value) for key, value in kwargs.items()}
         )
         recorded = tuple(map(snapshot, args)) if copied else args
         self.record(owner, name, method, recorded, kwargs)
@@ -102,19 +102,21 @@ class Containers:
         """Whether a number is the place of an item; how many items there are counts."""
         if type(key) is not int:
             return False
-        self.segment.read_length(owner)
+        self.segment.contents.read_length(owner)
         return -len(owner) <= key < len(owner)
 
     def plain_contents(self, values: Any) -> Any:
         """What `extend` or `update` is given, with plain numbers in it."""
         if isinstance(values, dict):
-            return {self.segment.plain(key): self.segment.plain(value) for key, value in dict.items(values)}
+            return {
+                self.segment.arrays.plain(key): self.segment.arrays.plain(value) for key, value in dict.items(values)
+            }
         if isinstance(values, set):
-            return set(map(self.segment.plain, values))
+            return set(map(self.segment.arrays.plain, values))
         if isinstance(values, (list, tuple, deque)):
-            parts = [self.segment.plain(value) for value in values]
+            parts = [self.segment.arrays.plain(value) for value in values]
             return values if all(a is b for a, b in zip(parts, values)) else parts
-        return self.segment.plain(values)
+        return self.segment.arrays.plain(values)
 
     def record(self, owner: Any, name: str, method: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> None:
         if kwargs:
@@ -124,13 +126,13 @@ class Containers:
         self.segment.record.note_numbers(owner, (*args, *kwargs.values()))
         if name == "__setitem__" and not isinstance(args[0], slice):
             place = args[0] if isinstance(owner, dict) else self.from_the_start(owner, args[0])
-            self.segment.record.note_number(self.segment.find(owner), place, args[1])
+            self.segment.record.note_number(self.segment.outside.find(owner), place, args[1])
             self.segment.record.written[id(owner), _key(place)] = args[1]
         elif name == "update" and isinstance(owner, dict):
             changed = dict(*args, **kwargs)
             self.segment.record.written.update({(id(owner), _key(key)): value for key, value in changed.items()})
         elif name not in WRITES.get(kind_of(owner), set()):
-            self.segment.whole.add(id(owner))
+            self.segment.contents.whole.add(id(owner))
             self.segment.record.moved.add(id(owner))
             self.segment.record.forget_written(owner)  # items have moved, or are gone
         else:
@@ -139,7 +141,7 @@ class Containers:
     def from_the_start(self, owner: Any, key: Any) -> Any:
         """A negative index into what captured code changed, counted from the start: a place is told by one number."""
         if type(key) is int and key < 0 and id(owner) in self.segment.record.originals and key >= -len(owner):
-            self.segment.read_length(owner)
+            self.segment.contents.read_length(owner)
             return key + len(owner)
         return key
 
@@ -149,7 +151,7 @@ class Containers:
             return False
         if isinstance(iterable, (dict, *CONTAINERS)):
             return isinstance(self.classes.looked_up(type(iterable), "__iter__"), FunctionType)
-        return type(iterable).__module__ != "builtins" or self.segment.is_outside(iterable) or hides_python(iterable)
+        return type(iterable).__module__ != "builtins" or self.segment.outside.has(iterable) or hides_python(iterable)
 
     def check_order(self, items: Any) -> None:
         """Sorting these must run none of the program's code: how often, and in which order, is CPython's affair."""

@@ -33,14 +33,16 @@ class Entering:
         if len(self.running()) > DEEPEST:
             raise Break(f"calls nest deeper than {DEEPEST}")
         frame: Frame = make_frame(function, args, kwargs)
-        known = self.segment.find(function)
+        known = self.segment.outside.find(function)
         if known is not None:
             self._lazy_defaults(function, known, frame, len(args), kwargs)
             if function.__code__.co_flags & inspect.CO_GENERATOR:  # its frame may outlive the segment
                 for slot in range(len(frame.locals)):
                     self.variables.load_fast(frame, slot)
             for place, cell in enumerate(function.__closure__ or ()):
-                self.segment.identify_cell(Item(Attribute(known.source, "__closure__"), place), cell, known.fixed)
+                self.segment.outside.identify_cell(
+                    Item(Attribute(known.source, "__closure__"), place), cell, known.fixed
+                )
         return frame
 
     def _lazy_defaults(
@@ -61,7 +63,7 @@ class Entering:
 
     def _later(self, code: CodeType, source: Source, value: Any) -> Any:
         """A variable's value that is guarded when it is read; a generator may outlive the segment, so has it now."""
-        return self.segment.load(source, value) if code.co_flags & inspect.CO_GENERATOR else Lazy(source, value)
+        return self.segment.outside.load(source, value) if code.co_flags & inspect.CO_GENERATOR else Lazy(source, value)
 
     def current(self) -> Frame:
         """The innermost frame."""

@@ -61,23 +61,23 @@ class Iteration:
         )
 
     def iterate(self, value: Any) -> Any:
-        value = self.segment.specialise(value) if is_symbol(value) else value
-        self.segment.read_view(value)
+        value = self.segment.numbers.specialise(value) if is_symbol(value) else value
+        self.segment.contents.read_view(value)
         if is_opaque(value) or (isinstance(value, Tensor) and self.classes.program_method(value, "__iter__") is None):
             return self.native.run(iter, value)
         if self.classes.method_of(value, "__iter__") is not None and not is_interpreted(value):
             return self.call(self.attributes.load_attr(value, "__iter__"), (), {})
-        if isinstance(value, (*CONTAINERS, dict)) and self.segment.is_outside(value):
-            self.segment.read_whole(value)
+        if isinstance(value, (*CONTAINERS, dict)) and self.segment.outside.has(value):
+            self.segment.contents.read_whole(value)
         elif self.classes.method_of(value, "__getitem__") is not None and lookup(type(value), "__iter__")[0] is ABSENT:
             return self.call(polyfills.iterate_by_index, (value,), {})
         if not hasattr(type(value), "__next__"):  # an iterator is its own
             self.classes.vouch(value, "__iter__", "__getitem__")
-            self.segment.read_data(value)
+            self.segment.contents.read_data(value)
         return iter(value)
 
     def advance(self, iterator: Any) -> Any:
-        if self.segment.is_outside(iterator):
+        if self.segment.outside.has(iterator):
             if type(iterator) is itertools.count:
                 return self.next_number(iterator)
             raise RunBetween("an iterator from outside is advanced")
@@ -91,7 +91,7 @@ class Iteration:
 
     def next_number(self, counter: Any) -> Any:
         """The next number of an `itertools.count` from outside: one that changes from call to call."""
-        known = self.segment.find(counter)
+        known = self.segment.outside.find(counter)
         assert known is not None
         try:
             first = number_of(counter)
@@ -99,23 +99,23 @@ class Iteration:
             raise RunBetween("an iterator from outside is advanced") from None
         place = (id(counter), "the next number")
         if place not in self.segment.record.written:
-            self.segment.record.written[place] = self.segment.load(Raw(known.source, number_of), first)
+            self.segment.record.written[place] = self.segment.outside.load(Raw(known.source, number_of), first)
         number = self.segment.record.written[place]
-        following = arithmetic(self.segment, "+", operator.add, number, 1) if is_symbol(number) else number + 1
+        following = arithmetic(self.segment.numbers, "+", operator.add, number, 1) if is_symbol(number) else number + 1
         self.segment.record.written[place] = following
         next(counter)
         self.segment.record.made(next, counter)
         return number
 
     def unpack(self, value: Any, count: int, after: int) -> Any:
-        value = self.segment.specialise(value) if is_symbol(value) else value
-        if isinstance(value, (*CONTAINERS, dict)) and self.segment.is_outside(value):
+        value = self.segment.numbers.specialise(value) if is_symbol(value) else value
+        if isinstance(value, (*CONTAINERS, dict)) and self.segment.outside.has(value):
             if isinstance(value, (list, tuple)):
-                self.segment.read_length(value)
+                self.segment.contents.read_length(value)
                 length = tuple.__len__(value) if isinstance(value, tuple) else len(value)  # its class may not count
-                value = [self.segment.read_item(value, place) for place in range(length)]
+                value = [self.segment.contents.read_item(value, place) for place in range(length)]
             else:
-                self.segment.read_whole(value)
+                self.segment.contents.read_whole(value)
         elif isinstance(value, Tensor):
             value = self.native.run(list, value)
         elif self.containers.runs_python(value):
@@ -129,21 +129,21 @@ class Iteration:
             )
         if isinstance(container, Tensor):
             return self.native.run(Tensor.__contains__, container, item)
-        self.segment.settle(container)
-        container = self.segment.specialise(container) if is_symbol(container) else container
+        self.segment.numbers.settle(container)
+        container = self.segment.numbers.specialise(container) if is_symbol(container) else container
         item = self.items.looked_for(container, item)
         if is_symbol(item) and isinstance(container, (set, frozenset)):
             return False
-        self.segment.read_view(container)
+        self.segment.contents.read_view(container)
         if isinstance(container, (dict, set, frozenset)):
             self.keys.key_in(container, item)
         elif isinstance(container, CONTAINERS):
             self.keys.tell_apart(item, container)
         if isinstance(container, (*CONTAINERS, dict)):
-            if self.segment.is_outside(container):
+            if self.segment.outside.has(container):
                 if isinstance(container, dict):
                     return self.items.has_key(container, item)
-                self.segment.read_deeply(container)
+                self.segment.contents.read_deeply(container)
             if isinstance(container, (list, tuple, deque)) and any(
                 self.containers.compares_in_python(x) for x in (item, *container)
             ):
@@ -151,8 +151,8 @@ class Iteration:
         elif self.containers.runs_python(container):
             return self.call(polyfills.contains_by_iteration, (container, item), {})
         self.classes.vouch(container, "__contains__")
-        self.segment.read_deeply(container)
-        self.segment.read_deeply(item)
+        self.segment.contents.read_deeply(container)
+        self.segment.contents.read_deeply(item)
         return self.native.run(_is_in, item, container)
 
     def collect(self, target: Any, name: str, *values: Any) -> None:
@@ -161,12 +161,12 @@ class Iteration:
 
     def as_tuple(self, items: list[Any]) -> tuple[Any, ...]:
         """A list under construction is from outside, and what it holds counts, if a graph break came in between."""
-        self.segment.read_whole(items)
+        self.segment.contents.read_whole(items)
         return tuple(items)
 
     def extend(self, target: Any, values: Any) -> Any:
-        if isinstance(values, (*CONTAINERS, dict)) and self.segment.is_outside(values):
-            self.segment.read_whole(values)
+        if isinstance(values, (*CONTAINERS, dict)) and self.segment.outside.has(values):
+            self.segment.contents.read_whole(values)
         if isinstance(values, Tensor):
             values = self.native.run(list, values)
         elif self.containers.runs_python(values):
@@ -177,11 +177,11 @@ class Iteration:
         return None
 
     def merge(self, target: dict[Any, Any], mapping: Any, call: Any) -> Any:
-        if isinstance(mapping, dict) and self.segment.is_outside(mapping):
-            self.segment.read_whole(mapping)
+        if isinstance(mapping, dict) and self.segment.outside.has(mapping):
+            self.segment.contents.read_whole(mapping)
         elif not isinstance(mapping, dict):
             return self.call(polyfills.merge, (target, mapping, call), {})
-        if self.segment.is_outside(target) and (call is None or target.keys().isdisjoint(mapping)):
+        if self.segment.outside.has(target) and (call is None or target.keys().isdisjoint(mapping)):
             self.collect(target, "update", mapping)
         else:
             polyfills.merge(target, mapping, call)

@@ -48,12 +48,12 @@ class Keys:
                 raise Break(f"{type(key).__name__}.{name}(), which a dictionary or set calls, is code of the program's")
             for part in method.__code__.co_names:
                 if part in (own_attributes(key) or ()):
-                    value = self.segment.specialise(self.attributes.load_attr(key, part))
-                    self.segment.read_deeply(value)
+                    value = self.segment.numbers.specialise(self.attributes.load_attr(key, part))
+                    self.segment.contents.read_deeply(value)
                     self.check_key(value)
 
     def as_key(self, value: Any) -> Any:
-        value = self.segment.specialise(value)
+        value = self.segment.numbers.specialise(value)
         self.check_key(value)
         self._identify(*(value if type(value) in (tuple, frozenset) else (value,)))
         return value
@@ -71,8 +71,8 @@ class Keys:
         """C code compares `one` with others, by identity: what was another object must be one at later calls, too."""
         if not self._goes_by_identity(one):
             return
-        if self.segment.is_outside(container):
-            self.segment.read_whole(container)
+        if self.segment.outside.has(container):
+            self.segment.contents.read_whole(container)
         others = dict.keys(container) if isinstance(container, dict) else container
         alike = [other for other in others if type(other) is type(one) and other is not one]
         if len(alike) > MOST_PAIRS:
@@ -84,27 +84,27 @@ class Keys:
     def is_same(self, left: Any, right: Any) -> bool:
         if left is right:
             return True
-        left, right = self.segment.specialise(left), self.segment.specialise(right)
+        left, right = self.segment.numbers.specialise(left), self.segment.numbers.specialise(right)
         if left is right or is_constant(left) or is_constant(right):
             return left is right
-        one, other = self.segment.find(left), self.segment.find(right)
+        one, other = self.segment.outside.find(left), self.segment.outside.find(right)
         if one is not None and other is not None and not (one.fixed and other.fixed):
-            a, b = self.segment.local(one.source), self.segment.local(other.source)
-            self.segment.require(f"{a} is not {b}", f"{one.source.text} is not {other.source.text}")
+            a, b = self.segment.code.local(one.source), self.segment.code.local(other.source)
+            self.segment.code.require(f"{a} is not {b}", f"{one.source.text} is not {other.source.text}")
         return False
 
     def _goes_by_identity(self, value: Any) -> bool:
         """Whether C code compares a thing by what it is, and another may come in its place."""
-        known = self.segment.find(value)
+        known = self.segment.outside.find(value)
         return known is not None and not known.fixed and type(value).__hash__ in (object.__hash__, Tensor.__hash__)
 
     def _identify(self, *values: Any) -> None:
         """From here on these must be the very objects, where they go by that."""
         for value in filter(self._goes_by_identity, values):
-            known = self.segment.find(value)
+            known = self.segment.outside.find(value)
             assert known is not None
-            code = self.segment.guards.same(self.segment.local(known.source), value)
-            self.segment.require_once(code, f"{known.source.text} is the same {type(value).__name__}")
+            code = self.segment.code.guards.same(self.segment.code.local(known.source), value)
+            self.segment.code.require_once(code, f"{known.source.text} is the same {type(value).__name__}")
 
     def check_keys(self, *containers: Any) -> None:
         """`check_key` of all that dictionaries and sets among these hold."""

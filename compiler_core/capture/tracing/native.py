@@ -42,19 +42,21 @@ class Native:
             raise Break(OPAQUE)
         if any(map(drives_program, args)) or any(map(drives_program, kwargs.values())):
             raise Break(f"{getattr(function, '__name__', function)}() of an iterator that runs the program's code")
-        if self.segment.selections.made and (any(map(is_selection, args)) or any(map(is_selection, kwargs.values()))):
+        if self.segment.numbers.selections.made and (
+            any(map(is_selection, args)) or any(map(is_selection, kwargs.values()))
+        ):
             return self.of_selections(function, args, kwargs)
         return self.hand_on(function, *args, **kwargs)
 
     def of_selections(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`run`, of a function that is given what masks select."""
-        trace, told = self.segment.trace, list(self.segment.operations)
+        trace, told = self.segment.trace, list(self.segment.trace.operations)
         mark, body = trace.mark(), trace.body
-        result = self.hand_on(self.segment.selections.apply, body, function, args, kwargs)
+        result = self.hand_on(self.segment.numbers.selections.apply, body, function, args, kwargs)
         if isinstance(result, Refused):
             trace.rollback(mark)
             raise Break(NEEDS_DATA, REMEDY)
-        self.segment.operations[:] = [*told, getattr(function, "__name__", "masked")]
+        self.segment.trace.operations[:] = [*told, getattr(function, "__name__", "masked")]
         return result
 
     def hand_on(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -71,7 +73,7 @@ class Native:
             trace.rollback(mark)
             raise Break("a graph break was caught by what was called")
         if len(trace.body) > before and not self.in_method:
-            self.segment.operations.append(getattr(function, "__name__", type(function).__name__))
+            self.segment.trace.operations.append(getattr(function, "__name__", type(function).__name__))
         return result
 
 

@@ -27,7 +27,7 @@ from compiler_core.capture.tracing.containers import Containers, kind_of
 from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.lookup import lookup
 from compiler_core.capture.tracing.native import Call, Native
-from compiler_core.capture.tracing.overriding import asks
+from compiler_core.capture.tracing.rules.overriding import asks
 from compiler_core.capture.tracing.text import Text
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
@@ -81,7 +81,7 @@ class Operators:
             return self.call(polyfills.binary, (left, right, (own, left, right), *fallback[:1], op), {})
         if (kind_of(left), f"__i{name}__") in polyfills.CHANGES and self.containers.runs_python(right):
             return self.call(polyfills.CHANGES[kind_of(left), f"__i{name}__"], (left, right), {})
-        if self.segment.is_outside(left) and isinstance(left, (list, set, dict)):
+        if self.segment.outside.has(left) and isinstance(left, (list, set, dict)):
             return self._change_in_place(f"__i{name}__", left, right)
         return self._binary(op, f"__{name}__", f"__r{name}__", IN_PLACE[op], left, right)
 
@@ -127,19 +127,19 @@ class Operators:
             if any(isinstance(side, Tensor) or type(side) is TracedArray for side in (left, right)):
                 left, right = self.operand(op, left, right), self.operand(op, right, left)
             elif type(left) in NUMBERS and type(right) in NUMBERS:
-                return symbols.arithmetic(self.segment, op, BINARY[op][1], left, right)
-            left, right = self.segment.specialise(left), self.segment.specialise(right)
+                return symbols.arithmetic(self.segment.numbers, op, BINARY[op][1], left, right)
+            left, right = self.segment.numbers.specialise(left), self.segment.numbers.specialise(right)
         if op in ("*", "%"):
             self._no_number_by_code(op, left, right)
         if op not in ("+", "*"):
-            self.segment.settle(left, right)
+            self.segment.numbers.settle(left, right)
         self.keys.check_keys(left, right)
         self.classes.vouch(left, name)
         self.classes.vouch(right, reflected)
         for value in (left, right):
-            self.segment.read_data(value)
+            self.segment.contents.read_data(value)
             if isinstance(value, (*CONTAINERS, dict)):
-                self.segment.read_deeply(value) if op == "%" else self.segment.read_whole(value)
+                self.segment.contents.read_deeply(value) if op == "%" else self.segment.contents.read_whole(value)
         if op == "%" and isinstance(left, str) and not is_constant(right):
             self.text.check_printable(right, 0 if isinstance(right, (tuple, dict)) else 1)
         return self.native.run(function, left, right)
@@ -162,22 +162,22 @@ class Operators:
         if not is_symbol(value):
             return value
         if op == "**" and isinstance(other, Tensor) and not elements(other).dtype.is_floating_point:
-            return self.segment.specialise(value)  # whole numbers to a negative power are an error
+            return self.segment.numbers.specialise(value)  # whole numbers to a negative power are an error
         if op in symbols.LIFTED and isinstance(other, Tensor):
-            return symbols.beside_tensor(self.segment, value, elements(other))
+            return symbols.beside_tensor(self.segment.numbers, value, elements(other))
         if op in symbols.LIFTED and type(other) is TracedArray:
-            return symbols.beside_array(self.segment, value, other)
-        return self.segment.specialise(value)
+            return symbols.beside_array(self.segment.numbers, value, other)
+        return self.segment.numbers.specialise(value)
 
     def unary(self, op: str, value: Any) -> Any:
         name, function = UNARY[op]
         if is_symbol(value) and op != "~":
-            return symbols.unary(self.segment, op, function, value)
+            return symbols.unary(self.segment.numbers, op, function, value)
         method = self.classes.program_method(value, name)
         self.classes.vouch(value, name)
-        self.segment.read_data(value)
+        self.segment.contents.read_data(value)
         return (
-            self.native.run(function, self.segment.specialise(value))
+            self.native.run(function, self.segment.numbers.specialise(value))
             if method is None
             else self.call(method, (value,), {})
         )
@@ -188,8 +188,8 @@ class Operators:
             if isinstance(left, Tensor) or isinstance(right, Tensor):
                 return self.native.run(function, self.operand(op, left, right), self.operand(op, right, left))
             if type(left) in NUMBERS and type(right) in NUMBERS:
-                return symbols.comparison(self.segment, op, function, left, right)
-            left, right = self.segment.specialise(left), self.segment.specialise(right)
+                return symbols.comparison(self.segment.numbers, op, function, left, right)
+            left, right = self.segment.numbers.specialise(left), self.segment.numbers.specialise(right)
         first, second = self.classes.program_method(left, name), self.classes.program_method(right, reflected)
         if first is None and second is None and op == "!=":
             first = self.classes.program_method(left, "__eq__")
@@ -200,13 +200,13 @@ class Operators:
         if first is not None or second is not None:
             attempts = self._comparisons(name, reflected, left, right)
             return self.call(polyfills.compare, (left, right, *attempts, op), {})
-        self.segment.settle(left, right)
+        self.segment.numbers.settle(left, right)
         for value in (left, right):
             self.classes.vouch(value, name)
-            self.segment.read_data(value)
+            self.segment.contents.read_data(value)
             if isinstance(value, (*CONTAINERS, dict)):
                 self.keys.check_members((*value, *value.values()) if isinstance(value, dict) else value)
-                self.segment.read_deeply(value)
+                self.segment.contents.read_deeply(value)
         self._tell_pairs_apart(left, right)
         return self.native.run(function, left, right)
 
@@ -229,7 +229,7 @@ class Operators:
         if isinstance(value, Tensor | np.ndarray) or type(value) is TracedArray:
             return self.native.run(bool, value)
         if is_symbol(value):
-            return symbols.truth(self.segment, value)
+            return symbols.truth(self.segment.numbers, value)
         method = self.classes.program_method(value, "__bool__")
         if method is not None:
             return self.call(polyfills.truth, (value, method), {})
@@ -241,18 +241,18 @@ class Operators:
         if is_module(value):
             return self.native.run(bool, value)
         self.classes.vouch(value, "__bool__", "__len__")
-        self.segment.read_data(value)
-        return bool(self.segment.specialise(value))
+        self.segment.contents.read_data(value)
+        return bool(self.segment.numbers.specialise(value))
 
     def _holds_anything(self, container: Any) -> bool:
-        known = self.segment.find(container)
-        if known is None or self.segment.covers(known):
+        known = self.segment.outside.find(container)
+        if known is None or self.segment.outside.covers(known):
             return bool(container)
-        if id(container) not in self.segment.whole and not isinstance(container, tuple):
+        if id(container) not in self.segment.contents.whole and not isinstance(container, tuple):
             if id(container) in self.segment.record.originals:
-                self.segment.read_whole(container)
+                self.segment.contents.read_whole(container)
             else:
                 some = bool(plain_copy(container))
-                local = self.segment.local(contents_of(known))
-                self.segment.require(f"bool({local}) is {some}", f"{known.source.text} is {'not ' * some}empty")
+                local = self.segment.code.local(contents_of(known))
+                self.segment.code.require(f"bool({local}) is {some}", f"{known.source.text} is {'not ' * some}empty")
         return bool(container)

@@ -51,8 +51,10 @@ class Statements:
     def _guard_module(self, name: str) -> None:
         """What `import` gives must be the same; of what is not the program's that is for granted."""
         if not is_ours(getattr(sys.modules[name], "__file__", None) or "") and name not in sys.stdlib_module_names:
-            modules, module = (self.segment.guards.bind(thing, "module") for thing in (sys.modules, sys.modules[name]))
-            self.segment.require_once(f"{modules}[{name!r}] is {module}", f"the module {name} is the same")
+            modules, module = (
+                self.segment.code.guards.bind(thing, "module") for thing in (sys.modules, sys.modules[name])
+            )
+            self.segment.code.require_once(f"{modules}[{name!r}] is {module}", f"the module {name} is the same")
 
     def import_from(self, module: Any, name: str) -> Any:
         if name in vars(module):
@@ -71,10 +73,10 @@ class Statements:
 
     def chain(self, error: Any, cause: Any) -> None:
         """An exception from outside gets a cause, at later calls too."""
-        if isinstance(error, BaseException) and self.segment.is_outside(error):
+        if isinstance(error, BaseException) and self.segment.outside.has(error):
             if isinstance(cause, type):
                 raise Break("an exception from outside is raised from a class")
-            self.segment.change_attribute(error, "__cause__", cause, setattr, "__cause__", cause)
+            self.segment.outside.change_attribute(error, "__cause__", cause, setattr, "__cause__", cause)
 
     def match_exception(self, error: Any, kinds: Any) -> bool:
         return bool(_NATIVE.match_exception(error, kinds))
@@ -91,8 +93,8 @@ class Statements:
         found = []
         for key in keys:
             present = key in value
-            if self.segment.is_outside(value):
-                self.segment.read_key(value, key, present)
+            if self.segment.outside.has(value):
+                self.segment.contents.read_key(value, key, present)
             if not present:
                 return None
             found.append(self.items.get_item(value, key))
@@ -105,12 +107,12 @@ class Statements:
         if not fits:
             return None
         found = _NATIVE.match_class(value, cls, count, names)  # with Python's own errors
-        if not self.segment.is_outside(value):
+        if not self.segment.outside.has(value):
             return found
         itself = not hasattr(cls, "__match_args__") and count
         places = () if itself or not count else self.attributes.load_attr(cls, "__match_args__")
-        if self.segment.is_outside(places):
-            self.segment.read_whole(places)
+        if self.segment.outside.has(places):
+            self.segment.contents.read_whole(places)
         read: list[Any] = [value] if itself else []
         for name in (*places[:count], *names):
             try:

@@ -34,11 +34,11 @@ class Text:
 
     def join(self, pieces: list[str]) -> str:
         """The pieces of an f-string."""
-        return symbols.joined(self.segment, pieces) if any(map(is_symbol, pieces)) else "".join(pieces)
+        return symbols.joined(self.segment.numbers, pieces) if any(map(is_symbol, pieces)) else "".join(pieces)
 
     def format(self, value: Any, conversion: str, spec: str) -> Any:
         if is_symbol(value):
-            return symbols.formatted(self.segment, value, conversion, self.segment.specialise(spec))
+            return symbols.formatted(self.segment.numbers, value, conversion, self.segment.numbers.specialise(spec))
         name = {"": "__format__", "s": "__str__", "r": "__repr__", "a": "__repr__"}[conversion]
         if conversion == "":
             method = self.classes.program_method(value, "__format__")
@@ -54,16 +54,16 @@ class Text:
             return self.call(polyfills.format_text, (method, value, spec), {})
         self.classes.vouch(value, name)
         self.check_printable(value)
-        value = self.segment.specialise(value)
+        value = self.segment.numbers.specialise(value)
         convert: dict[str, Callable[[Any], Any]] = {"": lambda v: v, "s": str, "r": repr, "a": ascii}
         shown = convert[conversion](value)
         return format(shown, spec)
 
     def check_printable(self, value: Any, depth: int = 0) -> None:
         """Raises Break for what has no text of its own while it is captured, or whose text is the program's."""
-        self.segment.read_deeply(value)
-        self.segment.settle(value)
-        if isinstance(value, BaseException) and self.segment.is_outside(value):
+        self.segment.contents.read_deeply(value)
+        self.segment.numbers.settle(value)
+        if isinstance(value, BaseException) and self.segment.outside.has(value):
             args = self.attributes.load_attr(value, "args")
             self.check_printable(args, depth + 1)
         if isinstance(value, Tensor | np.ndarray) or type(value) is TracedArray:
@@ -76,7 +76,7 @@ class Text:
         elif is_module(value) or any(self.classes.program_method(value, name) for name in ("__repr__", "__str__")):
             if not isinstance(value, type) and (depth or is_module(value)):
                 raise Break(f"a {type(value).__name__} is formatted")
-        elif not is_constant(value) and self.segment.is_outside(value) and has_no_text(value):
+        elif not is_constant(value) and self.segment.outside.has(value) and has_no_text(value):
             raise Break(f"a {type(value).__name__} is formatted")
         else:
             self.classes.vouch(value, "__str__", "__repr__")

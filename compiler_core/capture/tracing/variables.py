@@ -26,7 +26,7 @@ class Variables:
     def load_fast(self, frame: Frame, slot: int) -> Any:
         value = frame.locals[slot]
         if type(value) is Lazy:
-            value = frame.locals[slot] = self.segment.load(value.source, value.value)
+            value = frame.locals[slot] = self.segment.outside.load(value.source, value.value)
         return value
 
     def load_cell(self, frame: Frame, slot: int) -> Any:
@@ -37,27 +37,29 @@ class Variables:
             self._nothing_in(cell)
             raise  # as the machine expects
         if type(value) is Lazy:
-            cell.cell_contents = value = self.segment.load(value.source, value.value)
+            cell.cell_contents = value = self.segment.outside.load(value.source, value.value)
             return value
-        known = self.segment.find(cell)
+        known = self.segment.outside.find(cell)
         if known is None:
             return value
         if (id(cell), "contents") in self.segment.record.written:
             return self.segment.record.written[id(cell), "contents"]
-        return self.segment.load(CellContents(known.source, _name_of_slot(frame.code, slot)), value)
+        return self.segment.outside.load(CellContents(known.source, _name_of_slot(frame.code, slot)), value)
 
     def _nothing_in(self, cell: CellType) -> None:
         """A cell of a function from outside is empty."""
-        known = self.segment.find(cell)
+        known = self.segment.outside.find(cell)
         if known is not None:
-            empty = self.segment.guards.bind(CellType(), "empty")
-            self.segment.require_once(f"{self.segment.local(known.source)} == {empty}", f"{known.source.text} is empty")
+            empty = self.segment.code.guards.bind(CellType(), "empty")
+            self.segment.code.require_once(
+                f"{self.segment.code.local(known.source)} == {empty}", f"{known.source.text} is empty"
+            )
 
     def store_cell(self, frame: Frame, slot: int, value: Any) -> None:
         cell: CellType = frame.locals[slot]
-        if self.segment.is_outside(cell):
+        if self.segment.outside.has(cell):
             self.segment.record.before_variable(cell)
-            cell.cell_contents = self.segment.plain(value)
+            cell.cell_contents = self.segment.arrays.plain(value)
             self.segment.record.made(setattr, cell, "cell_contents", value)
             self.segment.record.written[id(cell), "contents"] = value
         else:
@@ -65,7 +67,7 @@ class Variables:
 
     def delete_cell(self, frame: Frame, slot: int) -> None:
         cell: CellType = frame.locals[slot]
-        if self.segment.is_outside(cell):
+        if self.segment.outside.has(cell):
             raise Break("a variable of an outer function is deleted")
         del cell.cell_contents
 
@@ -79,28 +81,30 @@ class Variables:
             if key not in self.segment.record.written:
                 root = Bound(namespace, "globals")
                 fixed = is_ours(frame.code.co_filename)  # our own modules' names stay what they are
-                value = self.segment.load(Variable(root, name), value, fixed=fixed)
+                value = self.segment.outside.load(Variable(root, name), value, fixed=fixed)
             else:
                 value = self.segment.record.written[key]
         elif name in frame.builtins:
             value = frame.builtins[name]
             if not is_ours(frame.code.co_filename):
-                local = self.segment.local(Bound(namespace, "globals"))
-                self.segment.require(f"{name!r} not in {local}", f"no global {name!r} hides the builtin")
-                value = self.segment.read_builtin(frame.builtins, name)
+                local = self.segment.code.local(Bound(namespace, "globals"))
+                self.segment.code.require(f"{name!r} not in {local}", f"no global {name!r} hides the builtin")
+                value = self.segment.outside.read_builtin(frame.builtins, name)
         else:
             for table in (Bound(namespace, "globals"), Bound(frame.builtins, "builtins")):
-                local = self.segment.local(table)
-                self.segment.require_once(f"{name!r} not in {local}", f"there is no name {name!r} in the {table.text}")
+                local = self.segment.code.local(table)
+                self.segment.code.require_once(
+                    f"{name!r} not in {local}", f"there is no name {name!r} in the {table.text}"
+                )
             raise NameError(f"name '{name}' is not defined", name=name)
         self.globals_seen[key] = value
         return value
 
     def store_global(self, frame: Frame, name: str, value: Any) -> None:
         namespace = frame.globals
-        self.segment.identify(Bound(namespace, "globals"), namespace, fixed=True)
+        self.segment.outside.identify(Bound(namespace, "globals"), namespace, fixed=True)
         self.segment.record.before(namespace)
-        namespace[name] = self.segment.plain(value)
+        namespace[name] = self.segment.arrays.plain(value)
         self.segment.record.made(dict.__setitem__, namespace, name, value)
         self.segment.record.written[id(namespace), name] = value
         self.segment.record.note_numbers(namespace, (value,))

@@ -35,11 +35,11 @@ import numpy as np
 import pytest
 
 import distcompile as dc
-from compiler_core.capture.tracing import pure_table
-from compiler_core.capture.tracing.builtin_rules import RULES
-from compiler_core.capture.tracing.numpy_rules import _PURE as OF_NUMPY
-from compiler_core.capture.tracing.pure import is_pure, is_pure_class, is_pure_method
-from compiler_core.capture.tracing.pure_table import words
+from compiler_core.capture.tracing.rules import pure_table
+from compiler_core.capture.tracing.rules.builtin_rules import RULES
+from compiler_core.capture.tracing.rules.numpy_rules import _PURE as OF_NUMPY
+from compiler_core.capture.tracing.rules.pure import is_pure, is_pure_class, is_pure_method
+from compiler_core.capture.tracing.rules.pure_table import words
 
 now = time.time_ns
 generator, legacy, seeded = np.random.default_rng(0), np.random.RandomState(0), random.Random(3)

@@ -96,7 +96,7 @@ class Oracle:
         source = "".join(linecache.cache[captured.rebuild.__code__.co_filename][2])  # type: ignore[attr-defined]
         record = Record(captured, end, capture.lessons, source)  # type: ignore[attr-defined]
         if self.is_child:
-            self.handed, self.made = list(capture.segment.values), record  # the segment is cleared
+            self.handed, self.made = list(capture.segment.code.values), record  # the segment is cleared
             raise Done
         self.records[id(captured)] = record
         return captured, survivors

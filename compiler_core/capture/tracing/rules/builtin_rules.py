@@ -5,19 +5,16 @@ In: the parts and a call's arguments. Out: its result, or Enter of a polyfill. `
 
 from __future__ import annotations
 
-import builtins
 import collections
 import copy
-import functools
 import importlib
 import inspect
-import itertools
 import operator
 import sys
 import weakref
 from abc import ABCMeta
 from collections.abc import Callable
-from types import FunctionType, MappingProxyType, MethodDescriptorType, MethodType, WrapperDescriptorType
+from types import FunctionType, MappingProxyType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode.native import advance_generator
@@ -26,17 +23,15 @@ from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.guards.kinds import CONTAINERS, is_constant
 from compiler_core.capture.guards.sources import Attribute, Bound, CellContents, Item, Raw, Variable
-from compiler_core.capture.numbers.symbols import PLAIN, computed, converted, is_computed, is_computed_of, is_symbol
+from compiler_core.capture.numbers.symbols import PLAIN, converted, is_symbol
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.polyfills import builtins as polyfills
-from compiler_core.capture.polyfills import of_itertools as polyfills_itertools
-from compiler_core.capture.tracing import copying, overriding
 from compiler_core.capture.tracing.containers import is_interpreted
 from compiler_core.capture.tracing.iteration import RunBetween
-from compiler_core.capture.tracing.library_rules import HEAPS
 from compiler_core.capture.tracing.operators import BINARY, COMPARE, IN_PLACE, UNARY, Operators
-from compiler_core.capture.tracing.pure import is_pure, is_pure_method_of
-from compiler_core.capture.tracing.pure_calls import call_pure
+from compiler_core.capture.tracing.rules import copying, iterable_rules, overriding
+from compiler_core.capture.tracing.rules.library_rules import HEAPS
+from compiler_core.capture.tracing.rules.pure_calls import call_pure
 from compiler_core.config import config
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray, numpy_of
@@ -51,14 +46,13 @@ if TYPE_CHECKING:
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
-_NATIVE_ITERABLES = (*CONTAINERS, dict, str, bytes, range)
 
 
 def _length(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     (owner,) = args
-    owner = parts.segment.specialise(owner) if is_symbol(owner) else owner
+    owner = parts.segment.numbers.specialise(owner) if is_symbol(owner) else owner
     if isinstance(owner, (*CONTAINERS, dict)) and parts.classes.method_of(owner, "__len__") is None:
-        parts.segment.read_length(owner)
+        parts.segment.contents.read_length(owner)
         return len(owner)
     if is_opaque(owner) or (isinstance(owner, Tensor) and parts.classes.program_method(owner, "__len__") is None):
         return parts.native.run(len, owner)
@@ -66,7 +60,7 @@ def _length(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     if method is not None:
         return parts.call(method, (owner,), {})
     parts.classes.vouch(owner, "__len__")
-    parts.segment.read_data(owner)
+    parts.segment.contents.read_data(owner)
     return len(owner)
 
 
@@ -74,12 +68,12 @@ def _getattr(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 3:
         return parts.call(polyfills.getattr_default, args, {})
     owner, name = args
-    return parts.attributes.load_attr(owner, parts.segment.specialise(name))
+    return parts.attributes.load_attr(owner, parts.segment.numbers.specialise(name))
 
 
 def _hasattr(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     owner, name = args
-    if isinstance(owner, Tensor) and not parts.segment.is_outside(owner):
+    if isinstance(owner, Tensor) and not parts.segment.outside.has(owner):
         parts.classes.guard_names(type(owner))
         return hasattr(owner, name)
     return parts.call(polyfills.hasattr_, args, {})
@@ -99,11 +93,13 @@ def _isinstance(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
         check = parts.classes.method_of(kind, "__instancecheck__")
         if type(kind) is ABCMeta:
             _guard_registered(parts, type(owner), kind)
-        elif type(kind).__module__ == "typing" and (known := parts.segment.find(owner)) is not None:  # a protocol
-            bind, answer = parts.segment.guards.bind, isinstance(owner, kind)
-            local, asked = parts.segment.local(known.source), bind(isinstance, "isinstance")
+        elif (
+            type(kind).__module__ == "typing" and (known := parts.segment.outside.find(owner)) is not None
+        ):  # a protocol
+            bind, answer = parts.segment.code.guards.bind, isinstance(owner, kind)
+            local, asked = parts.segment.code.local(known.source), bind(isinstance, "isinstance")
             text = f"{known.source.text} {'follows' if answer else 'does not follow'} {kind.__name__}"
-            parts.segment.require_once(f"{asked}({local}, {bind(kind, 'kind')}) is {answer}", text)
+            parts.segment.code.require_once(f"{asked}({local}, {bind(kind, 'kind')}) is {answer}", text)
         elif check is not None and is_of_program(check) and type(kind).__module__ not in ("enum", "typing", "abc"):
             if kinds is not kind:
                 raise Break("isinstance() is told by code of the program's")
@@ -113,10 +109,10 @@ def _isinstance(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
 
 def _guard_registered(parts: Parts, cls: type, kind: type) -> None:
     """What is registered as derived from an abstract class tells `isinstance` and `issubclass`."""
-    bind, answer = parts.segment.guards.bind, issubclass(cls, kind)
+    bind, answer = parts.segment.code.guards.bind, issubclass(cls, kind)
     code = f"{bind(issubclass, 'issubclass')}({bind(cls, 'type')}, {bind(kind, 'kind')}) is {answer}"
     does = "derives from" if answer else "does not derive from"
-    parts.segment.require_once(code, f"{cls.__name__} {does} {kind.__name__}")
+    parts.segment.code.require_once(code, f"{cls.__name__} {does} {kind.__name__}")
 
 
 def _issubclass(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
@@ -143,7 +139,7 @@ def _iter(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
 
 def _next(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     if is_interpreted(args[0]):
-        if parts.segment.is_outside(args[0]):
+        if parts.segment.outside.has(args[0]):
             raise RunBetween("a generator from outside is advanced")
         return advance_generator(*args)
     if parts.classes.method_of(args[0], "__next__") is not None:
@@ -177,7 +173,7 @@ def _converting(kind: type) -> Any:
                 and (kind is not int or not isinstance(value, str))
                 and (kind is not float or not isinstance(value, str))
             ):
-                return converted(parts.segment, kind, value)
+                return converted(parts.segment.numbers, kind, value)
             name = {int: "__int__", float: "__float__", str: "__str__"}[kind]
             if kind is str and (isinstance(value, Tensor) or not is_constant(value)):
                 return parts.text.format(value, "s", "")
@@ -200,7 +196,7 @@ def _shown(conversion: str) -> Any:
 
 
 def _format(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
-    return parts.text.format(args[0], "", parts.segment.specialise(args[1]) if len(args) > 1 else "")
+    return parts.text.format(args[0], "", parts.segment.numbers.specialise(args[1]) if len(args) > 1 else "")
 
 
 def _of_operator(method: Callable[..., Any], symbol: str) -> Any:
@@ -215,14 +211,14 @@ def _vars(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _dict(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
-    if args and isinstance(args[0], dict) and parts.segment.is_outside(args[0]):
-        parts.segment.read_whole(args[0])
+    if args and isinstance(args[0], dict) and parts.segment.outside.has(args[0]):
+        parts.segment.contents.read_whole(args[0])
     elif args and (parts.containers.runs_python(args[0]) or parts.classes.program_method(args[0], "keys") is not None):
         return parts.call(polyfills.dict_, (args[0], kwargs), {})
     elif args and isinstance(args[0], CONTAINERS):
-        parts.segment.settle(args)
+        parts.segment.numbers.settle(args)
         parts.keys.check_members(args[0])
-        parts.segment.read_all(args, {})
+        parts.segment.contents.read_all(args, {})
     return dict(*args, **kwargs)
 
 
@@ -231,7 +227,7 @@ def _ignored(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _id(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
-    known = parts.segment.find(args[0])
+    known = parts.segment.outside.find(args[0])
     if isinstance(args[0], type) if known is None else known.fixed:
         return id(args[0])
     if copying.is_copying(parts.entering.current()):
@@ -239,82 +235,17 @@ def _id(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     source = None if known is None else Raw(known.source, id)
     if source is None or parts.segment.memory.is_dynamic(source):
         raise Break("id() of an object, which another call's will not have")
-    return parts.segment.load(source, id(args[0]))
+    return parts.segment.outside.load(source, id(args[0]))
 
 
 def _hash(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
-    (owner,) = map(parts.segment.specialise, args)
+    (owner,) = map(parts.segment.numbers.specialise, args)
     if is_constant(owner) or isinstance(owner, (type, tuple)):
         return hash(owner)
     method = parts.classes.program_method(owner, "__hash__")
     if method is None:
         raise Break("hash() of an object, which another call's will not have")
     return parts.call(method, (owner,), {})
-
-
-def _by_polyfill(function: Any, polyfill: Callable[..., Any], *, takes_function: bool = False) -> Any:
-    """A rule: natively where nothing of the program's runs, else the polyfill. takes_function: its first argument."""
-
-    def rule(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
-        if not kwargs and is_computed(function, args):
-            return computed(parts.segment, function, args)
-        if function in (sum, min, max) and len(args) == 1 and not kwargs and is_computed_of(args[0]):
-            return computed(parts.segment, function, tuple(args[0]), "{}(({},))")
-        given = list(kwargs.values())
-        iterables = args[1:] if takes_function else args
-        called = any(map(_may_be_called, (*args, *given)))
-        compared = function in (max, min) and len(args) > 1 and _holds_program_objects(parts, args)
-        takes_parts = takes_function and not all(map(_holds_constants, iterables))
-        if called or compared or takes_parts or any(_runs(parts, value) for value in iterables):
-            return parts.call(polyfill, args, kwargs)
-        for value in iterables:
-            if not isinstance(value, Tensor) and not hasattr(type(value), "__next__"):
-                parts.classes.vouch(value, "__iter__", "__len__")
-                parts.segment.read_data(value)
-            if function in _COMPARING or function in _HASHING:
-                parts.segment.settle(value)
-                if function in _HASHING and isinstance(value, (*CONTAINERS, dict)):
-                    parts.keys.check_members(value)
-                parts.segment.read_deeply(value)
-            elif isinstance(value, (*CONTAINERS, dict)) and parts.segment.is_outside(value):
-                parts.segment.read_whole(value)
-            parts.segment.read_view(value)
-        if function in _KEEPING:
-            kept = [value if type(value) in (list, tuple) else parts.segment.specialise(value) for value in args]
-            return parts.native.run(function, *kept, **parts.segment.named(kwargs))
-        return parts.native.run(function, *map(parts.segment.specialise, args), **parts.segment.named(kwargs))
-
-    def _runs(parts: Parts, value: Any) -> bool:
-        if isinstance(value, _NATIVE_ITERABLES):
-            return _holds_program_objects(parts, value) and function in _COMPARING
-        if is_constant(value):
-            return False
-        iterates = hasattr(value, "__next__") or parts.classes.method_of(value, "__iter__") is not None
-        return iterates and parts.containers.runs_python(value)
-
-    return rule
-
-
-def _holds_constants(items: Any) -> bool:
-    """Whether a function that is given items one by one reads no more than the items themselves."""
-    if isinstance(items, dict):
-        items = list(items)
-    plain = isinstance(items, CONTAINERS) and all(is_constant(item) or isinstance(item, Tensor) for item in items)
-    return plain or isinstance(items, (str, bytes, range))
-
-
-def _holds_program_objects(parts: Parts, items: Any) -> bool:
-    names = ("__lt__", "__gt__", "__add__", "__radd__", "__bool__")
-    return not isinstance(items, (str, bytes, range)) and any(
-        parts.classes.program_method(item, name) is not None for item in items for name in names
-    )
-
-
-def _may_be_called(value: Any) -> bool:
-    """Whether an argument is a function that C code must not call by itself: any but those that only compute."""
-    if isinstance(value, (MethodDescriptorType, WrapperDescriptorType)):
-        return not is_pure_method_of(value.__objclass__, value.__name__)
-    return callable(value) and not is_pure(value)
 
 
 def _signature(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
@@ -347,20 +278,15 @@ def _outside_reading(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     raise Break("the variables of a frame are asked for", looks=True)
 
 
-_HASHING = (set, frozenset)
-_KEEPING = (list, tuple, zip, enumerate)  # the items of a list that these are given, they hand on as they are
-_COMPARING = (builtins.max, builtins.min, builtins.sorted, builtins.sum, builtins.any, builtins.all)
-
-
 def _finish_function(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     """The end of a call of an autograd.Function: numbers that its context holds are constants from here on."""
     function, ctx, *_ = args
     backward = parts.attributes.load_attr(function, "backward")
-    if parts.segment.is_outside(ctx):
+    if parts.segment.outside.has(ctx):
         raise Break("a graph break in the forward of an autograd.Function")
 
     def specialised(value: Any) -> Any:
-        return tuple(map(specialised, value)) if type(value) is tuple else parts.segment.specialise(value)
+        return tuple(map(specialised, value)) if type(value) is tuple else parts.segment.numbers.specialise(value)
 
     for name, value in vars(ctx).items():
         setattr(ctx, name, specialised(value))
@@ -377,22 +303,24 @@ def _read_names(parts: Parts, function: Any) -> None:
         if not isinstance(function, FunctionType) or is_ours(function.__code__.co_filename) or function in seen:
             continue
         seen.add(function)
-        known = parts.segment.find(function)
+        known = parts.segment.outside.find(function)
         for name in function.__code__.co_names:
             if name in function.__globals__:
                 value = function.__globals__[name]
-                todo.append(parts.segment.load(Variable(Bound(function.__globals__, "globals"), name), value))
+                todo.append(parts.segment.outside.load(Variable(Bound(function.__globals__, "globals"), name), value))
         for place, cell in enumerate(function.__closure__ or ()):
             if known is not None:
                 source = Item(Attribute(known.source, "__closure__"), place)
-                parts.segment.identify_cell(source, cell, known.fixed)
+                parts.segment.outside.identify_cell(source, cell, known.fixed)
                 contents = CellContents(source, function.__code__.co_freevars[place])
-                todo.append(parts.segment.load(contents, cell.cell_contents))
+                todo.append(parts.segment.outside.load(contents, cell.cell_contents))
 
 
 def _masked_select(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     given = (*args, *(kwargs[name] for name in ("input", "mask") if name in kwargs))
-    selection = parts.native.hand_on(parts.segment.selections.take, *given, whole=True) if len(given) == 2 else None
+    selection = (
+        parts.native.hand_on(parts.segment.numbers.selections.take, *given, whole=True) if len(given) == 2 else None
+    )
     return parts.native.run(masked_select, *args, **kwargs) if selection is None else selection
 
 
@@ -402,14 +330,15 @@ def _numpy(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
 
 def _places_in_order(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     parts.containers.check_order(args[0])
-    parts.segment.settle(args)
-    parts.segment.read_deeply(args[0])
-    return parts.native.run(polyfills.places_in_order, *map(parts.segment.specialise, args))
+    parts.segment.numbers.settle(args)
+    parts.segment.contents.read_deeply(args[0])
+    return parts.native.run(polyfills.places_in_order, *map(parts.segment.numbers.specialise, args))
 
 
 RULES: dict[Any, Any] = {
     **HEAPS,
     **overriding.RULES,
+    **iterable_rules.RULES,
     polyfills.places_in_order: _places_in_order,
     finish: _finish_function,
     masked_select: _masked_select,
@@ -438,13 +367,6 @@ RULES: dict[Any, Any] = {
     sys.exc_info: lambda parts, args, kwargs: sys.exc_info(),
     sys.exception: lambda parts, args, kwargs: sys.exception(),
     weakref.ref: lambda parts, args, kwargs: weakref.ref(*args, **kwargs),
-    itertools.accumulate: _by_polyfill(itertools.accumulate, polyfills_itertools.accumulate),
-    itertools.takewhile: _by_polyfill(itertools.takewhile, polyfills_itertools.takewhile, takes_function=True),
-    itertools.dropwhile: _by_polyfill(itertools.dropwhile, polyfills_itertools.dropwhile, takes_function=True),
-    itertools.filterfalse: _by_polyfill(itertools.filterfalse, polyfills_itertools.filterfalse, takes_function=True),
-    itertools.groupby: _by_polyfill(itertools.groupby, polyfills_itertools.groupby),
-    itertools.chain: _by_polyfill(itertools.chain, polyfills_itertools.chain),
-    itertools.islice: _by_polyfill(itertools.islice, polyfills_itertools.islice),
     importlib.import_module: _import_module,
     int: _converting(int),
     float: _converting(float),
@@ -475,21 +397,5 @@ RULES: dict[Any, Any] = {
     exec: _outside_reading,
     sys._getframe: _outside_reading,
     object.__init_subclass__: _ignored,
-    any: _by_polyfill(any, polyfills.any_),
-    all: _by_polyfill(all, polyfills.all_),
-    sum: _by_polyfill(sum, polyfills.sum_),
-    max: _by_polyfill(max, polyfills.max_),
-    min: _by_polyfill(min, polyfills.min_),
-    sorted: _by_polyfill(sorted, polyfills.sorted_),
-    enumerate: _by_polyfill(enumerate, polyfills.enumerate_),
-    zip: _by_polyfill(zip, polyfills.zip_),
-    map: _by_polyfill(map, polyfills.map_, takes_function=True),
-    filter: _by_polyfill(filter, polyfills.filter_, takes_function=True),
-    list: _by_polyfill(list, polyfills.list_),
-    tuple: _by_polyfill(tuple, polyfills.tuple_),
-    set: _by_polyfill(set, polyfills.set_),
-    frozenset: _by_polyfill(frozenset, polyfills.frozenset_),
-    functools.reduce: _by_polyfill(functools.reduce, polyfills.reduce_, takes_function=True),
-    itertools.starmap: _by_polyfill(itertools.starmap, polyfills_itertools.starmap, takes_function=True),
 }
 BY_ID = {id(function): rule for function, rule in RULES.items()}  # a program's `__hash__` never runs

@@ -34,12 +34,12 @@ def _dispatch(parts: Parts, function: Any, args: Args, kwargs: Kwargs) -> Any:
     if any(isinstance(kind, ABCMeta) for kind in registry):
         raise Break("a function is dispatched by abstract classes, to which others may be registered")
     found = function(*args, **kwargs)
-    known = parts.segment.find(function)
+    known = parts.segment.outside.find(function)
     if known is None:
         return found
     source = CellContents(Item(Attribute(known.source, "__closure__"), place), "the registered functions")
-    parts.segment.load(source, registry, fixed=known.fixed)
-    parts.segment.read_whole(registry)
+    parts.segment.outside.load(source, registry, fixed=known.fixed)
+    parts.segment.contents.read_whole(registry)
     return parts.items.get_item(registry, next(kind for kind, made in registry.items() if made is found))
 
 
@@ -86,13 +86,13 @@ def _ordering(function: Callable[..., Any]) -> Callable[..., Any]:
         heap, *rest = args
         if type(heap) is not list or kwargs or _compares_by_code(parts, [*heap, *rest]):
             raise Break("objects are put in order by code of the program's")
-        parts.segment.settle(*args)
-        rest = [parts.segment.specialise(value) for value in rest]
-        if not parts.segment.is_outside(heap):
+        parts.segment.numbers.settle(*args)
+        rest = [parts.segment.numbers.specialise(value) for value in rest]
+        if not parts.segment.outside.has(heap):
             return function(heap, *rest)
-        parts.segment.read_deeply(heap)
+        parts.segment.contents.read_deeply(heap)
         parts.segment.record.before(heap)
-        result = function(heap, *map(parts.segment.plain, rest))
+        result = function(heap, *map(parts.segment.arrays.plain, rest))
         parts.containers.record(heap, function.__name__, function, tuple(rest), {})
         return result
 

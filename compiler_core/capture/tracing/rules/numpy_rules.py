@@ -17,7 +17,7 @@ import numpy as np
 
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.arrays import is_opaque
-from compiler_core.capture.tracing.pure_table import NUMPY, named
+from compiler_core.capture.tracing.rules.pure_table import NUMPY, named
 from compiler_core.config import config
 from compiler_core.numpy_trace import TracedArray, substitute
 from compiler_core.numpy_trace.creation import CONVERTERS, MAKERS
@@ -93,19 +93,21 @@ def loaded(segment: CaptureSegment, classes: Classes, value: Any) -> Any:
     """
     kind = type(value)
     if kind in (list, tuple):
-        if segment.is_outside(value):
-            segment.read_length(value)
-            return kind(loaded(segment, classes, segment.read_item(value, place)) for place in range(len(value)))
+        if segment.outside.has(value):
+            segment.contents.read_length(value)
+            return kind(
+                loaded(segment, classes, segment.contents.read_item(value, place)) for place in range(len(value))
+            )
         return kind(loaded(segment, classes, item) for item in value)
-    if kind is dict and not segment.is_outside(value):
+    if kind is dict and not segment.outside.has(value):
         return {key: loaded(segment, classes, item) for key, item in value.items()}
     if is_opaque(value):
         raise Break(f"an array of dtype {value.dtype} is not traced")
     if not isinstance(value, Tensor) and kind is not TracedArray:
         if any(classes.program_method(value, name) is not None for name in _PROTOCOLS):
             raise Break(f"a {kind.__name__} is made an array of by code of the program's")
-        segment.read_data(value)
-    return segment.specialise(value)
+        segment.contents.read_data(value)
+    return segment.numbers.specialise(value)
 
 
 def is_indexed(owner: Any) -> bool:

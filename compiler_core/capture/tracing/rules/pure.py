@@ -23,7 +23,7 @@ import numpy as np
 
 from compiler_core.capture.guards.kinds import is_constant
 from compiler_core.capture.polyfills import builtins as polyfills
-from compiler_core.capture.tracing.pure_table import (
+from compiler_core.capture.tracing.rules.pure_table import (
     BY_CONTEXT,
     FUNCTIONS,
     HELD,

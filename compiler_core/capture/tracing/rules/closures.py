@@ -28,8 +28,8 @@ def encloses(segment: CaptureSegment, function: FunctionType) -> bool:
     say, of code that is entered."""
     for cell in function.__closure__ or ():
         value = in_cell(cell)
-        if segment.find(cell) is not None or type(value) is Lazy or is_symbol(value) or is_program(value):
+        if segment.outside.find(cell) is not None or type(value) is Lazy or is_symbol(value) or is_program(value):
             return True
-        if type(value) in CONTAINERS and segment.is_outside(value):
+        if type(value) in CONTAINERS and segment.outside.has(value):
             return True
     return False

@@ -1,0 +1,45 @@
+"""The numbers and texts of one segment that change from call to call, and what was made of them.
+
+In: values of the program's. Out: constants (`specialise`), for whoever needs to look at a value; guards then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compiler_core.capture.guards.code import Code
+from compiler_core.capture.guards.sources import Source
+from compiler_core.capture.numbers.selections import Selections
+from compiler_core.capture.numbers.symbols import code_of, settled, specialised
+from compiler_core.capture.trace import CaptureTrace
+from compiler_core.tensor.tensor import Tensor
+
+
+class Numbers:
+    """symbols: by where they come from. lifted: tensors made of them, by code and dtype. clocks: that are read when the
+    graph has run. guarded: guard -> the number it is about. selections: what masks select, of sizes that change."""
+
+    def __init__(self, code: Code, trace: CaptureTrace) -> None:
+        self.code, self.trace = code, trace
+        self.symbols: dict[Source, Any] = {}
+        self.lifted: dict[tuple[str, Any], Tensor] = {}
+        self.clocks: list[Any] = []
+        self.guarded: dict[int, Source] = {}
+        self.selections = Selections()
+
+    def specialise(self, value: Any) -> Any:
+        """A number of the program's as a constant, guarded: for whoever needs its value."""
+        return specialised(self, value)
+
+    def named(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """`specialise`, of keyword arguments."""
+        return {key: specialised(self, value) for key, value in kwargs.items()}
+
+    def settle(self, *values: Any) -> None:
+        """Numbers of the program's that these hold, however deep, are constants from here on: C code reads them."""
+        if self.symbols:
+            for value in values:
+                settled(self, value)
+
+    def code_of(self, value: Any) -> str:
+        return code_of(self, value)

@@ -1,8 +1,10 @@
 """Capture: user code -> Graph + guards. `compile` is the way in.
 
 `points.py` first (where captured code starts), then `segment.py` (from a start to its end) and `captured.py` (what
-becomes of it). Rooms: `tracing/` notes what the program reads and changes; `guards/`, `numbers/`, `recipes/` are what
-is kept of that, `polyfills/` is Python in the place of C, `compiled/` is what a user holds.
+becomes of it). A segment's parts: `trace.py` (the graph, and `outside_memory.py`: tensors), `outside_objects.py` and
+`contents.py` (what was there before), `record.py` (what the code changed), `arrays.py`, and those of rooms. Rooms:
+`tracing/` notes what the program reads and changes; `guards/`, `numbers/`, `recipes/` are what is kept of that,
+`polyfills/` is Python in the place of C, `compiled/` is what a user holds.
 """
 
 from __future__ import annotations

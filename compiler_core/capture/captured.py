@@ -206,7 +206,7 @@ def _recipe(segment: CaptureSegment, handles: dict[int, tuple[int, Tensor]]) -> 
     def tensor(handle: Tensor) -> str | None:
         return f"fresh[{handles.setdefault(id(handle), (len(handles), handle))[0]}]"
 
-    recipe = Recipe(lookup, tensor, segment.code.number_expression)
+    recipe = Recipe(lookup, tensor, segment.numbers.expression)
     for place, clock in enumerate(segment.numbers.clocks):
         recipe.first(AtEnd(place, "").name, clock)
     return recipe

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from compiler_core.capture.guards.guards import Guards
-from compiler_core.capture.guards.sources import AtEnd, Bound, Source, expression
-from compiler_core.capture.numbers.symbols import Input, is_symbol, render
+from compiler_core.capture.guards.sources import Bound, Source, expression
 
 
 class Code:
@@ -40,18 +39,6 @@ class Code:
         if name not in self._places:
             self._places[name] = self.hand_over(name, value)
         return self._places[name]
-
-    def number_expression(self, value: Any) -> str | None:
-        """Code, over what the check function hands over, for a number computed from numbers from outside."""
-        if not is_symbol(value):
-            return None
-
-        def leaf(part: Input) -> str:
-            if isinstance(part.source, AtEnd):
-                return part.source.name
-            return f"outside[{self.place(part.source, part.value)}]"
-
-        return render(value, leaf)
 
     def require(self, code: str, text: str) -> None:
         """A condition. text: in the user's words."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from compiler_core.capture.guards.code import Code
-from compiler_core.capture.guards.sources import Source
+from compiler_core.capture.guards.sources import AtEnd, Source
 from compiler_core.capture.numbers.selections import Selections
-from compiler_core.capture.numbers.symbols import code_of, settled, specialised
+from compiler_core.capture.numbers.symbols import Input, code_of, is_symbol, render, settled, specialised
 from compiler_core.capture.trace import CaptureTrace
 from compiler_core.tensor.tensor import Tensor
 
@@ -42,4 +42,17 @@ class Numbers:
                 settled(self, value)
 
     def code_of(self, value: Any) -> str:
+        """Code for a symbol in the check function."""
         return code_of(self, value)
+
+    def expression(self, value: Any) -> str | None:
+        """Code, over what the check function hands over, for a number computed from numbers from outside."""
+        if not is_symbol(value):
+            return None
+
+        def leaf(part: Input) -> str:
+            if isinstance(part.source, AtEnd):
+                return part.source.name
+            return f"outside[{self.code.place(part.source, part.value)}]"
+
+        return render(value, leaf)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from dataclasses import dataclass
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -44,19 +45,24 @@ REGISTRIES = ("_parameters", "_buffers", "_modules")
 C_METHODS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType, BuiltinFunctionType)
 
 
+@dataclass(eq=False, repr=False)
 class Attributes:
     """See the head of this file."""
 
-    def __init__(
-        self, segment: CaptureSegment, native: Native, classes: Classes, variables: Variables, call: Call
-    ) -> None:
-        self.segment, self.native, self.classes, self.variables, self.call = segment, native, classes, variables, call
+    segment: CaptureSegment
+    native: Native
+    classes: Classes
+    variables: Variables
+    call: Call
+
+    def __post_init__(self) -> None:
+        segment = self.segment
+        self.outside, self.numbers, self.record = segment.outside, segment.numbers, segment.record
+        self.code = segment.code
 
     def load_attr(self, owner: Any, name: str) -> Any:
         if is_symbol(owner):
-            return (
-                type(plain_of(owner)) if name == "__class__" else getattr(self.segment.numbers.specialise(owner), name)
-            )
+            return type(plain_of(owner)) if name == "__class__" else getattr(self.numbers.specialise(owner), name)
         if isinstance(owner, Tensor):
             return self._tensor_attr(owner, name)
         if type(owner) is ModuleType:
@@ -80,39 +86,37 @@ class Attributes:
 
     def _of_thread(self, owner: Any, name: str) -> Any:
         """What this thread has given a `threading.local`: its attributes are no table of the object's."""
-        if key_of(owner, name) in self.segment.record.written:
-            return self.segment.record.written[key_of(owner, name)]
-        value, known = getattr(owner, name), self.segment.outside.find(owner)
-        return value if known is None else self.segment.outside.load(Attribute(known.source, name), value)
+        if key_of(owner, name) in self.record.written:
+            return self.record.written[key_of(owner, name)]
+        value, known = getattr(owner, name), self.outside.find(owner)
+        return value if known is None else self.outside.load(Attribute(known.source, name), value)
 
     def plain_attr(self, owner: Any, name: str) -> Any:
         """`object.__getattribute__`, and `__getattr__` after it."""
         cls = type(owner)
         self.classes.guard_names(cls)
-        known = self.segment.outside.find(owner)
+        known = self.outside.find(owner)
         found, base = lookup(cls, name)
         if found is not ABSENT and is_data_descriptor(found):
             return self._described(owner, known, name, found, base)
         own = own_attributes(owner)
         if own is not None and known is not None:
-            self.segment.outside.note_table(known, own)
+            self.outside.note_table(known, own)
         if own is not None and name in own:
             if known is None:
                 return own[name]
             if found is not ABSENT and not is_fixed_class(base):  # it may become a property
-                local = self.segment.code.local(Item(Attribute(Bound(base, base.__name__), "__dict__"), name))
+                local = self.code.local(Item(Attribute(Bound(base, base.__name__), "__dict__"), name))
                 self.classes.guard_names(type(found))
-                kind = self.segment.code.guards.bind(type(found), "type")
-                self.segment.code.require_once(
-                    f"type({local}) is {kind}", f"{base.__name__}.{name} is of the same kind"
-                )
-            return self.segment.outside.read_attribute(owner, known, own_source(known, name), name, own[name])
+                kind = self.code.guards.bind(type(found), "type")
+                self.code.require_once(f"type({local}) is {kind}", f"{base.__name__}.{name} is of the same kind")
+            return self.outside.read_attribute(owner, known, own_source(known, name), name, own[name])
         if found is not ABSENT:
             if known is not None:
-                self.segment.outside.absent(known, name)
+                self.outside.absent(known, name)
             return self._described(owner, known, name, found, base)
         if known is not None:
-            self.segment.outside.absent(known, name)
+            self.outside.absent(known, name)
         return self._missing_attr(owner, known, name)
 
     def _missing_attr(self, owner: Any, known: Outside | None, name: str) -> Any:
@@ -136,10 +140,10 @@ class Attributes:
             return self.call(fallback, (owner, name), {})
         if known is None:
             return held[name]
-        if (id(held), name) in self.segment.record.written:
-            return self.segment.record.written[id(held), name]
+        if (id(held), name) in self.record.written:
+            return self.record.written[id(held), name]
         source = Item(InDict(known.source, registry), name)
-        return self.segment.outside.read_attribute(owner, known, source, name, held[name])
+        return self.outside.read_attribute(owner, known, source, name, held[name])
 
     def _described(self, owner: Any, known: Outside | None, name: str, found: Any, base: type) -> Any:
         """The class attribute `found`, bound to `owner`."""
@@ -167,40 +171,40 @@ class Attributes:
         value = getattr(owner, name)
         if known is None or isinstance(found, C_METHODS):
             return value
-        return self.segment.outside.load(Attribute(known.source, name), value)  # what a descriptor written in C gives
+        return self.outside.load(Attribute(known.source, name), value)  # what a descriptor written in C gives
 
     def in_slot(self, owner: Any, known: Outside | None, name: str, found: Any) -> Any:
         try:
             value = found.__get__(owner, type(owner))
         except AttributeError:
-            if key_of(owner, name) not in self.segment.record.written:
+            if key_of(owner, name) not in self.record.written:
                 self._empty_slot(known, name, found)
             return self._missing_attr(owner, known, name)
         if known is None or name == "__class__":
             return value
-        if key_of(owner, name) in self.segment.record.written:
-            return self.segment.record.written[key_of(owner, name)]
+        if key_of(owner, name) in self.record.written:
+            return self.record.written[key_of(owner, name)]
         if isinstance(owner, FunctionType) and name in ("__globals__", "__code__", "__dict__"):
-            return self.segment.outside.load(Attribute(known.source, name), value)
+            return self.outside.load(Attribute(known.source, name), value)
         fixed = known.fixed and (name == "__dict__" or is_frozen(owner))
-        return self.segment.outside.load(Attribute(known.source, name), value, fixed=fixed)
+        return self.outside.load(Attribute(known.source, name), value, fixed=fixed)
 
     def _empty_slot(self, known: Outside | None, name: str, slot: Any) -> None:
         """There is nothing in a slot of an object, which may be from outside."""
         if known is not None and isinstance(slot, MemberDescriptorType):
-            unset, bound = self.segment.code.guards.bind(is_unset, "unset"), self.segment.code.guards.bind(slot, "slot")
-            code = f"{unset}({bound}, {self.segment.code.local(known.source)})"
-            self.segment.code.require_once(code, f"{known.source.text}.{name} is not set")
+            unset, bound = self.code.guards.bind(is_unset, "unset"), self.code.guards.bind(slot, "slot")
+            code = f"{unset}({bound}, {self.code.local(known.source)})"
+            self.code.require_once(code, f"{known.source.text}.{name} is not set")
 
     def _tensor_attr(self, owner: Tensor, name: str) -> Any:
-        known = self.segment.outside.find(owner)
+        known = self.outside.find(owner)
         if known is not None:
-            if key_of(owner, name) in self.segment.record.written:
-                return self.segment.record.written[key_of(owner, name)]
+            if key_of(owner, name) in self.record.written:
+                return self.record.written[key_of(owner, name)]
             if name in ("grad", "_grad"):
-                return self.segment.outside.load(Attribute(known.source, name), owner._grad)
+                return self.outside.load(Attribute(known.source, name), owner._grad)
             if name in vars(owner):
-                return self.segment.outside.load(InDict(known.source, name), vars(owner)[name])
+                return self.outside.load(InDict(known.source, name), vars(owner)[name])
             if name in TENSOR_FACTS:
                 return self._tensor_fact(owner, known, name)
         self.classes.guard_names(type(owner))
@@ -217,9 +221,8 @@ class Attributes:
         if isinstance(getter, FunctionType) and (asks(owner) or not is_ours(getter.__code__.co_filename)):
             return self.call(self.classes.part(found, "fget"), (owner,), {})
         if found is ABSENT and known is not None:
-            self.segment.code.require(
-                f"{name!r} not in {self.segment.code.local(known.source)}.__dict__",
-                f"{known.source.text}.{name} is not set",
+            self.code.require(
+                f"{name!r} not in {self.code.local(known.source)}.__dict__", f"{known.source.text}.{name} is not set"
             )
         return self.native.run(getattr, owner, name)
 
@@ -231,28 +234,28 @@ class Attributes:
         value = getattr(owner, name)
         if name in ("grad_fn", "_base") and value is not None:
             raise Break(f"{name} of a tensor from outside is read")
-        return self.segment.outside.load(Attribute(known.source, name), value)
+        return self.outside.load(Attribute(known.source, name), value)
 
     def _python_module_attr(self, owner: ModuleType, name: str) -> Any:
         table = vars(owner)
-        if name not in table and (id(table), name) not in self.segment.record.written:
+        if name not in table and (id(table), name) not in self.record.written:
             try:
                 value = getattr(owner, name)  # a module's __getattr__, which may keep a lazy name; or an error
             finally:
                 if name not in table:
-                    root = self.segment.code.local(Bound(table, owner.__name__))
-                    self.segment.code.require_once(f"{name!r} not in {root}", f"{owner.__name__}.{name} is not set")
+                    root = self.code.local(Bound(table, owner.__name__))
+                    self.code.require_once(f"{name!r} not in {root}", f"{owner.__name__}.{name} is not set")
             if name not in table:
                 return self._told_by_module(owner, name, value)
         key = (id(table), name)
-        if key in self.segment.record.written:
-            return self.segment.record.written[key]
+        if key in self.record.written:
+            return self.record.written[key]
         if key not in self.variables.globals_seen:
             source = Variable(Bound(table, owner.__name__), name)
             fixed = owner.__name__.partition(".")[0] == "numpy"
             if fixed and callable(table[name]):
-                self.segment.outside.identify(source, table[name], fixed=False)
-            self.variables.globals_seen[key] = self.segment.outside.load(source, table[name], fixed=fixed)
+                self.outside.identify(source, table[name], fixed=False)
+            self.variables.globals_seen[key] = self.outside.load(source, table[name], fixed=fixed)
         return self.variables.globals_seen[key]
 
     def _told_by_module(self, owner: ModuleType, name: str, value: Any) -> Any:
@@ -261,7 +264,7 @@ class Attributes:
         if not isinstance(asked, FunctionType) or _is_ours_or_librarys(asked.__code__.co_filename):
             return value
         source = Variable(Bound(vars(owner), owner.__name__), "__getattr__")
-        return self.call(self.segment.outside.load(source, asked), (name,), {})
+        return self.call(self.outside.load(source, asked), (name,), {})
 
     def _class_attr(self, cls: type, name: str) -> Any:
         self.classes.guard_names(cls)
@@ -272,7 +275,7 @@ class Attributes:
                 return self._described(cls, None, name, meta, kind)
             value = getattr(cls, name)
             if (isinstance(value, str) or value is None) and not is_fixed_class(cls):  # __name__, __doc__ ...
-                return self.segment.outside.load(Attribute(Bound(cls, cls.__name__), name), value)
+                return self.outside.load(Attribute(Bound(cls, cls.__name__), name), value)
             return value
         found, base = lookup(cls, name)
         if found is ABSENT:
@@ -305,7 +308,7 @@ class Attributes:
 
     def _described_super(self, owner: Any, base: type, name: str, found: Any, proxy: Any) -> Any:
         if isinstance(found, (FunctionType, property, classmethod, staticmethod)):
-            return self._described(owner, self.segment.outside.find(owner), name, found, base)
+            return self._described(owner, self.outside.find(owner), name, found, base)
         return getattr(proxy, name)
 
     def _from_super_of_class(self, base: type, start: type, name: str, found: Any) -> Any:
@@ -320,9 +323,9 @@ class Attributes:
         """What a compiled function or module was made of; anything else is itself."""
         original = unwrapped(thing)
         if original is not thing:
-            known = self.segment.outside.find(thing)
+            known = self.outside.find(thing)
             if known is not None:
-                self.segment.outside.load(Bound(original, known.source.text), original, fixed=True)
+                self.outside.load(Bound(original, known.source.text), original, fixed=True)
         return original
 
 

@@ -40,19 +40,20 @@ class CCalls:
 
     def __init__(self, parts: Parts) -> None:
         self.parts, self.segment = parts, parts.segment
+        self.outside, self.contents, self.numbers = parts.outside, parts.contents, parts.numbers
 
     def call_c(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rule = BY_ID.get(id(function))
         if rule is not None:
             return rule(self.parts, args, kwargs)
         if function in CLOCKS and not args and not kwargs:
-            return read_clock(self.segment.numbers, function)
+            return read_clock(self.numbers, function)
         owner = getattr(function, "__self__", None)
         if makes_only(function):
             if any(map(drives_program, args)):
                 return self.parts.call(polyfills.call_with_lists, (function, args, kwargs), {})
             if not issubclass(function.__self__, (BaseException, tuple, list)):
-                args, kwargs = tuple(map(self.segment.numbers.specialise, args)), self.segment.numbers.named(kwargs)
+                args, kwargs = tuple(map(self.numbers.specialise, args)), self.numbers.named(kwargs)
             return self.parts.native.run(function, *args, **kwargs)
         if owner is None or isinstance(owner, ModuleType):
             if args and isinstance(function, (MethodDescriptorType, WrapperDescriptorType)):
@@ -62,9 +63,9 @@ class CCalls:
             if owner is itertools.chain and function.__name__ == "from_iterable":
                 return self.parts.call(polyfills_itertools.chain_of, args, kwargs)
         else:
-            if self.segment.outside.has(function):
+            if self.outside.has(function):
                 owner = self.parts.classes.part(function, "__self__")
-            if hasattr(type(owner), "__next__") and self.segment.outside.has(owner):
+            if hasattr(type(owner), "__next__") and self.outside.has(owner):
                 raise RunBetween("an iterator from outside is used")
             return self.c_method(owner, function.__name__, function, args, kwargs)
         if is_pure(function):
@@ -74,13 +75,13 @@ class CCalls:
     def c_method(self, owner: Any, name: str, bound: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A method written in C, of `owner`. bound: calls it."""
         if is_symbol(owner):
-            owner = self.segment.numbers.specialise(owner)
+            owner = self.numbers.specialise(owner)
             bound = getattr(owner, name)
         if isinstance(owner, ContextVar) and name == "get":
             return self.context_variable(owner, args)
         if isinstance(owner, Tensor):
-            self.segment.contents.read_all(args, kwargs)
-            operated, named = operands(self.segment.numbers, name, (owner, *args), kwargs)
+            self.contents.read_all(args, kwargs)
+            operated, named = operands(self.numbers, name, (owner, *args), kwargs)
             return self.parts.native.run(bound, *operated[1:], **named)
         if name in ("__init__", "__init_subclass__") and not args and not kwargs:
             return None  # object.__init__
@@ -96,14 +97,12 @@ class CCalls:
             return bound(*args, **kwargs)  # a bound method
         if isinstance(owner, BaseException) and name in ("__init__", "with_traceback", "add_note"):
             return bound(*args, **kwargs)
-        if type(owner) is random.Random and name != "seed" and not self.segment.outside.has(owner):
-            return self.parts.native.run(
-                bound, *map(self.segment.numbers.specialise, args), **self.segment.numbers.named(kwargs)
-            )
-        if isinstance(owner, CoroutineType) or (hasattr(owner, "__next__") and self.segment.outside.has(owner)):
+        if type(owner) is random.Random and name != "seed" and not self.outside.has(owner):
+            return self.parts.native.run(bound, *map(self.numbers.specialise, args), **self.numbers.named(kwargs))
+        if isinstance(owner, CoroutineType) or (hasattr(owner, "__next__") and self.outside.has(owner)):
             raise RunBetween("an iterator from outside is advanced")
         if is_pure_method(owner, name):
-            self.segment.contents.read_deeply(owner)
+            self.contents.read_deeply(owner)
             if isinstance(owner, re.Pattern) and name == "sub" and callable(args[0]):
                 return self.parts.call(polyfills.substitute, (owner, *args), kwargs)
             if isinstance(owner, str) and name in ("format", "format_map"):
@@ -117,8 +116,8 @@ class CCalls:
             value = variable.get(*args)
         except LookupError:
             raise Break("a ContextVar that is not set is read") from None
-        self.segment.outside.identify(Bound(variable, variable.name), variable, fixed=True)
-        return self.segment.outside.load(Got(Bound(variable, variable.name), args), value)
+        self.outside.identify(Bound(variable, variable.name), variable, fixed=True)
+        return self.outside.load(Got(Bound(variable, variable.name), args), value)
 
     def raw_attribute(self, name: str, bound: Any, owner: Any, args: tuple[Any, ...]) -> Any:
         """object.__setattr__(owner, name, value) and its like: what the program's own method ends in."""

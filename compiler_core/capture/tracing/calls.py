@@ -73,10 +73,11 @@ class Calls:
 
     def __init__(self, parts: Parts) -> None:
         self.parts, self.segment = parts, parts.segment
+        self.outside, self.contents, self.numbers, self.code = parts.outside, parts.contents, parts.numbers, parts.code
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.segment.outside.has(args):  # `f(*args)` hands on the very tuple
-            self.segment.contents.read_whole(args)
+        if self.outside.has(args):  # `f(*args)` hands on the very tuple
+            self.contents.read_whole(args)
         match policy.said(function):
             case policy.Constant():
                 return self.call_constant(function, args, kwargs)
@@ -87,7 +88,7 @@ class Calls:
             case policy.Native():
                 self.same_function(function)
                 return self.parts.native.run(
-                    function, *map(self.segment.numbers.specialise, args), **self.segment.numbers.named(kwargs)
+                    function, *map(self.numbers.specialise, args), **self.numbers.named(kwargs)
                 )
         kind = type(function)
         if is_numpys(function):
@@ -120,7 +121,7 @@ class Calls:
         if hasattr(type(owner), "materialize"):
             raise Break("a parameter without a shape cannot be compiled", "call the module with a first batch before")
         if is_interpreted(owner):
-            if self.segment.outside.has(owner):
+            if self.outside.has(owner):
                 raise RunBetween("a generator from outside is advanced")
             return call_generator(owner, function, args, kwargs)
         if isinstance(owner, Tensor):
@@ -142,9 +143,9 @@ class Calls:
 
     def call_reference(self, reference: Any) -> Any:
         """What a weak reference refers to, or None: guarded; no guard or recipe keeps it alive."""
-        known = self.segment.outside.find(reference)
+        known = self.outside.find(reference)
         value = reference()
-        return value if known is None else self.segment.outside.load(Referent(known.source), value)
+        return value if known is None else self.outside.load(Referent(known.source), value)
 
     def call_method(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A method of a tensor."""
@@ -157,18 +158,18 @@ class Calls:
     def call_constant(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function of which its author says that it gives the same at every call (`assume_constant_result`)."""
         with use_trace(None):
-            result = function(*map(self.segment.numbers.specialise, args), **self.segment.numbers.named(kwargs))
+            result = function(*map(self.numbers.specialise, args), **self.numbers.named(kwargs))
         if not is_constant(result):
             name = getattr(function, "__name__", "a constant")
-            self.segment.code.guards.lasting.add(id(result))
-            self.segment.outside.load(Bound(result, f"{name}()"), result, fixed=True)
+            self.code.guards.lasting.add(id(result))
+            self.outside.load(Bound(result, f"{name}()"), result, fixed=True)
         return result
 
     def call_partial(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inner, given, named = (self.parts.classes.part(function, name) for name in ("func", "args", "keywords"))
-        if self.segment.outside.has(function):
-            self.segment.contents.read_whole(given)
-            self.segment.contents.read_whole(named)
+        if self.outside.has(function):
+            self.contents.read_whole(given)
+            self.contents.read_whole(named)
         return self.call(inner, (*given, *args), {**named, **kwargs})
 
     def call_function(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -207,14 +208,12 @@ class Calls:
         self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any], breaks: policy.Breaks
     ) -> Any:
         """A function that breaks the graph, but for a method of a random.Random that the program made itself."""
-        own = args and type(args[0]) is random.Random and not self.segment.outside.has(args[0])
+        own = args and type(args[0]) is random.Random and not self.outside.has(args[0])
         if own and is_seeding(function, args, kwargs):
             raise Break("a generator of random numbers is seeded by chance")
-        if own and (function.__name__ != "shuffle" or not self.segment.outside.has(args[-1])):
-            self.segment.contents.read_all(args, kwargs)
-            return self.parts.native.run(
-                function, *map(self.segment.numbers.specialise, args), **self.segment.numbers.named(kwargs)
-            )
+        if own and (function.__name__ != "shuffle" or not self.outside.has(args[-1])):
+            self.contents.read_all(args, kwargs)
+            return self.parts.native.run(function, *map(self.numbers.specialise, args), **self.numbers.named(kwargs))
         told = "__graph_break__" in function.__dict__
         reason = breaks.reason if told else f"{breaks.reason} ({function.__qualname__})"
         raise Break(reason, breaks.remedy, breaks.looks)
@@ -226,44 +225,44 @@ class Calls:
             self._read_state(args[0])
         if looks_at_storage(function, args):
             raise Break("the storage of a tensor is looked at")
-        if function.__name__ == "storage_offset" and self.segment.outside.has(args[0]):
+        if function.__name__ == "storage_offset" and self.outside.has(args[0]):
             return self._storage_offset(*args)
-        self.segment.contents.read_all(args, kwargs)
-        filled = made_of(self.segment.numbers, function.__name__, args, kwargs)
+        self.contents.read_all(args, kwargs)
+        filled = made_of(self.numbers, function.__name__, args, kwargs)
         if filled is not None:
-            return self.parts.native.run(filling, filled, *map(self.segment.numbers.specialise, args[:-1]))
-        operated, named = operands(self.segment.numbers, function.__name__, args, kwargs)
+            return self.parts.native.run(filling, filled, *map(self.numbers.specialise, args[:-1]))
+        operated, named = operands(self.numbers, function.__name__, args, kwargs)
         result = self.parts.native.run(function, *operated, **named)
         given = any(result is arg for arg in args)
-        if not given and is_shared(result) and not self.segment.outside.has(result):
+        if not given and is_shared(result) and not self.outside.has(result):
             raise Break(f"{function.__qualname__}() gives a {type(result).__name__} that others hold, too")
         return result
 
     def _storage_offset(self, tensor: Tensor) -> Any:
         """Where a tensor from outside begins in its memory, which none of its other guards is about."""
-        known = self.segment.outside.find(tensor)
+        known = self.outside.find(tensor)
         assert known is not None
         offset: int = tensor._cell.offset()
-        code = f"{self.segment.code.local(known.source)}._cell.offset() == {offset}"
-        self.segment.code.require_once(code, f"{known.source.text}.storage_offset() == {offset}")
+        code = f"{self.code.local(known.source)}._cell.offset() == {offset}"
+        self.code.require_once(code, f"{known.source.text}.storage_offset() == {offset}")
         return offset
 
     def same_function(self, function: Any) -> None:
         """A function that runs natively is the very one: functions with the same code may hold other things."""
-        known = self.segment.outside.find(function)
+        known = self.outside.find(function)
         if known is not None and not known.fixed:
-            same = self.segment.code.guards.same(self.segment.code.local(known.source), function)
-            self.segment.code.require_once(same, f"{known.source.text} is the same")
+            same = self.code.guards.same(self.code.local(known.source), function)
+            self.code.require_once(same, f"{known.source.text} is the same")
 
     def _read_state(self, block: Any) -> None:
         """What a block of ours from outside holds counts: the modes that it found, which it brings back, natively."""
-        if not self.segment.outside.has(block):
+        if not self.outside.has(block):
             return
         todo = [self.parts.attributes.load_attr(block, name) for name in own_attributes(block) or ()]
         while todo:
-            value = self.segment.numbers.specialise(todo.pop())
+            value = self.numbers.specialise(todo.pop())
             if type(value) in (list, tuple):
-                self.segment.contents.read_whole(value)
+                self.contents.read_whole(value)
                 todo.extend(value)
 
     def call_class(self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -273,7 +272,7 @@ class Calls:
         maker = self.parts.classes.looked_up(type(cls), "__call__")
         if isinstance(maker, FunctionType):
             if type(cls).__module__ == "enum":
-                return self.parts.native.run(cls, *map(self.segment.numbers.specialise, args), **kwargs)
+                return self.parts.native.run(cls, *map(self.numbers.specialise, args), **kwargs)
             return self.call(maker, (cls, *args), kwargs)
         if is_pure_class(cls):
             return call_pure(self.parts, cls, args, kwargs)
@@ -294,13 +293,13 @@ class Calls:
         if not isinstance(init, FunctionType):
             for value in args:
                 if isinstance(value, (*CONTAINERS, dict)):
-                    self.segment.contents.read_whole(value)
+                    self.contents.read_whole(value)
                 elif self.parts.containers.runs_python(value):
                     raise Break(f"{cls.__name__}() of an iterator that runs the program's code")
             if not is_plain_class(cls):
                 raise Break(f"a {cls.__name__} is made, by code written in C")
             if not issubclass(cls, (BaseException, tuple, list)):
-                args, kwargs = tuple(map(self.segment.numbers.specialise, args)), self.segment.numbers.named(kwargs)
+                args, kwargs = tuple(map(self.numbers.specialise, args)), self.numbers.named(kwargs)
             return self.parts.native.run(cls, *args, **kwargs)
         if not makes_only(cls.__new__) and cls is not random.Random:  # which is seeded next
             raise Break(f"a {cls.__name__} is made, by code written in C")

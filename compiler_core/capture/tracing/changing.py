@@ -6,6 +6,7 @@ runs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
 
@@ -27,13 +28,19 @@ SLOTS = (MemberDescriptorType, GetSetDescriptorType)
 DELETED = object()  # what `written` has of an attribute that captured code deleted: nobody finds it to read it
 
 
+@dataclass(eq=False, repr=False)
 class Changing:
     """See the head of this file."""
 
-    def __init__(
-        self, segment: CaptureSegment, native: Native, classes: Classes, attributes: Attributes, call: Call
-    ) -> None:
-        self.segment, self.native, self.classes, self.attributes, self.call = segment, native, classes, attributes, call
+    segment: CaptureSegment
+    native: Native
+    classes: Classes
+    attributes: Attributes
+    call: Call
+
+    def __post_init__(self) -> None:
+        segment = self.segment
+        self.outside, self.record = segment.outside, segment.record
 
     def store_attr(self, owner: Any, name: str, value: Any) -> Any:
         owner = self.attributes.inner(owner)
@@ -56,34 +63,34 @@ class Changing:
     def set_attribute(self, function: Any, owner: Any, name: str, value: Any) -> None:
         """`function(owner, name, value)` (setattr, or what it calls): done, and recorded for owners from outside."""
         if isinstance(owner, type):  # no class is made by captured code; which one it is, was guarded
-            self.segment.outside.identify(Bound(owner, owner.__name__), owner, fixed=True)
-        if not self.segment.outside.has(owner):
+            self.outside.identify(Bound(owner, owner.__name__), owner, fixed=True)
+        if not self.outside.has(owner):
             self.native.hand_on(function, owner, name, value)
             return
         if isinstance(owner, type):
             self.classes.guard_names(owner)  # as they are before
         own = own_attributes(owner)
         if own is not None:
-            self.segment.record.before(own)
+            self.record.before(own)
         self._note_old(owner, name)
         self.native.hand_on(function, owner, name, self.segment.arrays.plain(value))
-        self.segment.outside.change_attribute(owner, name, value, function, name, value)
+        self.outside.change_attribute(owner, name, value, function, name, value)
         self.classes.class_seen.pop((id(owner), name), None)
         if is_module(owner):  # what its registries were given before is not what they hold now
             for registry in REGISTRIES:
                 held = vars(owner).get(registry, ())
                 if name in held:
-                    self.segment.record.written[id(held), name] = value
+                    self.record.written[id(held), name] = value
 
     def _note_old(self, owner: Any, name: str) -> None:
         """What `Record.before` does not see of an attribute that is about to change."""
         slot = isinstance(lookup(type(owner), name)[0], SLOTS) and not isinstance(owner, Tensor)
         if slot or isinstance(owner, type):
-            self.segment.record.before_attribute(owner, name)
+            self.record.before_attribute(owner, name)
         elif is_module(owner):
             for registry in REGISTRIES:
                 if (table := vars(owner).get(registry)) is not None:
-                    self.segment.record.before_registry(table)
+                    self.record.before_registry(table)
 
     def delete_attr(self, owner: Any, name: str) -> Any:
         owner = self.attributes.inner(owner)
@@ -100,7 +107,7 @@ class Changing:
 
     def delete_attribute(self, function: Any, owner: Any, name: str) -> None:
         """`function(owner, name)` (delattr, or what it calls): done, and recorded for owners from outside."""
-        known = self.segment.outside.find(owner)
+        known = self.outside.find(owner)
         if known is None:
             function(owner, name)
             return
@@ -108,12 +115,12 @@ class Changing:
         if isinstance(owner, (type, ModuleType, Tensor)) or (is_module(owner) and name not in (own or ())):
             raise Break(f"the attribute {name!r} of {known.source.text} is deleted")
         if own is not None and name in own:
-            self.segment.outside.require_present(own_source(known, name), owner, name)
-            self.segment.record.before(own)
+            self.outside.require_present(own_source(known, name), owner, name)
+            self.record.before(own)
         elif own is not None and not isinstance(lookup(type(owner), name)[0], SLOTS):
-            self.segment.outside.absent(known, name)
+            self.outside.absent(known, name)
         else:
             self.attributes.in_slot(owner, known, name, lookup(type(owner), name)[0])
         self._note_old(owner, name)
         function(owner, name)
-        self.segment.outside.change_attribute(owner, name, DELETED, function, name)
+        self.outside.change_attribute(owner, name, DELETED, function, name)

@@ -6,6 +6,7 @@ In: classes, names. Out: what is found; and whether code of the program's answer
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -19,11 +20,16 @@ from compiler_core.capture.tracing.rules.pure import has_known_zone, is_known_sl
 from compiler_core.location import is_ours
 
 
+@dataclass(eq=False, repr=False)
 class Classes:
     """See the head of this file."""
 
-    def __init__(self, segment: CaptureSegment) -> None:
-        self.segment = segment
+    segment: CaptureSegment
+
+    def __post_init__(self) -> None:
+        segment = self.segment
+        self.outside, self.record, self.code = segment.outside, segment.record, segment.code
+        self.names = segment.names
         self.class_seen: dict[tuple[int, str], Any] = {}
 
     def method_of(self, owner: Any, name: str) -> Any:
@@ -50,22 +56,22 @@ class Classes:
     def guard_names(self, cls: type) -> None:
         """No attribute is added to a class or its bases, where it would hide what was found, or be found itself; none
         goes. Of the program's classes all names are compared, of ours what tells them (`guards/classes.py`)."""
-        if cls in self.segment.names.classes:
+        if cls in self.names.classes:
             return
         for base in cls.__mro__:
-            if not is_fixed_class(base) and base not in self.segment.names.classes:
+            if not is_fixed_class(base) and base not in self.names.classes:
                 self._guard_names_of(base)
-            self.segment.names.classes.add(base)
+            self.names.classes.add(base)
 
     def _guard_names_of(self, cls: type) -> None:
         if is_ours_class(cls):
-            self.segment.names.of_ours().add(cls)
+            self.names.of_ours().add(cls)
             return
-        bind, table = self.segment.code.guards.bind, vars(cls)
+        bind, table = self.code.guards.bind, vars(cls)
         code = f"{bind(table.keys(), 'names')} == {bind(frozenset(table), 'known')}"
         if cls.__bases__ != (object,):
             code += f" and {bind(cls, 'class')}.__mro__ is {bind(cls.__mro__, 'order')}"
-        self.segment.code.require(code, f"{cls.__name__} has the same attributes and bases")
+        self.code.require(code, f"{cls.__name__} has the same attributes and bases")
 
     def vouch(self, value: Any, *names: str) -> None:
         """What these operators of an object do, which is about to be done natively. Raises Break for what is written in
@@ -81,28 +87,24 @@ class Classes:
     def part(self, owner: Any, name: str) -> Any:
         """An attribute that never changes, of a descriptor, a bound method or a partial."""
         value = getattr(owner, name)
-        known = self.segment.outside.find(owner)
-        return (
-            value
-            if known is None
-            else self.segment.outside.load(Attribute(known.source, name), value, fixed=known.fixed)
-        )
+        known = self.outside.find(owner)
+        return value if known is None else self.outside.load(Attribute(known.source, name), value, fixed=known.fixed)
 
     def of_class(self, base: type, name: str, found: Any) -> Any:
         """An attribute of a class: guarded, unless it stays what it is."""
         key = (id(base), name)
         if key not in self.class_seen:
             source = Item(Attribute(Bound(base, base.__name__), "__dict__"), name)
-            written = self.segment.record.written.get((id(base), name), ABSENT)
+            written = self.record.written.get((id(base), name), ABSENT)
             if written is not ABSENT:
                 return written
             fixed = is_fixed_class(base)
             if not fixed and is_ours_class(base) and not is_constant(found):
-                self.segment.names.of_ours().keep(base, name)
+                self.names.of_ours().keep(base, name)
                 fixed = True
             if isinstance(found, (property, staticmethod, classmethod, functools.cached_property)):
-                self.segment.outside.identify(source, found, fixed=fixed)
+                self.outside.identify(source, found, fixed=fixed)
                 self.class_seen[key] = found
             else:
-                self.class_seen[key] = self.segment.outside.load(source, found, fixed=fixed)
+                self.class_seen[key] = self.outside.load(source, found, fixed=fixed)
         return self.class_seen[key]

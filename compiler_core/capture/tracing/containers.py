@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import Any
 
@@ -34,11 +35,21 @@ USING_UP = frozenset({"union", "difference", "symmetric_difference", "issubset"}
 USING_UP |= {"difference_update", "symmetric_difference_update"}
 
 
+@dataclass(eq=False, repr=False)
 class Containers:
     """See the head of this file."""
 
-    def __init__(self, segment: CaptureSegment, native: Native, classes: Classes, keys: Keys, call: Call) -> None:
-        self.segment, self.native, self.classes, self.keys, self.call = segment, native, classes, keys, call
+    segment: CaptureSegment
+    native: Native
+    classes: Classes
+    keys: Keys
+    call: Call
+
+    def __post_init__(self) -> None:
+        segment = self.segment
+        self.outside, self.contents, self.numbers = segment.outside, segment.contents, segment.numbers
+        self.record = segment.record
+        self.plain = segment.arrays.plain
 
     def change(self, owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A method that changes the container: done, and recorded if the container is from outside."""
@@ -52,15 +63,15 @@ class Containers:
         if name == "__setitem__" and isinstance(args[0], slice) and self.runs_python(args[1]):
             return self.call(polyfills.assign_slice, (owner, *args), {})
         if isinstance(owner, (set, dict)) and args and name not in ("update", "__ior__"):
-            args = (self.segment.numbers.specialise(args[0]), *args[1:])
+            args = (self.numbers.specialise(args[0]), *args[1:])
             self.keys.key_in(owner, args[0])
         elif isinstance(owner, set) or name in ("insert", "pop", "rotate"):
-            self.segment.numbers.settle(args)
-            args = tuple(map(self.segment.numbers.specialise, args[:1])) + args[1:]
+            self.numbers.settle(args)
+            args = tuple(map(self.numbers.specialise, args[:1])) + args[1:]
         copied = name in COPIED or (name == "__setitem__" and isinstance(args[0], slice))
         if copied:
             args = tuple(map(drained, args))
-            self.segment.contents.read_all(args, {})
+            self.contents.read_all(args, {})
         if isinstance(owner, (set, dict)):
             self.keys.check_keys(owner, *args)
             if copied and isinstance(owner, set):
@@ -75,7 +86,7 @@ class Containers:
             self.check_order(owner)
         if name == "remove" and any(self.compares_in_python(item) for item in (*args, *owner)):
             raise Break("what to remove from a container is found by code of the program's")
-        if not self.segment.outside.has(owner):
+        if not self.outside.has(owner):
             return method(owner, *args, **kwargs)
         return self._change_outside(owner, name, method, args, kwargs, copied)
 
@@ -86,62 +97,58 @@ class Containers:
         in_place = name == "__setitem__" and isinstance(owner, (list, deque)) and self._is_place(owner, args[0])
         only_writes = in_place or name in WRITES.get(kind_of(owner), set())
         if not only_writes or (isinstance(owner, (set, frozenset)) and name != "update"):
-            self.segment.contents.read_whole(owner)
+            self.contents.read_whole(owner)
         if name in ("remove", "sort"):
-            self.segment.contents.read_deeply(owner)
-        self.segment.record.before(owner)
-        plain = tuple(map(self.plain_contents if copied else self.segment.arrays.plain, args))
-        result = self.native.hand_on(
-            method, owner, *plain, **{key: self.segment.arrays.plain(value) for key, value in kwargs.items()}
-        )
+            self.contents.read_deeply(owner)
+        self.record.before(owner)
+        plain = tuple(map(self.plain_contents if copied else self.plain, args))
+        result = self.native.hand_on(method, owner, *plain, **{key: self.plain(value) for key, value in kwargs.items()})
         recorded = tuple(map(snapshot, args)) if copied else args
-        self.record(owner, name, method, recorded, kwargs)
+        self.note(owner, name, method, recorded, kwargs)
         return result
 
     def _is_place(self, owner: Any, key: Any) -> bool:
         """Whether a number is the place of an item; how many items there are counts."""
         if type(key) is not int:
             return False
-        self.segment.contents.read_length(owner)
+        self.contents.read_length(owner)
         return -len(owner) <= key < len(owner)
 
     def plain_contents(self, values: Any) -> Any:
         """What `extend` or `update` is given, with plain numbers in it."""
         if isinstance(values, dict):
-            return {
-                self.segment.arrays.plain(key): self.segment.arrays.plain(value) for key, value in dict.items(values)
-            }
+            return {self.plain(key): self.plain(value) for key, value in dict.items(values)}
         if isinstance(values, set):
-            return set(map(self.segment.arrays.plain, values))
+            return set(map(self.plain, values))
         if isinstance(values, (list, tuple, deque)):
-            parts = [self.segment.arrays.plain(value) for value in values]
+            parts = [self.plain(value) for value in values]
             return values if all(a is b for a, b in zip(parts, values)) else parts
-        return self.segment.arrays.plain(values)
+        return self.plain(values)
 
-    def record(self, owner: Any, name: str, method: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> None:
+    def note(self, owner: Any, name: str, method: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> None:
         if kwargs:
-            self.segment.record.made(apply_with, owner, method, args, kwargs)
+            self.record.made(apply_with, owner, method, args, kwargs)
         else:
-            self.segment.record.made(method, owner, *args)
-        self.segment.record.note_numbers(owner, (*args, *kwargs.values()))
+            self.record.made(method, owner, *args)
+        self.record.note_numbers(owner, (*args, *kwargs.values()))
         if name == "__setitem__" and not isinstance(args[0], slice):
             place = args[0] if isinstance(owner, dict) else self.from_the_start(owner, args[0])
-            self.segment.record.note_number(self.segment.outside.find(owner), place, args[1])
-            self.segment.record.written[id(owner), _key(place)] = args[1]
+            self.record.note_number(self.outside.find(owner), place, args[1])
+            self.record.written[id(owner), _key(place)] = args[1]
         elif name == "update" and isinstance(owner, dict):
             changed = dict(*args, **kwargs)
-            self.segment.record.written.update({(id(owner), _key(key)): value for key, value in changed.items()})
+            self.record.written.update({(id(owner), _key(key)): value for key, value in changed.items()})
         elif name not in WRITES.get(kind_of(owner), set()):
-            self.segment.contents.whole.add(id(owner))
-            self.segment.record.moved.add(id(owner))
-            self.segment.record.forget_written(owner)  # items have moved, or are gone
+            self.contents.whole.add(id(owner))
+            self.record.moved.add(id(owner))
+            self.record.forget_written(owner)  # items have moved, or are gone
         else:
-            self.segment.record.moved.add(id(owner))
+            self.record.moved.add(id(owner))
 
     def from_the_start(self, owner: Any, key: Any) -> Any:
         """A negative index into what captured code changed, counted from the start: a place is told by one number."""
-        if type(key) is int and key < 0 and id(owner) in self.segment.record.originals and key >= -len(owner):
-            self.segment.contents.read_length(owner)
+        if type(key) is int and key < 0 and id(owner) in self.record.originals and key >= -len(owner):
+            self.contents.read_length(owner)
             return key + len(owner)
         return key
 
@@ -151,7 +158,7 @@ class Containers:
             return False
         if isinstance(iterable, (dict, *CONTAINERS)):
             return isinstance(self.classes.looked_up(type(iterable), "__iter__"), FunctionType)
-        return type(iterable).__module__ != "builtins" or self.segment.outside.has(iterable) or hides_python(iterable)
+        return type(iterable).__module__ != "builtins" or self.outside.has(iterable) or hides_python(iterable)
 
     def check_order(self, items: Any) -> None:
         """Sorting these must run none of the program's code: how often, and in which order, is CPython's affair."""

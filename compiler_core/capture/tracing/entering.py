@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -21,28 +22,30 @@ from compiler_core.capture.tracing.variables import Variables
 DEEPEST = 200  # frames
 
 
+@dataclass(eq=False, repr=False)
 class Entering:
-    """See the head of this file."""
+    """See the head of this file. running: gives the frames that run now, the innermost last."""
 
-    def __init__(self, segment: CaptureSegment, variables: Variables, running: Callable[[], list[Frame]]) -> None:
-        """running: gives the frames that run now, the innermost last."""
-        self.segment, self.variables, self.running = segment, variables, running
+    segment: CaptureSegment
+    variables: Variables
+    running: Callable[[], list[Frame]]
+
+    def __post_init__(self) -> None:
+        self.outside = self.segment.outside
 
     def enter(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
         """A frame of `function`, with sources for what it brings along: defaults and closure."""
         if len(self.running()) > DEEPEST:
             raise Break(f"calls nest deeper than {DEEPEST}")
         frame: Frame = make_frame(function, args, kwargs)
-        known = self.segment.outside.find(function)
+        known = self.outside.find(function)
         if known is not None:
             self._lazy_defaults(function, known, frame, len(args), kwargs)
             if function.__code__.co_flags & inspect.CO_GENERATOR:  # its frame may outlive the segment
                 for slot in range(len(frame.locals)):
                     self.variables.load_fast(frame, slot)
             for place, cell in enumerate(function.__closure__ or ()):
-                self.segment.outside.identify_cell(
-                    Item(Attribute(known.source, "__closure__"), place), cell, known.fixed
-                )
+                self.outside.identify_cell(Item(Attribute(known.source, "__closure__"), place), cell, known.fixed)
         return frame
 
     def _lazy_defaults(
@@ -63,7 +66,7 @@ class Entering:
 
     def _later(self, code: CodeType, source: Source, value: Any) -> Any:
         """A variable's value that is guarded when it is read; a generator may outlive the segment, so has it now."""
-        return self.segment.outside.load(source, value) if code.co_flags & inspect.CO_GENERATOR else Lazy(source, value)
+        return self.outside.load(source, value) if code.co_flags & inspect.CO_GENERATOR else Lazy(source, value)
 
     def current(self) -> Frame:
         """The innermost frame."""

@@ -7,6 +7,7 @@ is handled here; the program's own `__getitem__` ... are entered.
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from dataclasses import dataclass
 from types import FunctionType, MappingProxyType
 from typing import Any
 
@@ -44,28 +45,22 @@ HASHING = frozenset({"__getitem__", "__contains__", "get", "union", "intersectio
 HASHING |= {"symmetric_difference", "issubset", "issuperset", "__eq__"}
 
 
+@dataclass(eq=False, repr=False)
 class Items:
     """See the head of this file."""
 
-    def __init__(
-        self,
-        segment: CaptureSegment,
-        native: Native,
-        classes: Classes,
-        attributes: Attributes,
-        keys: Keys,
-        containers: Containers,
-        call: Call,
-    ) -> None:
-        self.segment, self.native, self.classes, self.attributes, self.keys, self.containers, self.call = (
-            segment,
-            native,
-            classes,
-            attributes,
-            keys,
-            containers,
-            call,
-        )
+    segment: CaptureSegment
+    native: Native
+    classes: Classes
+    attributes: Attributes
+    keys: Keys
+    containers: Containers
+    call: Call
+
+    def __post_init__(self) -> None:
+        segment = self.segment
+        self.outside, self.contents, self.numbers = segment.outside, segment.contents, segment.numbers
+        self.record = segment.record
 
     def get_item(self, owner: Any, key: Any) -> Any:
         if type(key) is slice and any(self.program_index(bound) for bound in (key.start, key.stop, key.step)):
@@ -77,7 +72,7 @@ class Items:
             return self.call(self.attributes.load_attr(owner, "__getitem__"), (key,), {})
         if is_indexed(owner):
             return self.native.run(joined, owner, loaded(self.segment, self.classes, key))  # np.r_[key] and its kin
-        owner = self.segment.numbers.specialise(owner) if is_symbol(owner) else owner
+        owner = self.numbers.specialise(owner) if is_symbol(owner) else owner
         key = self.looked_for(owner, key)
         if not isinstance(owner, (dict, type)) and self.classes.method_of(key, "__index__") is not None:
             raise Break("an object of the program's is an index")
@@ -87,7 +82,7 @@ class Items:
             self.keys.key_in(owner, key)
         if type(owner) is MappingProxyType:
             return self.get_item(self.behind(owner), key)
-        if not self.segment.outside.has(owner):
+        if not self.outside.has(owner):
             return self._own_item(owner, key)
         return self.outside_item(owner, key)
 
@@ -97,8 +92,8 @@ class Items:
             return self.call(own, (owner, key), {})
         if asks(key):
             return self.call(Tensor.__getitem__, (owner, key), {})
-        self.segment.contents.read_deeply(key)
-        numbers = self.segment.numbers
+        self.contents.read_deeply(key)
+        numbers = self.numbers
         if isinstance(key, Tensor):
             selection = self.native.hand_on(numbers.selections.take, owner, key)
             if selection is not None:
@@ -113,18 +108,18 @@ class Items:
     def looked_for(self, owner: Any, key: Any) -> Any:
         """A key that is looked for, as a constant. One that a dictionary or set from outside lacks, it must lack."""
         if is_symbol(key) and isinstance(owner, (dict, set, frozenset)) and not isinstance(owner, defaultdict):
-            known = self.segment.outside.find(owner)
-            if known is not None and id(owner) not in self.segment.record.originals and key not in plain_copy(owner):
-                self.segment.contents.require_without(known, key)
+            known = self.outside.find(owner)
+            if known is not None and id(owner) not in self.record.originals and key not in plain_copy(owner):
+                self.contents.require_without(known, key)
                 return key
-        return self.segment.numbers.specialise(key)
+        return self.numbers.specialise(key)
 
     def behind(self, proxy: Any) -> Any:
         """The mapping that a proxy shows."""
-        known = self.segment.outside.find(proxy)
+        known = self.outside.find(proxy)
         if known is None:
             return viewed(proxy)
-        return self.segment.outside.load(Raw(known.source, viewed), viewed(proxy), fixed=known.fixed)
+        return self.outside.load(Raw(known.source, viewed), viewed(proxy), fixed=known.fixed)
 
     def outside_item(self, owner: Any, key: Any) -> Any:
         """The item that a container from outside itself has, whatever its class's `__getitem__` says."""
@@ -150,8 +145,8 @@ class Items:
 
     def _default(self, owner: Any, key: Any) -> Any:
         factory = owner.default_factory
-        if (known := self.segment.outside.find(owner)) is not None:
-            factory = self.segment.outside.load(Attribute(known.source, "default_factory"), factory)
+        if (known := self.outside.find(owner)) is not None:
+            factory = self.outside.load(Attribute(known.source, "default_factory"), factory)
         if factory in (list, dict, set, int, float, tuple, str):
             value = factory()
             self.store_item(owner, key, value)
@@ -165,9 +160,9 @@ class Items:
             present = dict.__contains__(owner, key)
         except TypeError:
             return owner[key]  # unhashable: Python's own error
-        self.segment.contents.read_key(owner, key, present)
+        self.contents.read_key(owner, key, present)
         if present:
-            return self.segment.contents.read_item(owner, key)
+            return self.contents.read_item(owner, key)
         if isinstance(owner, defaultdict):
             return self._default(owner, key)
         if self.classes.method_of(owner, "__missing__") is not None:
@@ -176,56 +171,46 @@ class Items:
 
     def _sequence_item(self, owner: Any, key: Any) -> Any:
         if isinstance(key, slice):
-            self.segment.contents.read_whole(owner)
+            self.contents.read_whole(owner)
             return owner[key]
         try:
             owner[key]
         except IndexError:
-            self.segment.contents.read_length(owner)
+            self.contents.read_length(owner)
             raise
-        return self.segment.contents.read_item(owner, self.containers.from_the_start(owner, key))
+        return self.contents.read_item(owner, self.containers.from_the_start(owner, key))
 
     def store_item(self, owner: Any, key: Any, value: Any) -> Any:
         if isinstance(owner, Tensor) and (own := self.classes.program_method(owner, "__setitem__")) is not None:
             return self.call(own, (owner, key, value), {})
         if isinstance(owner, Tensor):
-            self.segment.contents.read_all((key, value), {})
-            if is_selection(value) and self.native.hand_on(self.segment.numbers.selections.put, owner, key, value):
+            self.contents.read_all((key, value), {})
+            if is_selection(value) and self.native.hand_on(self.numbers.selections.put, owner, key, value):
                 return None
-            index = (
-                self.native.hand_on(written_place, self.segment.numbers, owner, key)
-                if self.segment.numbers.symbols
-                else None
-            )
-            value = (
-                beside_tensor(self.segment.numbers, value, owner)
-                if is_symbol(value)
-                else self.segment.numbers.specialise(value)
-            )
-            self.native.run(
-                Tensor.__setitem__, owner, self.segment.numbers.specialise(key) if index is None else index, value
-            )
+            index = self.native.hand_on(written_place, self.numbers, owner, key) if self.numbers.symbols else None
+            value = beside_tensor(self.numbers, value, owner) if is_symbol(value) else self.numbers.specialise(value)
+            self.native.run(Tensor.__setitem__, owner, self.numbers.specialise(key) if index is None else index, value)
             return None
         if self.classes.method_of(owner, "__setitem__") is not None and not is_registry(owner):
             return self.call(self.attributes.load_attr(owner, "__setitem__"), (key, value), {})
-        if self.segment.outside.has(owner) and not isinstance(owner, (list, dict, deque)):
+        if self.outside.has(owner) and not isinstance(owner, (list, dict, deque)):
             raise Break(f"an item of a {type(owner).__name__} is assigned")
         if type(key) is TracedArray and isinstance(owner, dict):
             raise Break("a traced number is used as a key")
         if is_opaque(owner):
             raise Break(OPAQUE)
-        return self.containers.change(owner, "__setitem__", (self.segment.numbers.specialise(key), value), {})
+        return self.containers.change(owner, "__setitem__", (self.numbers.specialise(key), value), {})
 
     def delete_item(self, owner: Any, key: Any) -> Any:
         if self.classes.method_of(owner, "__delitem__") is not None and not is_registry(owner):
             return self.call(self.attributes.load_attr(owner, "__delitem__"), (key,), {})
-        return self.containers.change(owner, "__delitem__", (self.segment.numbers.specialise(key),), {})
+        return self.containers.change(owner, "__delitem__", (self.numbers.specialise(key),), {})
 
     def container_method(self, owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`owner.name(*args)`, of a container from outside or not."""
         kind = kind_of(owner)
-        if name not in KEEPING and not (name in ("get", "__contains__") and self.segment.outside.has(owner)):
-            self.segment.numbers.settle(owner, args)
+        if name not in KEEPING and not (name in ("get", "__contains__") and self.outside.has(owner)):
+            self.numbers.settle(owner, args)
         if name in HASHING:
             if isinstance(owner, (dict, set, frozenset)) and args:
                 self.keys.key_in(owner, args[0])
@@ -242,31 +227,31 @@ class Items:
             raise Break(f"{name}() of an iterator that runs the program's code")
         if name in ("index", "count") and any(self.containers.compares_in_python(item) for item in (*args, *owner)):
             raise Break("what to find in a container is told by code of the program's")
-        if not self.segment.outside.has(owner):
+        if not self.outside.has(owner):
             return method(owner, *args, **kwargs)
         if name == "__getitem__":
             return self.outside_item(owner, *args)
         if name == "__len__":
-            self.segment.contents.read_length(owner)
+            self.contents.read_length(owner)
         elif name == "__contains__" and isinstance(owner, dict):
             return self.has_key(owner, self.looked_for(owner, args[0]))
         elif name == "get" and isinstance(owner, dict):
             return self._get(owner, *args)
         elif name in ("keys", "values", "items", "copy", "__iter__", "__reversed__"):
-            self.segment.contents.read_whole(owner)
+            self.contents.read_whole(owner)
         else:
-            self.segment.numbers.settle(owner, args)
-            self.segment.contents.read_deeply(owner)
-            self.segment.contents.read_all(args, kwargs)
+            self.numbers.settle(owner, args)
+            self.contents.read_deeply(owner)
+            self.contents.read_all(args, kwargs)
         return method(owner, *args, **kwargs)
 
     def has_key(self, owner: Any, key: Any) -> bool:
         present = dict.__contains__(owner, key)
-        self.segment.contents.read_key(owner, key, present)
+        self.contents.read_key(owner, key, present)
         return present
 
     def _get(self, owner: Any, key: Any, default: Any = None) -> Any:
         key = self.looked_for(owner, key)
         present = dict.__contains__(owner, key)
-        self.segment.contents.read_key(owner, key, present)
-        return self.segment.contents.read_item(owner, key) if present else default
+        self.contents.read_key(owner, key, present)
+        return self.contents.read_item(owner, key) if present else default

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.bytecode.frame import Enter
@@ -35,49 +36,42 @@ class RunBetween(Break):
     """Not a graph break: the instruction advances something from outside, and is done between two segments."""
 
 
+@dataclass(eq=False, repr=False)
 class Iteration:
     """See the head of this file."""
 
-    def __init__(
-        self,
-        segment: CaptureSegment,
-        native: Native,
-        classes: Classes,
-        attributes: Attributes,
-        keys: Keys,
-        containers: Containers,
-        items: Items,
-        call: Call,
-    ) -> None:
-        self.segment, self.native, self.classes, self.attributes, self.keys, self.containers, self.items, self.call = (
-            segment,
-            native,
-            classes,
-            attributes,
-            keys,
-            containers,
-            items,
-            call,
-        )
+    segment: CaptureSegment
+    native: Native
+    classes: Classes
+    attributes: Attributes
+    keys: Keys
+    containers: Containers
+    items: Items
+    call: Call
+
+    def __post_init__(self) -> None:
+        segment = self.segment
+        self.outside, self.contents, self.numbers = segment.outside, segment.contents, segment.numbers
+        self.record = segment.record
 
     def iterate(self, value: Any) -> Any:
-        value = self.segment.numbers.specialise(value) if is_symbol(value) else value
-        self.segment.contents.read_view(value)
+        value = self.numbers.specialise(value) if is_symbol(value) else value
+        self.contents.read_view(value)
         if is_opaque(value) or (isinstance(value, Tensor) and self.classes.program_method(value, "__iter__") is None):
             return self.native.run(iter, value)
         if self.classes.method_of(value, "__iter__") is not None and not is_interpreted(value):
             return self.call(self.attributes.load_attr(value, "__iter__"), (), {})
-        if isinstance(value, (*CONTAINERS, dict)) and self.segment.outside.has(value):
-            self.segment.contents.read_whole(value)
+        if isinstance(value, (*CONTAINERS, dict)) and self.outside.has(value):
+            self.contents.read_whole(value)
         elif self.classes.method_of(value, "__getitem__") is not None and lookup(type(value), "__iter__")[0] is ABSENT:
             return self.call(polyfills.iterate_by_index, (value,), {})
         if not hasattr(type(value), "__next__"):  # an iterator is its own
             self.classes.vouch(value, "__iter__", "__getitem__")
-            self.segment.contents.read_data(value)
+            self.contents.read_data(value)
         return iter(value)
 
     def advance(self, iterator: Any) -> Any:
-        if self.segment.outside.has(iterator):
+        if self.outside.has(iterator):
             if type(iterator) is itertools.count:
                 return self.next_number(iterator)
             raise RunBetween("an iterator from outside is advanced")
@@ -91,31 +85,31 @@ class Iteration:
 
     def next_number(self, counter: Any) -> Any:
         """The next number of an `itertools.count` from outside: one that changes from call to call."""
-        known = self.segment.outside.find(counter)
+        known = self.outside.find(counter)
         assert known is not None
         try:
             first = number_of(counter)
         except ValueError:
             raise RunBetween("an iterator from outside is advanced") from None
         place = (id(counter), "the next number")
-        if place not in self.segment.record.written:
-            self.segment.record.written[place] = self.segment.outside.load(Raw(known.source, number_of), first)
-        number = self.segment.record.written[place]
-        following = arithmetic(self.segment.numbers, "+", operator.add, number, 1) if is_symbol(number) else number + 1
-        self.segment.record.written[place] = following
+        if place not in self.record.written:
+            self.record.written[place] = self.outside.load(Raw(known.source, number_of), first)
+        number = self.record.written[place]
+        following = arithmetic(self.numbers, "+", operator.add, number, 1) if is_symbol(number) else number + 1
+        self.record.written[place] = following
         next(counter)
-        self.segment.record.made(next, counter)
+        self.record.made(next, counter)
         return number
 
     def unpack(self, value: Any, count: int, after: int) -> Any:
-        value = self.segment.numbers.specialise(value) if is_symbol(value) else value
-        if isinstance(value, (*CONTAINERS, dict)) and self.segment.outside.has(value):
+        value = self.numbers.specialise(value) if is_symbol(value) else value
+        if isinstance(value, (*CONTAINERS, dict)) and self.outside.has(value):
             if isinstance(value, (list, tuple)):
-                self.segment.contents.read_length(value)
+                self.contents.read_length(value)
                 length = tuple.__len__(value) if isinstance(value, tuple) else len(value)  # its class may not count
-                value = [self.segment.contents.read_item(value, place) for place in range(length)]
+                value = [self.contents.read_item(value, place) for place in range(length)]
             else:
-                self.segment.contents.read_whole(value)
+                self.contents.read_whole(value)
         elif isinstance(value, Tensor):
             value = self.native.run(list, value)
         elif self.containers.runs_python(value):
@@ -129,21 +123,21 @@ class Iteration:
             )
         if isinstance(container, Tensor):
             return self.native.run(Tensor.__contains__, container, item)
-        self.segment.numbers.settle(container)
-        container = self.segment.numbers.specialise(container) if is_symbol(container) else container
+        self.numbers.settle(container)
+        container = self.numbers.specialise(container) if is_symbol(container) else container
         item = self.items.looked_for(container, item)
         if is_symbol(item) and isinstance(container, (set, frozenset)):
             return False
-        self.segment.contents.read_view(container)
+        self.contents.read_view(container)
         if isinstance(container, (dict, set, frozenset)):
             self.keys.key_in(container, item)
         elif isinstance(container, CONTAINERS):
             self.keys.tell_apart(item, container)
         if isinstance(container, (*CONTAINERS, dict)):
-            if self.segment.outside.has(container):
+            if self.outside.has(container):
                 if isinstance(container, dict):
                     return self.items.has_key(container, item)
-                self.segment.contents.read_deeply(container)
+                self.contents.read_deeply(container)
             if isinstance(container, (list, tuple, deque)) and any(
                 self.containers.compares_in_python(x) for x in (item, *container)
             ):
@@ -151,8 +145,8 @@ class Iteration:
         elif self.containers.runs_python(container):
             return self.call(polyfills.contains_by_iteration, (container, item), {})
         self.classes.vouch(container, "__contains__")
-        self.segment.contents.read_deeply(container)
-        self.segment.contents.read_deeply(item)
+        self.contents.read_deeply(container)
+        self.contents.read_deeply(item)
         return self.native.run(_is_in, item, container)
 
     def collect(self, target: Any, name: str, *values: Any) -> None:
@@ -161,12 +155,12 @@ class Iteration:
 
     def as_tuple(self, items: list[Any]) -> tuple[Any, ...]:
         """A list under construction is from outside, and what it holds counts, if a graph break came in between."""
-        self.segment.contents.read_whole(items)
+        self.contents.read_whole(items)
         return tuple(items)
 
     def extend(self, target: Any, values: Any) -> Any:
-        if isinstance(values, (*CONTAINERS, dict)) and self.segment.outside.has(values):
-            self.segment.contents.read_whole(values)
+        if isinstance(values, (*CONTAINERS, dict)) and self.outside.has(values):
+            self.contents.read_whole(values)
         if isinstance(values, Tensor):
             values = self.native.run(list, values)
         elif self.containers.runs_python(values):
@@ -177,11 +171,11 @@ class Iteration:
         return None
 
     def merge(self, target: dict[Any, Any], mapping: Any, call: Any) -> Any:
-        if isinstance(mapping, dict) and self.segment.outside.has(mapping):
-            self.segment.contents.read_whole(mapping)
+        if isinstance(mapping, dict) and self.outside.has(mapping):
+            self.contents.read_whole(mapping)
         elif not isinstance(mapping, dict):
             return self.call(polyfills.merge, (target, mapping, call), {})
-        if self.segment.outside.has(target) and (call is None or target.keys().isdisjoint(mapping)):
+        if self.outside.has(target) and (call is None or target.keys().isdisjoint(mapping)):
             self.collect(target, "update", mapping)
         else:
             polyfills.merge(target, mapping, call)

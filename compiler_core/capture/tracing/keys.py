@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import dis
 from collections.abc import Iterable
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -30,11 +31,18 @@ CALLED = (hash, isinstance, issubclass, type, tuple, frozenset, len, bool, int)
 BARRED = ("STORE_", "DELETE_", "IMPORT_", "YIELD", "LOAD_METHOD", "LOAD_SUPER", "PUSH_NULL", "CALL_FUNCTION", "MAKE_")
 
 
+@dataclass(eq=False, repr=False)
 class Keys:
     """See the head of this file."""
 
-    def __init__(self, segment: CaptureSegment, classes: Classes, attributes: Attributes) -> None:
-        self.segment, self.classes, self.attributes = segment, classes, attributes
+    segment: CaptureSegment
+    classes: Classes
+    attributes: Attributes
+
+    def __post_init__(self) -> None:
+        segment = self.segment
+        self.outside, self.contents, self.numbers = segment.outside, segment.contents, segment.numbers
+        self.code = segment.code
         self.plain_keys: dict[int, tuple[Any, int]] = {}  # id of a container -> it, and how many keys it had then
 
     def check_key(self, key: Any) -> None:
@@ -48,12 +56,12 @@ class Keys:
                 raise Break(f"{type(key).__name__}.{name}(), which a dictionary or set calls, is code of the program's")
             for part in method.__code__.co_names:
                 if part in (own_attributes(key) or ()):
-                    value = self.segment.numbers.specialise(self.attributes.load_attr(key, part))
-                    self.segment.contents.read_deeply(value)
+                    value = self.numbers.specialise(self.attributes.load_attr(key, part))
+                    self.contents.read_deeply(value)
                     self.check_key(value)
 
     def as_key(self, value: Any) -> Any:
-        value = self.segment.numbers.specialise(value)
+        value = self.numbers.specialise(value)
         self.check_key(value)
         self._identify(*(value if type(value) in (tuple, frozenset) else (value,)))
         return value
@@ -71,8 +79,8 @@ class Keys:
         """C code compares `one` with others, by identity: what was another object must be one at later calls, too."""
         if not self._goes_by_identity(one):
             return
-        if self.segment.outside.has(container):
-            self.segment.contents.read_whole(container)
+        if self.outside.has(container):
+            self.contents.read_whole(container)
         others = dict.keys(container) if isinstance(container, dict) else container
         alike = [other for other in others if type(other) is type(one) and other is not one]
         if len(alike) > MOST_PAIRS:
@@ -84,27 +92,27 @@ class Keys:
     def is_same(self, left: Any, right: Any) -> bool:
         if left is right:
             return True
-        left, right = self.segment.numbers.specialise(left), self.segment.numbers.specialise(right)
+        left, right = self.numbers.specialise(left), self.numbers.specialise(right)
         if left is right or is_constant(left) or is_constant(right):
             return left is right
-        one, other = self.segment.outside.find(left), self.segment.outside.find(right)
+        one, other = self.outside.find(left), self.outside.find(right)
         if one is not None and other is not None and not (one.fixed and other.fixed):
-            a, b = self.segment.code.local(one.source), self.segment.code.local(other.source)
-            self.segment.code.require(f"{a} is not {b}", f"{one.source.text} is not {other.source.text}")
+            a, b = self.code.local(one.source), self.code.local(other.source)
+            self.code.require(f"{a} is not {b}", f"{one.source.text} is not {other.source.text}")
         return False
 
     def _goes_by_identity(self, value: Any) -> bool:
         """Whether C code compares a thing by what it is, and another may come in its place."""
-        known = self.segment.outside.find(value)
+        known = self.outside.find(value)
         return known is not None and not known.fixed and type(value).__hash__ in (object.__hash__, Tensor.__hash__)
 
     def _identify(self, *values: Any) -> None:
         """From here on these must be the very objects, where they go by that."""
         for value in filter(self._goes_by_identity, values):
-            known = self.segment.outside.find(value)
+            known = self.outside.find(value)
             assert known is not None
-            code = self.segment.code.guards.same(self.segment.code.local(known.source), value)
-            self.segment.code.require_once(code, f"{known.source.text} is the same {type(value).__name__}")
+            code = self.code.guards.same(self.code.local(known.source), value)
+            self.code.require_once(code, f"{known.source.text} is the same {type(value).__name__}")
 
     def check_keys(self, *containers: Any) -> None:
         """`check_key` of all that dictionaries and sets among these hold."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -29,11 +30,14 @@ class Again(Break):
     """Not a graph break: the instruction is captured, as the first of the next segment."""
 
 
+@dataclass(eq=False, repr=False)
 class Native:
     """See the head of this file."""
 
-    def __init__(self, segment: CaptureSegment) -> None:
-        self.segment = segment
+    segment: CaptureSegment
+
+    def __post_init__(self) -> None:
+        self.numbers = self.segment.numbers
         self.in_method = False  # of a tensor
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -42,9 +46,7 @@ class Native:
             raise Break(OPAQUE)
         if any(map(drives_program, args)) or any(map(drives_program, kwargs.values())):
             raise Break(f"{getattr(function, '__name__', function)}() of an iterator that runs the program's code")
-        if self.segment.numbers.selections.made and (
-            any(map(is_selection, args)) or any(map(is_selection, kwargs.values()))
-        ):
+        if self.numbers.selections.made and (any(map(is_selection, args)) or any(map(is_selection, kwargs.values()))):
             return self.of_selections(function, args, kwargs)
         return self.hand_on(function, *args, **kwargs)
 
@@ -52,7 +54,7 @@ class Native:
         """`run`, of a function that is given what masks select."""
         trace, told = self.segment.trace, list(self.segment.trace.operations)
         mark, body = trace.mark(), trace.body
-        result = self.hand_on(self.segment.numbers.selections.apply, body, function, args, kwargs)
+        result = self.hand_on(self.numbers.selections.apply, body, function, args, kwargs)
         if isinstance(result, Refused):
             trace.rollback(mark)
             raise Break(NEEDS_DATA, REMEDY)

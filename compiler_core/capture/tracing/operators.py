@@ -8,6 +8,7 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,28 +47,22 @@ SEQUENCES = (list, tuple, str, bytes, bytearray, deque)
 NUMBERS = frozenset({bool, int, float, str, *symbols.SYMBOLS})
 
 
+@dataclass(eq=False, repr=False)
 class Operators:
     """See the head of this file."""
 
-    def __init__(
-        self,
-        segment: CaptureSegment,
-        native: Native,
-        classes: Classes,
-        keys: Keys,
-        containers: Containers,
-        text: Text,
-        call: Call,
-    ) -> None:
-        self.segment, self.native, self.classes, self.keys, self.containers, self.text, self.call = (
-            segment,
-            native,
-            classes,
-            keys,
-            containers,
-            text,
-            call,
-        )
+    segment: CaptureSegment
+    native: Native
+    classes: Classes
+    keys: Keys
+    containers: Containers
+    text: Text
+    call: Call
+
+    def __post_init__(self) -> None:
+        segment = self.segment
+        self.outside, self.contents, self.numbers = segment.outside, segment.contents, segment.numbers
+        self.record, self.code = segment.record, segment.code
 
     def binary(self, op: str, left: Any, right: Any) -> Any:
         name, function = BINARY[op]
@@ -81,7 +76,7 @@ class Operators:
             return self.call(polyfills.binary, (left, right, (own, left, right), *fallback[:1], op), {})
         if (kind_of(left), f"__i{name}__") in polyfills.CHANGES and self.containers.runs_python(right):
             return self.call(polyfills.CHANGES[kind_of(left), f"__i{name}__"], (left, right), {})
-        if self.segment.outside.has(left) and isinstance(left, (list, set, dict)):
+        if self.outside.has(left) and isinstance(left, (list, set, dict)):
             return self._change_in_place(f"__i{name}__", left, right)
         return self._binary(op, f"__{name}__", f"__r{name}__", IN_PLACE[op], left, right)
 
@@ -127,19 +122,19 @@ class Operators:
             if any(isinstance(side, Tensor) or type(side) is TracedArray for side in (left, right)):
                 left, right = self.operand(op, left, right), self.operand(op, right, left)
             elif type(left) in NUMBERS and type(right) in NUMBERS:
-                return symbols.arithmetic(self.segment.numbers, op, BINARY[op][1], left, right)
-            left, right = self.segment.numbers.specialise(left), self.segment.numbers.specialise(right)
+                return symbols.arithmetic(self.numbers, op, BINARY[op][1], left, right)
+            left, right = self.numbers.specialise(left), self.numbers.specialise(right)
         if op in ("*", "%"):
             self._no_number_by_code(op, left, right)
         if op not in ("+", "*"):
-            self.segment.numbers.settle(left, right)
+            self.numbers.settle(left, right)
         self.keys.check_keys(left, right)
         self.classes.vouch(left, name)
         self.classes.vouch(right, reflected)
         for value in (left, right):
-            self.segment.contents.read_data(value)
+            self.contents.read_data(value)
             if isinstance(value, (*CONTAINERS, dict)):
-                self.segment.contents.read_deeply(value) if op == "%" else self.segment.contents.read_whole(value)
+                self.contents.read_deeply(value) if op == "%" else self.contents.read_whole(value)
         if op == "%" and isinstance(left, str) and not is_constant(right):
             self.text.check_printable(right, 0 if isinstance(right, (tuple, dict)) else 1)
         return self.native.run(function, left, right)
@@ -162,22 +157,22 @@ class Operators:
         if not is_symbol(value):
             return value
         if op == "**" and isinstance(other, Tensor) and not elements(other).dtype.is_floating_point:
-            return self.segment.numbers.specialise(value)  # whole numbers to a negative power are an error
+            return self.numbers.specialise(value)  # whole numbers to a negative power are an error
         if op in symbols.LIFTED and isinstance(other, Tensor):
-            return symbols.beside_tensor(self.segment.numbers, value, elements(other))
+            return symbols.beside_tensor(self.numbers, value, elements(other))
         if op in symbols.LIFTED and type(other) is TracedArray:
-            return symbols.beside_array(self.segment.numbers, value, other)
-        return self.segment.numbers.specialise(value)
+            return symbols.beside_array(self.numbers, value, other)
+        return self.numbers.specialise(value)
 
     def unary(self, op: str, value: Any) -> Any:
         name, function = UNARY[op]
         if is_symbol(value) and op != "~":
-            return symbols.unary(self.segment.numbers, op, function, value)
+            return symbols.unary(self.numbers, op, function, value)
         method = self.classes.program_method(value, name)
         self.classes.vouch(value, name)
-        self.segment.contents.read_data(value)
+        self.contents.read_data(value)
         return (
-            self.native.run(function, self.segment.numbers.specialise(value))
+            self.native.run(function, self.numbers.specialise(value))
             if method is None
             else self.call(method, (value,), {})
         )
@@ -188,8 +183,8 @@ class Operators:
             if isinstance(left, Tensor) or isinstance(right, Tensor):
                 return self.native.run(function, self.operand(op, left, right), self.operand(op, right, left))
             if type(left) in NUMBERS and type(right) in NUMBERS:
-                return symbols.comparison(self.segment.numbers, op, function, left, right)
-            left, right = self.segment.numbers.specialise(left), self.segment.numbers.specialise(right)
+                return symbols.comparison(self.numbers, op, function, left, right)
+            left, right = self.numbers.specialise(left), self.numbers.specialise(right)
         first, second = self.classes.program_method(left, name), self.classes.program_method(right, reflected)
         if first is None and second is None and op == "!=":
             first = self.classes.program_method(left, "__eq__")
@@ -200,13 +195,13 @@ class Operators:
         if first is not None or second is not None:
             attempts = self._comparisons(name, reflected, left, right)
             return self.call(polyfills.compare, (left, right, *attempts, op), {})
-        self.segment.numbers.settle(left, right)
+        self.numbers.settle(left, right)
         for value in (left, right):
             self.classes.vouch(value, name)
-            self.segment.contents.read_data(value)
+            self.contents.read_data(value)
             if isinstance(value, (*CONTAINERS, dict)):
                 self.keys.check_members((*value, *value.values()) if isinstance(value, dict) else value)
-                self.segment.contents.read_deeply(value)
+                self.contents.read_deeply(value)
         self._tell_pairs_apart(left, right)
         return self.native.run(function, left, right)
 
@@ -229,7 +224,7 @@ class Operators:
         if isinstance(value, Tensor | np.ndarray) or type(value) is TracedArray:
             return self.native.run(bool, value)
         if is_symbol(value):
-            return symbols.truth(self.segment.numbers, value)
+            return symbols.truth(self.numbers, value)
         method = self.classes.program_method(value, "__bool__")
         if method is not None:
             return self.call(polyfills.truth, (value, method), {})
@@ -241,18 +236,18 @@ class Operators:
         if is_module(value):
             return self.native.run(bool, value)
         self.classes.vouch(value, "__bool__", "__len__")
-        self.segment.contents.read_data(value)
-        return bool(self.segment.numbers.specialise(value))
+        self.contents.read_data(value)
+        return bool(self.numbers.specialise(value))
 
     def _holds_anything(self, container: Any) -> bool:
-        known = self.segment.outside.find(container)
-        if known is None or self.segment.outside.covers(known):
+        known = self.outside.find(container)
+        if known is None or self.outside.covers(known):
             return bool(container)
-        if id(container) not in self.segment.contents.whole and not isinstance(container, tuple):
-            if id(container) in self.segment.record.originals:
-                self.segment.contents.read_whole(container)
+        if id(container) not in self.contents.whole and not isinstance(container, tuple):
+            if id(container) in self.record.originals:
+                self.contents.read_whole(container)
             else:
                 some = bool(plain_copy(container))
-                local = self.segment.code.local(contents_of(known))
-                self.segment.code.require(f"bool({local}) is {some}", f"{known.source.text} is {'not ' * some}empty")
+                local = self.code.local(contents_of(known))
+                self.code.require(f"bool({local}) is {some}", f"{known.source.text} is {'not ' * some}empty")
         return bool(container)

@@ -36,6 +36,8 @@ class Parts:
 
     def __init__(self, segment: CaptureSegment, running: Callable[[], list[Frame]]) -> None:
         self.segment, call = segment, self.call
+        self.outside, self.contents, self.numbers = segment.outside, segment.contents, segment.numbers
+        self.record, self.code = segment.record, segment.code
         self.native = native = Native(segment)
         self.classes = classes = Classes(segment)
         self.variables = variables = Variables(segment)

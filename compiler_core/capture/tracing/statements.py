@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.bytecode.frame import Enter, Frame
@@ -24,11 +25,18 @@ from compiler_core.ops.registry import use_trace
 _NATIVE = NativeSemantics()
 
 
+@dataclass(eq=False, repr=False)
 class Statements:
     """See the head of this file."""
 
-    def __init__(self, segment: CaptureSegment, attributes: Attributes, items: Items, call: Call) -> None:
-        self.segment, self.attributes, self.items, self.call = segment, attributes, items, call
+    segment: CaptureSegment
+    attributes: Attributes
+    items: Items
+    call: Call
+
+    def __post_init__(self) -> None:
+        segment = self.segment
+        self.outside, self.contents, self.code = segment.outside, segment.contents, segment.code
 
     def make_function(self, frame: Frame, code: Any, parts: dict[str, Any]) -> Any:
         return _NATIVE.make_function(frame, code, parts)
@@ -51,10 +59,8 @@ class Statements:
     def _guard_module(self, name: str) -> None:
         """What `import` gives must be the same; of what is not the program's that is for granted."""
         if not is_ours(getattr(sys.modules[name], "__file__", None) or "") and name not in sys.stdlib_module_names:
-            modules, module = (
-                self.segment.code.guards.bind(thing, "module") for thing in (sys.modules, sys.modules[name])
-            )
-            self.segment.code.require_once(f"{modules}[{name!r}] is {module}", f"the module {name} is the same")
+            modules, module = (self.code.guards.bind(thing, "module") for thing in (sys.modules, sys.modules[name]))
+            self.code.require_once(f"{modules}[{name!r}] is {module}", f"the module {name} is the same")
 
     def import_from(self, module: Any, name: str) -> Any:
         if name in vars(module):
@@ -73,10 +79,10 @@ class Statements:
 
     def chain(self, error: Any, cause: Any) -> None:
         """An exception from outside gets a cause, at later calls too."""
-        if isinstance(error, BaseException) and self.segment.outside.has(error):
+        if isinstance(error, BaseException) and self.outside.has(error):
             if isinstance(cause, type):
                 raise Break("an exception from outside is raised from a class")
-            self.segment.outside.change_attribute(error, "__cause__", cause, setattr, "__cause__", cause)
+            self.outside.change_attribute(error, "__cause__", cause, setattr, "__cause__", cause)
 
     def match_exception(self, error: Any, kinds: Any) -> bool:
         return bool(_NATIVE.match_exception(error, kinds))
@@ -93,8 +99,8 @@ class Statements:
         found = []
         for key in keys:
             present = key in value
-            if self.segment.outside.has(value):
-                self.segment.contents.read_key(value, key, present)
+            if self.outside.has(value):
+                self.contents.read_key(value, key, present)
             if not present:
                 return None
             found.append(self.items.get_item(value, key))
@@ -107,12 +113,12 @@ class Statements:
         if not fits:
             return None
         found = _NATIVE.match_class(value, cls, count, names)  # with Python's own errors
-        if not self.segment.outside.has(value):
+        if not self.outside.has(value):
             return found
         itself = not hasattr(cls, "__match_args__") and count
         places = () if itself or not count else self.attributes.load_attr(cls, "__match_args__")
-        if self.segment.outside.has(places):
-            self.segment.contents.read_whole(places)
+        if self.outside.has(places):
+            self.contents.read_whole(places)
         read: list[Any] = [value] if itself else []
         for name in (*places[:count], *names):
             try:

@@ -6,6 +6,7 @@ In: values. Out: texts, or `Enter`. A tensor has no text while it is captured: a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -26,19 +27,26 @@ from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
 
 
+@dataclass(eq=False, repr=False)
 class Text:
     """See the head of this file."""
 
-    def __init__(self, segment: CaptureSegment, classes: Classes, attributes: Attributes, call: Call) -> None:
-        self.segment, self.classes, self.attributes, self.call = segment, classes, attributes, call
+    segment: CaptureSegment
+    classes: Classes
+    attributes: Attributes
+    call: Call
+
+    def __post_init__(self) -> None:
+        segment = self.segment
+        self.outside, self.contents, self.numbers = segment.outside, segment.contents, segment.numbers
 
     def join(self, pieces: list[str]) -> str:
         """The pieces of an f-string."""
-        return symbols.joined(self.segment.numbers, pieces) if any(map(is_symbol, pieces)) else "".join(pieces)
+        return symbols.joined(self.numbers, pieces) if any(map(is_symbol, pieces)) else "".join(pieces)
 
     def format(self, value: Any, conversion: str, spec: str) -> Any:
         if is_symbol(value):
-            return symbols.formatted(self.segment.numbers, value, conversion, self.segment.numbers.specialise(spec))
+            return symbols.formatted(self.numbers, value, conversion, self.numbers.specialise(spec))
         name = {"": "__format__", "s": "__str__", "r": "__repr__", "a": "__repr__"}[conversion]
         if conversion == "":
             method = self.classes.program_method(value, "__format__")
@@ -54,16 +62,16 @@ class Text:
             return self.call(polyfills.format_text, (method, value, spec), {})
         self.classes.vouch(value, name)
         self.check_printable(value)
-        value = self.segment.numbers.specialise(value)
+        value = self.numbers.specialise(value)
         convert: dict[str, Callable[[Any], Any]] = {"": lambda v: v, "s": str, "r": repr, "a": ascii}
         shown = convert[conversion](value)
         return format(shown, spec)
 
     def check_printable(self, value: Any, depth: int = 0) -> None:
         """Raises Break for what has no text of its own while it is captured, or whose text is the program's."""
-        self.segment.contents.read_deeply(value)
-        self.segment.numbers.settle(value)
-        if isinstance(value, BaseException) and self.segment.outside.has(value):
+        self.contents.read_deeply(value)
+        self.numbers.settle(value)
+        if isinstance(value, BaseException) and self.outside.has(value):
             args = self.attributes.load_attr(value, "args")
             self.check_printable(args, depth + 1)
         if isinstance(value, Tensor | np.ndarray) or type(value) is TracedArray:
@@ -76,7 +84,7 @@ class Text:
         elif is_module(value) or any(self.classes.program_method(value, name) for name in ("__repr__", "__str__")):
             if not isinstance(value, type) and (depth or is_module(value)):
                 raise Break(f"a {type(value).__name__} is formatted")
-        elif not is_constant(value) and self.segment.outside.has(value) and has_no_text(value):
+        elif not is_constant(value) and self.outside.has(value) and has_no_text(value):
             raise Break(f"a {type(value).__name__} is formatted")
         else:
             self.classes.vouch(value, "__str__", "__repr__")

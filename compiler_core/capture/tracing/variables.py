@@ -5,6 +5,7 @@ In: frames, slots, names. Out: the values.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import CellType, CodeType
 from typing import Any
 
@@ -16,17 +17,21 @@ from compiler_core.capture.segment import CaptureSegment
 from compiler_core.location import is_ours
 
 
+@dataclass(eq=False, repr=False)
 class Variables:
     """See the head of this file."""
 
-    def __init__(self, segment: CaptureSegment) -> None:
-        self.segment = segment
+    segment: CaptureSegment
+
+    def __post_init__(self) -> None:
+        segment = self.segment
+        self.outside, self.record, self.code = segment.outside, segment.record, segment.code
         self.globals_seen: dict[tuple[int, str], Any] = {}
 
     def load_fast(self, frame: Frame, slot: int) -> Any:
         value = frame.locals[slot]
         if type(value) is Lazy:
-            value = frame.locals[slot] = self.segment.outside.load(value.source, value.value)
+            value = frame.locals[slot] = self.outside.load(value.source, value.value)
         return value
 
     def load_cell(self, frame: Frame, slot: int) -> Any:
@@ -37,37 +42,35 @@ class Variables:
             self._nothing_in(cell)
             raise  # as the machine expects
         if type(value) is Lazy:
-            cell.cell_contents = value = self.segment.outside.load(value.source, value.value)
+            cell.cell_contents = value = self.outside.load(value.source, value.value)
             return value
-        known = self.segment.outside.find(cell)
+        known = self.outside.find(cell)
         if known is None:
             return value
-        if (id(cell), "contents") in self.segment.record.written:
-            return self.segment.record.written[id(cell), "contents"]
-        return self.segment.outside.load(CellContents(known.source, _name_of_slot(frame.code, slot)), value)
+        if (id(cell), "contents") in self.record.written:
+            return self.record.written[id(cell), "contents"]
+        return self.outside.load(CellContents(known.source, _name_of_slot(frame.code, slot)), value)
 
     def _nothing_in(self, cell: CellType) -> None:
         """A cell of a function from outside is empty."""
-        known = self.segment.outside.find(cell)
+        known = self.outside.find(cell)
         if known is not None:
-            empty = self.segment.code.guards.bind(CellType(), "empty")
-            self.segment.code.require_once(
-                f"{self.segment.code.local(known.source)} == {empty}", f"{known.source.text} is empty"
-            )
+            empty = self.code.guards.bind(CellType(), "empty")
+            self.code.require_once(f"{self.code.local(known.source)} == {empty}", f"{known.source.text} is empty")
 
     def store_cell(self, frame: Frame, slot: int, value: Any) -> None:
         cell: CellType = frame.locals[slot]
-        if self.segment.outside.has(cell):
-            self.segment.record.before_variable(cell)
+        if self.outside.has(cell):
+            self.record.before_variable(cell)
             cell.cell_contents = self.segment.arrays.plain(value)
-            self.segment.record.made(setattr, cell, "cell_contents", value)
-            self.segment.record.written[id(cell), "contents"] = value
+            self.record.made(setattr, cell, "cell_contents", value)
+            self.record.written[id(cell), "contents"] = value
         else:
             cell.cell_contents = value
 
     def delete_cell(self, frame: Frame, slot: int) -> None:
         cell: CellType = frame.locals[slot]
-        if self.segment.outside.has(cell):
+        if self.outside.has(cell):
             raise Break("a variable of an outer function is deleted")
         del cell.cell_contents
 
@@ -78,36 +81,34 @@ class Variables:
             return self.globals_seen[key]
         if name in namespace:
             value = namespace[name]
-            if key not in self.segment.record.written:
+            if key not in self.record.written:
                 root = Bound(namespace, "globals")
                 fixed = is_ours(frame.code.co_filename)  # our own modules' names stay what they are
-                value = self.segment.outside.load(Variable(root, name), value, fixed=fixed)
+                value = self.outside.load(Variable(root, name), value, fixed=fixed)
             else:
-                value = self.segment.record.written[key]
+                value = self.record.written[key]
         elif name in frame.builtins:
             value = frame.builtins[name]
             if not is_ours(frame.code.co_filename):
-                local = self.segment.code.local(Bound(namespace, "globals"))
-                self.segment.code.require(f"{name!r} not in {local}", f"no global {name!r} hides the builtin")
-                value = self.segment.outside.read_builtin(frame.builtins, name)
+                local = self.code.local(Bound(namespace, "globals"))
+                self.code.require(f"{name!r} not in {local}", f"no global {name!r} hides the builtin")
+                value = self.outside.read_builtin(frame.builtins, name)
         else:
             for table in (Bound(namespace, "globals"), Bound(frame.builtins, "builtins")):
-                local = self.segment.code.local(table)
-                self.segment.code.require_once(
-                    f"{name!r} not in {local}", f"there is no name {name!r} in the {table.text}"
-                )
+                local = self.code.local(table)
+                self.code.require_once(f"{name!r} not in {local}", f"there is no name {name!r} in the {table.text}")
             raise NameError(f"name '{name}' is not defined", name=name)
         self.globals_seen[key] = value
         return value
 
     def store_global(self, frame: Frame, name: str, value: Any) -> None:
         namespace = frame.globals
-        self.segment.outside.identify(Bound(namespace, "globals"), namespace, fixed=True)
-        self.segment.record.before(namespace)
+        self.outside.identify(Bound(namespace, "globals"), namespace, fixed=True)
+        self.record.before(namespace)
         namespace[name] = self.segment.arrays.plain(value)
-        self.segment.record.made(dict.__setitem__, namespace, name, value)
-        self.segment.record.written[id(namespace), name] = value
-        self.segment.record.note_numbers(namespace, (value,))
+        self.record.made(dict.__setitem__, namespace, name, value)
+        self.record.written[id(namespace), name] = value
+        self.record.note_numbers(namespace, (value,))
         self.globals_seen[id(namespace), name] = value
 
     def delete_global(self, frame: Frame, name: str) -> None:

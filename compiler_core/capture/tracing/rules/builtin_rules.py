@@ -50,9 +50,9 @@ Kwargs = dict[str, Any]
 
 def _length(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     (owner,) = args
-    owner = parts.segment.numbers.specialise(owner) if is_symbol(owner) else owner
+    owner = parts.numbers.specialise(owner) if is_symbol(owner) else owner
     if isinstance(owner, (*CONTAINERS, dict)) and parts.classes.method_of(owner, "__len__") is None:
-        parts.segment.contents.read_length(owner)
+        parts.contents.read_length(owner)
         return len(owner)
     if is_opaque(owner) or (isinstance(owner, Tensor) and parts.classes.program_method(owner, "__len__") is None):
         return parts.native.run(len, owner)
@@ -60,7 +60,7 @@ def _length(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     if method is not None:
         return parts.call(method, (owner,), {})
     parts.classes.vouch(owner, "__len__")
-    parts.segment.contents.read_data(owner)
+    parts.contents.read_data(owner)
     return len(owner)
 
 
@@ -68,12 +68,12 @@ def _getattr(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     if len(args) == 3:
         return parts.call(polyfills.getattr_default, args, {})
     owner, name = args
-    return parts.attributes.load_attr(owner, parts.segment.numbers.specialise(name))
+    return parts.attributes.load_attr(owner, parts.numbers.specialise(name))
 
 
 def _hasattr(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     owner, name = args
-    if isinstance(owner, Tensor) and not parts.segment.outside.has(owner):
+    if isinstance(owner, Tensor) and not parts.outside.has(owner):
         parts.classes.guard_names(type(owner))
         return hasattr(owner, name)
     return parts.call(polyfills.hasattr_, args, {})
@@ -93,13 +93,11 @@ def _isinstance(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
         check = parts.classes.method_of(kind, "__instancecheck__")
         if type(kind) is ABCMeta:
             _guard_registered(parts, type(owner), kind)
-        elif (
-            type(kind).__module__ == "typing" and (known := parts.segment.outside.find(owner)) is not None
-        ):  # a protocol
-            bind, answer = parts.segment.code.guards.bind, isinstance(owner, kind)
-            local, asked = parts.segment.code.local(known.source), bind(isinstance, "isinstance")
+        elif type(kind).__module__ == "typing" and (known := parts.outside.find(owner)) is not None:  # a protocol
+            bind, answer = parts.code.guards.bind, isinstance(owner, kind)
+            local, asked = parts.code.local(known.source), bind(isinstance, "isinstance")
             text = f"{known.source.text} {'follows' if answer else 'does not follow'} {kind.__name__}"
-            parts.segment.code.require_once(f"{asked}({local}, {bind(kind, 'kind')}) is {answer}", text)
+            parts.code.require_once(f"{asked}({local}, {bind(kind, 'kind')}) is {answer}", text)
         elif check is not None and is_of_program(check) and type(kind).__module__ not in ("enum", "typing", "abc"):
             if kinds is not kind:
                 raise Break("isinstance() is told by code of the program's")
@@ -109,10 +107,10 @@ def _isinstance(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
 
 def _guard_registered(parts: Parts, cls: type, kind: type) -> None:
     """What is registered as derived from an abstract class tells `isinstance` and `issubclass`."""
-    bind, answer = parts.segment.code.guards.bind, issubclass(cls, kind)
+    bind, answer = parts.code.guards.bind, issubclass(cls, kind)
     code = f"{bind(issubclass, 'issubclass')}({bind(cls, 'type')}, {bind(kind, 'kind')}) is {answer}"
     does = "derives from" if answer else "does not derive from"
-    parts.segment.code.require_once(code, f"{cls.__name__} {does} {kind.__name__}")
+    parts.code.require_once(code, f"{cls.__name__} {does} {kind.__name__}")
 
 
 def _issubclass(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
@@ -139,7 +137,7 @@ def _iter(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
 
 def _next(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     if is_interpreted(args[0]):
-        if parts.segment.outside.has(args[0]):
+        if parts.outside.has(args[0]):
             raise RunBetween("a generator from outside is advanced")
         return advance_generator(*args)
     if parts.classes.method_of(args[0], "__next__") is not None:
@@ -173,7 +171,7 @@ def _converting(kind: type) -> Any:
                 and (kind is not int or not isinstance(value, str))
                 and (kind is not float or not isinstance(value, str))
             ):
-                return converted(parts.segment.numbers, kind, value)
+                return converted(parts.numbers, kind, value)
             name = {int: "__int__", float: "__float__", str: "__str__"}[kind]
             if kind is str and (isinstance(value, Tensor) or not is_constant(value)):
                 return parts.text.format(value, "s", "")
@@ -196,7 +194,7 @@ def _shown(conversion: str) -> Any:
 
 
 def _format(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
-    return parts.text.format(args[0], "", parts.segment.numbers.specialise(args[1]) if len(args) > 1 else "")
+    return parts.text.format(args[0], "", parts.numbers.specialise(args[1]) if len(args) > 1 else "")
 
 
 def _of_operator(method: Callable[..., Any], symbol: str) -> Any:
@@ -211,14 +209,14 @@ def _vars(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _dict(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
-    if args and isinstance(args[0], dict) and parts.segment.outside.has(args[0]):
-        parts.segment.contents.read_whole(args[0])
+    if args and isinstance(args[0], dict) and parts.outside.has(args[0]):
+        parts.contents.read_whole(args[0])
     elif args and (parts.containers.runs_python(args[0]) or parts.classes.program_method(args[0], "keys") is not None):
         return parts.call(polyfills.dict_, (args[0], kwargs), {})
     elif args and isinstance(args[0], CONTAINERS):
-        parts.segment.numbers.settle(args)
+        parts.numbers.settle(args)
         parts.keys.check_members(args[0])
-        parts.segment.contents.read_all(args, {})
+        parts.contents.read_all(args, {})
     return dict(*args, **kwargs)
 
 
@@ -227,7 +225,7 @@ def _ignored(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _id(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
-    known = parts.segment.outside.find(args[0])
+    known = parts.outside.find(args[0])
     if isinstance(args[0], type) if known is None else known.fixed:
         return id(args[0])
     if copying.is_copying(parts.entering.current()):
@@ -235,11 +233,11 @@ def _id(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     source = None if known is None else Raw(known.source, id)
     if source is None or parts.segment.memory.is_dynamic(source):
         raise Break("id() of an object, which another call's will not have")
-    return parts.segment.outside.load(source, id(args[0]))
+    return parts.outside.load(source, id(args[0]))
 
 
 def _hash(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
-    (owner,) = map(parts.segment.numbers.specialise, args)
+    (owner,) = map(parts.numbers.specialise, args)
     if is_constant(owner) or isinstance(owner, (type, tuple)):
         return hash(owner)
     method = parts.classes.program_method(owner, "__hash__")
@@ -282,11 +280,11 @@ def _finish_function(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     """The end of a call of an autograd.Function: numbers that its context holds are constants from here on."""
     function, ctx, *_ = args
     backward = parts.attributes.load_attr(function, "backward")
-    if parts.segment.outside.has(ctx):
+    if parts.outside.has(ctx):
         raise Break("a graph break in the forward of an autograd.Function")
 
     def specialised(value: Any) -> Any:
-        return tuple(map(specialised, value)) if type(value) is tuple else parts.segment.numbers.specialise(value)
+        return tuple(map(specialised, value)) if type(value) is tuple else parts.numbers.specialise(value)
 
     for name, value in vars(ctx).items():
         setattr(ctx, name, specialised(value))
@@ -303,24 +301,22 @@ def _read_names(parts: Parts, function: Any) -> None:
         if not isinstance(function, FunctionType) or is_ours(function.__code__.co_filename) or function in seen:
             continue
         seen.add(function)
-        known = parts.segment.outside.find(function)
+        known = parts.outside.find(function)
         for name in function.__code__.co_names:
             if name in function.__globals__:
                 value = function.__globals__[name]
-                todo.append(parts.segment.outside.load(Variable(Bound(function.__globals__, "globals"), name), value))
+                todo.append(parts.outside.load(Variable(Bound(function.__globals__, "globals"), name), value))
         for place, cell in enumerate(function.__closure__ or ()):
             if known is not None:
                 source = Item(Attribute(known.source, "__closure__"), place)
-                parts.segment.outside.identify_cell(source, cell, known.fixed)
+                parts.outside.identify_cell(source, cell, known.fixed)
                 contents = CellContents(source, function.__code__.co_freevars[place])
-                todo.append(parts.segment.outside.load(contents, cell.cell_contents))
+                todo.append(parts.outside.load(contents, cell.cell_contents))
 
 
 def _masked_select(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     given = (*args, *(kwargs[name] for name in ("input", "mask") if name in kwargs))
-    selection = (
-        parts.native.hand_on(parts.segment.numbers.selections.take, *given, whole=True) if len(given) == 2 else None
-    )
+    selection = parts.native.hand_on(parts.numbers.selections.take, *given, whole=True) if len(given) == 2 else None
     return parts.native.run(masked_select, *args, **kwargs) if selection is None else selection
 
 
@@ -330,9 +326,9 @@ def _numpy(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
 
 def _places_in_order(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     parts.containers.check_order(args[0])
-    parts.segment.numbers.settle(args)
-    parts.segment.contents.read_deeply(args[0])
-    return parts.native.run(polyfills.places_in_order, *map(parts.segment.numbers.specialise, args))
+    parts.numbers.settle(args)
+    parts.contents.read_deeply(args[0])
+    return parts.native.run(polyfills.places_in_order, *map(parts.numbers.specialise, args))
 
 
 RULES: dict[Any, Any] = {

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def call_cached(parts: Parts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The answer of a cached function. Raises Break for one whose cache, or arguments, no guard can ask."""
-    known = parts.segment.outside.find(function)
+    known = parts.outside.find(function)
     if known is None or not known.fixed:
         raise Break("a function that caches its results is made and called")
     if function.cache_parameters()["maxsize"] == 0:
@@ -28,16 +28,16 @@ def call_cached(parts: Parts, function: Any, args: tuple[Any, ...], kwargs: dict
     parts.keys.check_members((*args, *kwargs.values()))
     given = tuple(_asked(parts, value) for value in args)
     named = {name: _asked(parts, value) for name, value in kwargs.items()}
-    args, kwargs = tuple(map(parts.segment.numbers.specialise, args)), parts.segment.numbers.named(kwargs)
+    args, kwargs = tuple(map(parts.numbers.specialise, args)), parts.numbers.named(kwargs)
     with use_trace(None):
         value = function(*args, **kwargs)
-    return parts.segment.outside.load(Answer(Bound(function, known.source.text), given, named), value)
+    return parts.outside.load(Answer(Bound(function, known.source.text), given, named), value)
 
 
 def _asked(parts: Parts, value: Any) -> Any:
     """An argument of a cached function: its source, or a constant."""
-    value = parts.segment.numbers.specialise(value)
-    known = parts.segment.outside.find(value)
+    value = parts.numbers.specialise(value)
+    known = parts.outside.find(value)
     if known is not None and not isinstance(value, Tensor):
         return known.source
     if not is_key(value):

@@ -28,8 +28,8 @@ def deepcopy(parts: Parts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     if len(args) == 1 and not kwargs and is_symbol(args[0]):
         return args[0]
     if len(args) == 1 and not kwargs and _is_plain_data(args[0]):
-        parts.segment.contents.read_deeply(args[0])
-        return copy.deepcopy(parts.segment.numbers.specialise(args[0]))
+        parts.contents.read_deeply(args[0])
+        return copy.deepcopy(parts.numbers.specialise(args[0]))
     return Enter(parts.entering.enter(copy.deepcopy, args, kwargs))  # type: ignore[arg-type]
 
 

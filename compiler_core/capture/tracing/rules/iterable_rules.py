@@ -36,9 +36,9 @@ def _by_polyfill(function: Any, polyfill: Callable[..., Any], *, takes_function:
 
     def rule(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
         if not kwargs and is_computed(function, args):
-            return computed(parts.segment.numbers, function, args)
+            return computed(parts.numbers, function, args)
         if function in (sum, min, max) and len(args) == 1 and not kwargs and is_computed_of(args[0]):
-            return computed(parts.segment.numbers, function, tuple(args[0]), "{}(({},))")
+            return computed(parts.numbers, function, tuple(args[0]), "{}(({},))")
         given = list(kwargs.values())
         iterables = args[1:] if takes_function else args
         called = any(map(_may_be_called, (*args, *given)))
@@ -49,23 +49,19 @@ def _by_polyfill(function: Any, polyfill: Callable[..., Any], *, takes_function:
         for value in iterables:
             if not isinstance(value, Tensor) and not hasattr(type(value), "__next__"):
                 parts.classes.vouch(value, "__iter__", "__len__")
-                parts.segment.contents.read_data(value)
+                parts.contents.read_data(value)
             if function in _COMPARING or function in _HASHING:
-                parts.segment.numbers.settle(value)
+                parts.numbers.settle(value)
                 if function in _HASHING and isinstance(value, (*CONTAINERS, dict)):
                     parts.keys.check_members(value)
-                parts.segment.contents.read_deeply(value)
-            elif isinstance(value, (*CONTAINERS, dict)) and parts.segment.outside.has(value):
-                parts.segment.contents.read_whole(value)
-            parts.segment.contents.read_view(value)
+                parts.contents.read_deeply(value)
+            elif isinstance(value, (*CONTAINERS, dict)) and parts.outside.has(value):
+                parts.contents.read_whole(value)
+            parts.contents.read_view(value)
         if function in _KEEPING:
-            kept = [
-                value if type(value) in (list, tuple) else parts.segment.numbers.specialise(value) for value in args
-            ]
-            return parts.native.run(function, *kept, **parts.segment.numbers.named(kwargs))
-        return parts.native.run(
-            function, *map(parts.segment.numbers.specialise, args), **parts.segment.numbers.named(kwargs)
-        )
+            kept = [value if type(value) in (list, tuple) else parts.numbers.specialise(value) for value in args]
+            return parts.native.run(function, *kept, **parts.numbers.named(kwargs))
+        return parts.native.run(function, *map(parts.numbers.specialise, args), **parts.numbers.named(kwargs))
 
     def _runs(parts: Parts, value: Any) -> bool:
         if isinstance(value, _NATIVE_ITERABLES):

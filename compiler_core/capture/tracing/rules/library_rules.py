@@ -34,12 +34,12 @@ def _dispatch(parts: Parts, function: Any, args: Args, kwargs: Kwargs) -> Any:
     if any(isinstance(kind, ABCMeta) for kind in registry):
         raise Break("a function is dispatched by abstract classes, to which others may be registered")
     found = function(*args, **kwargs)
-    known = parts.segment.outside.find(function)
+    known = parts.outside.find(function)
     if known is None:
         return found
     source = CellContents(Item(Attribute(known.source, "__closure__"), place), "the registered functions")
-    parts.segment.outside.load(source, registry, fixed=known.fixed)
-    parts.segment.contents.read_whole(registry)
+    parts.outside.load(source, registry, fixed=known.fixed)
+    parts.contents.read_whole(registry)
     return parts.items.get_item(registry, next(kind for kind, made in registry.items() if made is found))
 
 
@@ -86,14 +86,14 @@ def _ordering(function: Callable[..., Any]) -> Callable[..., Any]:
         heap, *rest = args
         if type(heap) is not list or kwargs or _compares_by_code(parts, [*heap, *rest]):
             raise Break("objects are put in order by code of the program's")
-        parts.segment.numbers.settle(*args)
-        rest = [parts.segment.numbers.specialise(value) for value in rest]
-        if not parts.segment.outside.has(heap):
+        parts.numbers.settle(*args)
+        rest = [parts.numbers.specialise(value) for value in rest]
+        if not parts.outside.has(heap):
             return function(heap, *rest)
-        parts.segment.contents.read_deeply(heap)
-        parts.segment.record.before(heap)
+        parts.contents.read_deeply(heap)
+        parts.record.before(heap)
         result = function(heap, *map(parts.segment.arrays.plain, rest))
-        parts.containers.record(heap, function.__name__, function, tuple(rest), {})
+        parts.containers.note(heap, function.__name__, function, tuple(rest), {})
         return result
 
     return rule

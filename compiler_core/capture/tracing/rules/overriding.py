@@ -69,21 +69,19 @@ def _entered(
 def handle(parts: Parts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`handle_torch_function`: who is asked is entered."""
     function, relevant, *given = args
-    parts.segment.contents.read_deeply(relevant)
+    parts.contents.read_deeply(relevant)
     return _entered(parts, *calls.of_own_function(function, relevant), tuple(given), kwargs)
 
 
 def by_default(parts: Parts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Tensor's own `__torch_function__`: it runs as it is, if the function is torch's."""
     func = args[1] if len(args) > 1 else kwargs.get("func")
-    parts.segment.contents.read_deeply((args[3:], kwargs))
+    parts.contents.read_deeply((args[3:], kwargs))
     if isinstance(func, MethodWrapperType):  # of a property
         return parts.native.run(torch_function, *args, **kwargs)
     if id(func) not in switch.ENTRIES:
         raise Break("Tensor.__torch_function__ of a function that is not torch's")
-    return parts.native.run(
-        torch_function, *map(parts.segment.numbers.specialise, args), **parts.segment.numbers.named(kwargs)
-    )
+    return parts.native.run(torch_function, *map(parts.numbers.specialise, args), **parts.numbers.named(kwargs))
 
 
 RULES = {calls.handle_torch_function: handle, torch_function: by_default}

@@ -31,16 +31,16 @@ HASHING = (set, frozenset, dict, dict.fromkeys)
 def call_pure(parts: Parts, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A function that only computes: natively, after everything that it may read was guarded."""
     if not kwargs and is_computed(function, args):
-        return computed(parts.segment.numbers, function, args)
+        return computed(parts.numbers, function, args)
     if function in BISECTIONS and len(args) == 2 and not kwargs and is_symbol(args[1]) and is_numbers(args[0]):
-        parts.segment.contents.read_deeply(args[0])
-        return place_among(parts.segment.numbers, function, *args)
+        parts.contents.read_deeply(args[0])
+        return place_among(parts.numbers, function, *args)
     if function in OF_TENSORS and args and isinstance(args[0], Tensor):
         own = parts.classes.program_method(args[0], OF_TENSORS[function])
         if own is not None:
             return parts.call(own, args, kwargs)
-    parts.segment.numbers.settle(args, kwargs)
-    args, kwargs = tuple(map(parts.segment.numbers.specialise, args)), parts.segment.numbers.named(kwargs)
+    parts.numbers.settle(args, kwargs)
+    args, kwargs = tuple(map(parts.numbers.specialise, args)), parts.numbers.named(kwargs)
     keeps = function in KEEPS
     for value in (*args, *kwargs.values()):
         if isinstance(value, (*CONTAINERS, dict)) or is_constant(value) or isinstance(value, (type, Tensor)):
@@ -48,7 +48,7 @@ def call_pure(parts: Parts, function: Any, args: tuple[Any, ...], kwargs: dict[s
         if callable(value) and not keeps:
             raise Break(f"{getattr(function, '__name__', function)}() calls a function that it is given")
         is_iterator = hasattr(type(value), "__next__")
-        if (is_iterator and parts.segment.outside.has(value)) or hides_program(parts, value):
+        if (is_iterator and parts.outside.has(value)) or hides_program(parts, value):
             if is_iterator and uses_up(function):
                 return parts.call(polyfills.call_with_lists, (function, args, kwargs), {})
             raise Break(f"{getattr(function, '__name__', function)}() of an iterator that runs the program's code")
@@ -61,7 +61,7 @@ def call_pure(parts: Parts, function: Any, args: tuple[Any, ...], kwargs: dict[s
         for value in args:
             if isinstance(value, CONTAINERS):
                 parts.keys.check_members(value)
-    parts.segment.contents.read_all(args, kwargs)
+    parts.contents.read_all(args, kwargs)
     return parts.native.run(function, *args, **kwargs)
 
 

@@ -15,7 +15,6 @@ from compiler_core.bytecode.frame import Marker
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.arrays import Arrays, is_numpy_number
 from compiler_core.capture.guards.arguments import require_gradient, require_layout, require_meta
-from compiler_core.capture.guards.builtin_names import BuiltinNames
 from compiler_core.capture.guards.code import Code
 from compiler_core.capture.guards.deaths import can_be_bound
 from compiler_core.capture.guards.kinds import is_constant, is_identified, key_of, own_attributes
@@ -262,9 +261,7 @@ class OutsideObjects:
         value = table[name]
         if not isinstance(value, type) and not isinstance(getattr(value, "__self__", None), ModuleType):
             return self.load(Variable(Bound(table, "builtins"), name), value)
-        if id(table) not in self.names.builtins:
-            self.names.builtins[id(table)] = BuiltinNames(self.code.guards, table)
-        self.names.builtins[id(table)].read[name] = value
+        self.names.keep_builtin(table, name)
         return value
 
     def change_attribute(self, owner: Any, name: str, recorded: Any, function: Callable[..., Any], *args: Any) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core import dtype as dtypes
+from compiler_core.bytecode.native import CONVERT
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.sources import Argument, AtEnd, Source
 from compiler_core.capture.trace import Known
@@ -274,8 +275,7 @@ def truth(numbers: Numbers, value: Any) -> bool:
 def formatted(numbers: Numbers, value: Any, conversion: str, spec: str) -> Any:
     """An f-string's field."""
     plain = plain_of(value)
-    convert: dict[str, Callable[[Any], Any]] = {"": lambda v: v, "s": str, "r": repr, "a": ascii}
-    shown = convert[conversion](plain)
+    shown = CONVERT[conversion](plain)
     converted = {"": "{}", "s": "str({})", "r": "repr({})", "a": "ascii({})"}[conversion]
     spelled = repr(spec).replace("{", "{{").replace("}", "}}")
     return applied(numbers, format(shown, spec), f"format({converted}, {spelled})", (value,))

@@ -5,13 +5,13 @@ In: values. Out: texts, or `Enter`. A tensor has no text while it is captured: a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
+from compiler_core.bytecode.native import CONVERT
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import CONTAINERS, is_constant
 from compiler_core.capture.guards.module_protocol import is_module
@@ -63,8 +63,7 @@ class Text:
         self.classes.vouch(value, name)
         self.check_printable(value)
         value = self.numbers.specialise(value)
-        convert: dict[str, Callable[[Any], Any]] = {"": lambda v: v, "s": str, "r": repr, "a": ascii}
-        shown = convert[conversion](value)
+        shown = CONVERT[conversion](value)
         return format(shown, spec)
 
     def check_printable(self, value: Any, depth: int = 0) -> None:

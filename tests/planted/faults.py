@@ -128,7 +128,7 @@ FAULTS = (
         "lowering",
         'written = call("add", (base, value)) if mode == "add" else value',
         "written = value",
-        ("test_lowering.py", "test_conformance_loop_ir.py"),
+        ("test_lowering.py",),
     ),
     # -- code
     Fault(

@@ -174,10 +174,11 @@ def test_repeated_rows_add_up_in_order() -> None:
     assert "+=" in str(program)
 
 
-def test_picking_one_class_a_row_goes_back_as_a_comparison() -> None:
+@pytest.mark.parametrize("adds_to_zeros", [True, False])
+def test_picking_one_class_a_row_goes_back_as_a_comparison(adds_to_zeros: bool) -> None:
     def function(index: Node, logits: Node, g: Node) -> Node:
-        zeros = prims.full_like(logits, 0.0)
-        return prims.scatter_add(zeros, prims.reshape(index, (6, 1)), g, 1)
+        base = prims.full_like(logits, 0.0) if adds_to_zeros else logits
+        return prims.scatter_add(base, prims.reshape(index, (6, 1)), g, 1)
 
     program = check(
         index_graph(function, 6, (6, 5), (6, 1)), np.array([1, 3, 1, 0, 4, 4]), *random_arrays((6, 5), (6, 1))

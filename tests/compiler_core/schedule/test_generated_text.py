@@ -34,7 +34,7 @@ def graphs() -> Iterator[tuple[str, Sequence[Graph]]]:
     for name, make in MODELS.items():
         model = make()
         yield name, (model.forward, model.backward)
-    yield from ((f"random_{seed}", (random_graph(seed)[0],)) for seed in range(30))
+    yield from ((f"random_{seed}", (random_graph(seed)[0],)) for seed in range(40))
 
 
 def test_generated_text_is_what_it_was(golden) -> None:

@@ -57,12 +57,11 @@ class Arrays:
         self.reals: dict[int, tuple[TracedArray, Any]] = {}
 
     def lift(self, source: Source, array: Any) -> Lifted | None:
-        """What stands for `array`, which is at `source`; None for what is none.
+        """What stands for an ndarray, at `source`; None for one that no graph can take, or that overlaps another.
 
-        None also for one that no graph can take, or that overlaps another: that is an object that captured code hands
-        on, and that nothing else can be done with (`is_opaque`).
+        That is an object that captured code hands on, and that nothing else can be done with (`is_opaque`).
         """
-        if type(array) is not np.ndarray or not config.trace_numpy:
+        if not config.trace_numpy:
             return None
         if why_not(array) or any(np.may_share_memory(array, other.array) for other in self.by_id.values()):
             return None

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import CellType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
+
 from compiler_core.bytecode.frame import Marker
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.arrays import Arrays, is_numpy_number
@@ -92,7 +94,7 @@ class OutsideObjects:
         known = self.arrays.by_id.get(id(array))
         if known is not None:
             self.same_object(array, source, fixed)
-        elif (known := self.arrays.lift(source, array)) is not None:
+        elif type(array) is np.ndarray and (known := self.arrays.lift(source, array)) is not None:
             for thing in (array, known.traced):
                 self.things[id(thing)] = Outside(thing, source, fixed)
         return None if known is None else known.traced

@@ -16,7 +16,7 @@ class Code:
     """See the head of this file."""
 
     def __init__(self, guards: Guards) -> None:
-        self.guards = guards
+        self.guards, self.require = guards, guards.require
         self.values: list[Any] = []  # at the places that the check function hands over
         self._required: set[str] = set()
         self._locals: dict[Source, str] = {}
@@ -39,10 +39,6 @@ class Code:
         if name not in self._places:
             self._places[name] = self.hand_over(name, value)
         return self._places[name]
-
-    def require(self, code: str, text: str) -> None:
-        """A condition. text: in the user's words."""
-        self.guards.require(code, text)
 
     def hand_over(self, local: str, value: Any) -> int:
         """The index, among what the check function hands over, of what its variable `local` holds, now `value`."""

@@ -121,8 +121,8 @@ def _progress(text: str) -> str:
 
 def _cache_home() -> Path:
     """Below $XDG_CACHE_HOME or ~/.cache; a user without a home (some containers) has one in the temporary directory."""
-    told = os.environ.get("XDG_CACHE_HOME")
-    if told:
+    told = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(told):  # XDG's rule: a relative one is none
         return Path(told) / "distcompile"
     home = os.path.expanduser("~")
     if os.path.isabs(home):

@@ -10,8 +10,11 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from launch.errors import UsageError
 from launch.machine import allocation, binding, gpus
@@ -107,33 +110,55 @@ def _add_world(parser: argparse.ArgumentParser) -> None:
 def _add_watching(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--no-prefix", action="store_true", help="leave output as it is, without the rank before each line")
-    add("--timeout", type=float, default=0.0, metavar="S", help="end the job after S seconds, with every stack")
+    add("--timeout", type=_seconds, default=0.0, metavar="S", help="end the job after S seconds, with every stack")
     add(
         "--grace",
-        type=float,
+        type=_seconds,
         metavar="S",
         help="seconds from SIGTERM to SIGKILL (default 3 after a failure, 30 after a signal to the launcher)",
     )
     add(
         "--save-limit",
-        type=float,
+        type=_seconds,
         default=600.0,
         metavar="S",
         help="seconds that ranks have, which handle the error of a job that stands still (default 600, 0: no limit)",
     )
     add(
         "--stop-limit",
-        type=float,
+        type=_seconds,
         default=5.0,
         metavar="S",
         help="end the job when a rank has been stopped for S seconds",
     )
     add(
         "--watchdog",
-        type=float,
+        type=_seconds,
         metavar="S",
         help="report a job that stands still for S seconds, and end it (0: never)",
     )
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected seconds, 0 or more")
+    return seconds
+
+
+def _restarts(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not (text.isdecimal() and int(text) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a port, 1 to 65535")
+    return int(text)
 
 
 def _add_torchruns(group: argparse._ArgumentGroup) -> None:
@@ -145,11 +170,17 @@ def _add_torchruns(group: argparse._ArgumentGroup) -> None:
     add("--nnodes", metavar="N", help="number of nodes (MIN:MAX only where both are equal)")
     add("--node-rank", metavar="R", help="only 0: MPI's launcher starts the other nodes itself")
     add("--master-addr", default="", metavar="HOST", help="MASTER_ADDR for the ranks")
-    add("--master-port", type=int, default=0, metavar="PORT", help="MASTER_PORT for the ranks (default: a free one)")
+    add("--master-port", type=_port, default=0, metavar="PORT", help="MASTER_PORT for the ranks (default: a free one)")
     add("--standalone", action="store_true", help="one node; what happens anyway")
     add("--rdzv-endpoint", default="", metavar="HOST[:PORT]", help="as --master-addr and --master-port")
     add("--rdzv-id", default="", metavar="ID", help="the run's name, in TORCHELASTIC_RUN_ID and --log-dir")
-    add("--max-restarts", type=int, default=0, metavar="N", help="start the whole job again after a failure, N times")
+    add(
+        "--max-restarts",
+        type=_restarts,
+        default=0,
+        metavar="N",
+        help="start the whole job again after a failure, N times",
+    )
     add("--role", default="default", metavar="NAME", help="ROLE_NAME for the ranks")
     add("--log-dir", default="", metavar="DIR", help="each rank's streams in files as well; see -r and -t")
     add(
@@ -193,6 +224,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> JobSe
             expected="hosts from the scheduler",
             remedy="leave them away, or leave the allocation",
         )
+    _check_mpi(options)
+    if options.no_python and not (options.hosts or options.hostfile or scheduler):
+        _check_executable(program[0])
     per_node, ranks = _world(options, slots)
     address, port = _master(options)
     if options.check:
@@ -209,7 +243,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> JobSe
         grace_s=3.0 if options.grace is None else options.grace,
         signal_grace_s=30.0 if options.grace is None else options.grace, save_limit_s=options.save_limit,
         stop_limit_s=options.stop_limit, watchdog_s=options.watchdog, log_dir=_log_dir(options, redirects, tee),
-        tee=tee, redirects=redirects, shown=_filter(options.local_ranks_filter), max_restarts=options.max_restarts,
+        tee=tee, redirects=redirects, shown=_filter(options.local_ranks_filter, per_node or ranks),
+        max_restarts=options.max_restarts,
         run_id=options.rdzv_id or "none", role=options.role, master_addr=address, master_port=port,
         dry_run=options.dry_run, check=options.check,
         ignored=_ignored(options),
@@ -234,6 +269,18 @@ def _ignored(options: argparse.Namespace) -> tuple[str, ...]:
     return tuple(f"--{name.replace('_', '-')} has no effect: {why}" for name, why in given)
 
 
+def _check_mpi(options: argparse.Namespace) -> None:
+    """What mpiexec would refuse in words of its own, or Python by a traceback."""
+    try:
+        shlex.split(options.mpi_args)
+    except ValueError as error:
+        raise UsageError(
+            f"--mpi-args {options.mpi_args}", expected="words, as a shell takes them", got=str(error)
+        ) from error
+    if options.hostfile and not os.path.exists(options.hostfile):
+        raise UsageError(f"there is no file {options.hostfile!r}", where=os.getcwd(), expected="--hostfile FILE")
+
+
 def _check_program(options: argparse.Namespace, program: Sequence[str]) -> None:
     if options.as_torch and (options.no_python or options.check):
         other = "--no-python" if options.no_python else "--check"
@@ -249,6 +296,15 @@ def _check_program(options: argparse.Namespace, program: Sequence[str]) -> None:
     if program[0] != "-m" and not options.no_python and not os.path.isfile(program[0]):
         raise UsageError(
             f"there is no file {program[0]!r}", where=os.getcwd(), expected="a Python script, or -m MODULE"
+        )
+
+
+def _check_executable(name: str) -> None:
+    if shutil.which(name) is None:
+        raise UsageError(
+            f"there is no program {name!r}",
+            where=os.getcwd(),
+            expected="after --no-python, a file that can be executed, or the name of one on PATH",
         )
 
 
@@ -306,13 +362,17 @@ def _master(options: argparse.Namespace) -> tuple[str, int]:
     host, _, port = (
         options.rdzv_endpoint.rpartition(":") if ":" in options.rdzv_endpoint else (options.rdzv_endpoint, "", "0")
     )
-    for name, one, other in (("addr", host, options.master_addr), ("port", int(port or 0), options.master_port)):
+    try:
+        number = _port(port or "0")
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"--rdzv-endpoint {options.rdzv_endpoint}", expected="HOST or HOST:PORT") from error
+    for name, one, other in (("addr", host, options.master_addr), ("port", number, options.master_port)):
         if one and other and one != other:
             raise UsageError(
                 f"--rdzv-endpoint {options.rdzv_endpoint} contradicts --master-{name} {other}",
                 expected="one of the two",
             )
-    return options.master_addr or host, options.master_port or int(port or 0)
+    return options.master_addr or host, options.master_port or number
 
 
 def _bind(options: argparse.Namespace) -> str:
@@ -354,11 +414,26 @@ def _log_dir(options: argparse.Namespace, *files: Files) -> str:
     """torchrun makes a temporary folder where files are wanted and no folder is named; we ask for one."""
     if not options.log_dir and any(f.others or any(f.ranks.values()) for f in files):
         raise UsageError("--tee and --redirects need a folder", remedy="add --log-dir DIR")
+    if options.log_dir:
+        _check_folder(Path(options.log_dir).absolute(), options.rdzv_id)
     return str(options.log_dir)
 
 
-def _filter(text: str | None) -> frozenset[int] | None:
+def _check_folder(folder: Path, run: str) -> None:
+    """Whether logs can be written below it, before ranks begin to."""
+    if "/" in run or run in (".", ".."):
+        raise UsageError(f"--rdzv-id {run} is to name a folder below --log-dir", expected="a name without /")
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        why = "is no folder" if not there.is_dir() else "cannot be written"
+        raise UsageError(f"--log-dir {folder}", expected="a folder that can be made and written", got=f"{there} {why}")
+
+
+def _filter(text: str | None, ranks: int) -> frozenset[int] | None:
     try:
-        return frozenset(int(part) for part in text.split(",")) if text else None
+        shown = frozenset(int(part) for part in text.split(",")) if text else None
     except ValueError as error:
         raise UsageError(f"--local-ranks-filter {text}", expected="ranks, as in 0,2") from error
+    if shown and not any(0 <= rank < ranks for rank in shown):
+        raise UsageError(f"--local-ranks-filter {text} would show nothing", expected=f"ranks 0 to {ranks - 1}")
+    return shown

@@ -100,3 +100,21 @@ def writable(text: str) -> str:
     except OSError as error:
         raise argparse.ArgumentTypeError(f"{text} cannot be written: {error.strerror}") from error
     return text
+
+
+def writable_folder(text: str) -> str:
+    """An option's type: a folder that is there, or is made now, and can be written."""
+    try:
+        Path(text).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=text).close()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text} cannot be written: {error.strerror}") from error
+    return text
+
+
+def seed(text: str) -> int:
+    """An option's type: a seed, which has 64 bits."""
+    number = at_least(0)(text)
+    if number >= 1 << 64:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a seed below 2**64")
+    return number

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distcompile.commands.options import above_zero, amount, at_least, writable
+from distcompile.commands.options import above_zero, amount, at_least, seed, writable, writable_folder
 
 if TYPE_CHECKING:
     from collectives import Communicator
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.add_argument("target", help="package.module:factory or script.py:factory, see distcompile/parity/target.py")
     parser.add_argument("--backend", default="codegen", help="codegen (default), triton, aot_eager or eager")
-    parser.add_argument("--seed", type=at_least(0), default=0, help="seed of the default generator")
+    parser.add_argument("--seed", type=seed, default=0, help="seed of the default generator")
     parser.add_argument("--factor", type=above_zero, default=4.0, help="err(compiled) may be this times err(eager)")
     parser.add_argument("--ulps", type=amount, default=32.0, help="plus this many units of rounding")
     parser.add_argument(
@@ -33,7 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=above_zero, default=60.0, help="seconds for differences, and for the bisection")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--html", type=writable, metavar="FILE", help="write the report as a page")
-    parser.add_argument("--record", metavar="FOLDER", help="keep what collectives gave every rank")
+    parser.add_argument(
+        "--record", type=writable_folder, metavar="FOLDER", help="keep what collectives gave every rank"
+    )
     parser.add_argument("--replay", metavar="FILE", help="run one recorded rank alone")
 
 

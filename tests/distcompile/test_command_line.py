@@ -149,6 +149,8 @@ def test_a_factory_that_raises_says_so_with_its_own_traceback(
         (["parity", "--steps", "-1"], "--steps: '-1': expected a whole number, 1 or more"),
         (["parity", "--steps", "two"], "--steps: 'two': expected a whole number, 1 or more"),
         (["parity", "--seed", "-1"], "--seed: '-1': expected a whole number, 0 or more"),
+        (["parity", "--seed", "99999999999999999999"], "expected a seed below 2**64"),
+        (["parity", "--record", "/proc/nowhere"], "/proc/nowhere cannot be written"),
         (["parity", "--samples", "-2"], "expected a whole number, -1 or more"),
         (["parity", "--factor", "nan"], "--factor: 'nan': expected a finite number above 0"),
         (["parity", "--factor", "0"], "expected a finite number above 0"),

@@ -30,7 +30,7 @@ THIS = ["-m", "this"]
         ("--nproc-per-node 3", 3),
         ("--nproc_per_node=3", 3),
         ("--nproc-per-node 2 --nnodes 2 --hosts a,b", 4),
-        ("--nproc-per-node 2 --nnodes 2:2 --hostfile h", 4),
+        ("--nproc-per-node 2 --nnodes 2:2 --hostfile /dev/null", 4),
         ("--nproc-per-node cpu --standalone", len(set(allowed_cpus()))),
         ("-n 4 --nproc-per-node 4 --node-rank 0", 4),
         ("", 1),
@@ -66,6 +66,51 @@ def test_the_number_of_ranks(line: str, ranks: int, monkeypatch: pytest.MonkeyPa
 def test_contradictions_are_errors(line: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse([*line.split(), *THIS], {})
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--rdzv-endpoint h:port", "--rdzv-endpoint h:port"),
+        ("--rdzv-endpoint h:99999999", "--rdzv-endpoint h:99999999"),
+        ("--mpi-args 'a", "--mpi-args 'a[^~]*No closing quotation"),
+        ("--hostfile /nowhere/h", "there is no file '/nowhere/h'"),
+        ("--log-dir /dev/null/logs", r"/dev/null is no folder"),
+        ("--log-dir d --rdzv-id ../../x", "is to name a folder below --log-dir"),
+        ("-n 2 --local-ranks-filter 7", "would show nothing[^~]*ranks 0 to 1"),
+    ],
+)
+def test_what_would_fail_later_or_in_silence_is_an_error_at_once(line: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse([*line.split(), *THIS], {})
+
+
+def test_a_program_that_is_not_there_is_an_error_here_but_not_on_other_hosts() -> None:
+    with pytest.raises(UsageError, match="there is no program '/nowhere/program'"):
+        parse(["--no-python", "/nowhere/program"], {})
+    assert parse(["--no-python", "--hosts", "a", "/nowhere/program"], {}).program == ("/nowhere/program",)
+    assert parse(["--no-python", "/nowhere/program"], {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "2"}).ranks == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--timeout nan", "'nan': expected seconds, 0 or more"),
+        ("--timeout -1", "'-1': expected seconds, 0 or more"),
+        ("--grace inf", "'inf': expected seconds"),
+        ("--watchdog soon", "'soon': expected seconds"),
+        ("--save-limit -3", "'-3': expected seconds"),
+        ("--stop-limit nan", "'nan': expected seconds"),
+        ("--master-port 99999999", "'99999999': expected a port, 1 to 65535"),
+        ("--master-port -1", "'-1': expected a port"),
+        ("--max-restarts -5", "'-5': expected a whole number, 0 or more"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse([*line.split(), *THIS], {})
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 def test_options_without_meaning_are_said_to_have_none() -> None:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler_core import log, steps
+from compiler_core import cuda, log, steps
 from compiler_core.config import config
 from compiler_core.eager.native import kernels
 from compiler_core.ops.random import mersenne
@@ -96,6 +96,15 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """At its end Python lets go of everything: Triton complains of what it could not."""
     gc.unfreeze()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests of a GPU where there is none.
+
+    Asked while tests are collected, it would start CUDA before the processes fork that are to use it.
+    """
+    if item.get_closest_marker("gpu") and (why_not := cuda.why_not()):
+        pytest.skip(f"no CUDA device: {why_not}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -29,7 +29,6 @@ FREE = {"eigh", "svd", "qr", "eig"}  # of these the device's result is another o
 DTYPES = tuple(d for d in dt.ALL if any(c.dtype is d for c in CASES))
 
 
-@pytest.mark.skipif(bool(cuda.why_not()), reason="no CUDA device")
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.short)
 def test_compiled_for_a_gpu_is_eager(dtype: dt.DType) -> None:
     wrong = []

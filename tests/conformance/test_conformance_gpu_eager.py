@@ -13,7 +13,6 @@ from compiler_core.ops.registry import run_eager
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(bool(cuda.why_not()), reason=f"no CUDA device: {cuda.why_not()}"),
     pytest.mark.filterwarnings("ignore:.*is computed on the CPU"),
 ]
 CASES = [c for c in all_cases() if c.arrays and not c.op.random]

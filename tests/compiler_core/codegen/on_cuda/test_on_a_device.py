@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import distcompile as dc
-from compiler_core import cuda
 from compiler_core.log import DistCompileWarning
 from distcompile import nn
 from tests.fake_cuda.programs import spectral, spectral_step
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(cuda.why_not()), reason="no CUDA device")]
+pytestmark = pytest.mark.gpu
 
 
 def attending(place: str) -> nn.Module:

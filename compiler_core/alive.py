@@ -25,20 +25,20 @@ T = TypeVar("T")
 
 def objects(kind: type[T]) -> list[T]:
     """All of `kind`."""
-    with _nothing_collected():
+    with collector_paused():
         return list(_known(kind, generations=3))
 
 
 def referrers(things: Sequence[Any], kind: type[T]) -> list[T]:
     """All of `kind` that refer to one of `things`. Looks at everything."""
-    with _nothing_collected():
+    with collector_paused():
         return list(_of_kind(kind, *tee(chain.from_iterable(starmap(gc.get_referrers, (things,))))))
 
 
 def young_referrers(things: Iterable[Any], kind: type[T], older: Iterable[T] = ()) -> list[T]:
     """Those of the two young generations, and of `older`, that refer to one of `things`."""
     made = set(map(id, things))
-    with _nothing_collected():
+    with collector_paused():
         return list(_referring(made, *tee(chain(_known(kind, generations=2), older))))
 
 
@@ -65,7 +65,8 @@ def _referring(made: set[int], things: Iterator[T], again: Iterator[T]) -> Itera
 
 
 @contextmanager
-def _nothing_collected() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
+    """Nothing is collected meanwhile."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -34,6 +34,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+from compiler_core.alive import collector_paused
 from compiler_core.aot.cutting import Piece
 from compiler_core.aot.inner_uses import used_inside
 from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
@@ -47,7 +48,7 @@ from compiler_core.aot.wrapper import CompiledBackward, Cut
 from compiler_core.backend import Backend, Executable, GraphCompiler, find_backend
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
-from compiler_core.steps import collector_paused, compiling, record, record_graph, timed
+from compiler_core.steps import compiling, record, record_graph, timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class CompileRequest:
 
 
 def compile_captured(request: CompileRequest, backend: Backend) -> Compiled:
-    """All steps after capture."""
+    """All steps after capture. What they make lives until their end, and would be looked through in vain."""
     with collector_paused():
         return _compile_captured(request, backend)
 

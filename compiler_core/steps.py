@@ -9,7 +9,6 @@ For a CUDA device there are more, which write no dump of their own: cudnn, tune,
 
 from __future__ import annotations
 
-import gc
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -48,18 +47,6 @@ _times: deque[StepTime] = deque(maxlen=LONGEST)
 def compile_times() -> tuple[StepTime, ...]:
     """What each step took, for every graph compiled in this process, in the order in which they ended."""
     return tuple(_times)
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """No garbage collection meanwhile: what compilation makes lives until its end, and is looked through in vain."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 @contextmanager

@@ -127,7 +127,7 @@ def _gemm(one: d.Gemm, memory: dict[str, Array]) -> None:
     a = _matrix(one.a, one.batch, one.m, one.k, memory).astype(compute)
     b = _matrix(one.b, one.batch, one.k, one.n, memory).astype(compute)
     out = _matrix(one.out, one.batch, one.m, one.n, memory)
-    product = a @ b * np.asarray(one.alpha, compute if one.dtype.is_complex else one.dtype.compute.numpy)
+    product = a @ b * np.asarray(one.alpha, compute)
     if one.scale:
         product = product * memory[one.scale].astype(compute)
     if one.onto:

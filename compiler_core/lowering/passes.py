@@ -24,7 +24,7 @@ from compiler_core.lowering.triangle import skip_masked_blocks
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class DefinitionPass:
     """apply: what it does. on_gpu: whether it is for a GPU only."""
 
     name: str
@@ -35,10 +35,10 @@ class Pass:
         return target.is_gpu or not self.on_gpu
 
 
-PASSES: tuple[Pass, ...] = (
-    Pass("inline", lambda defined, target: inline_reordered(defined, target)),
-    Pass("round", lambda defined, _: round_results(defined), on_gpu=True),
-    Pass("epilogue", lambda defined, _: add_biases(defined), on_gpu=True),
-    Pass("place", lambda defined, _: place_products(defined)),
-    Pass("triangle", lambda defined, _: skip_masked_blocks(defined)),
+PASSES: tuple[DefinitionPass, ...] = (
+    DefinitionPass("inline", inline_reordered),
+    DefinitionPass("round", lambda defined, _: round_results(defined), on_gpu=True),
+    DefinitionPass("epilogue", lambda defined, _: add_biases(defined), on_gpu=True),
+    DefinitionPass("place", lambda defined, _: place_products(defined)),
+    DefinitionPass("triangle", lambda defined, _: skip_masked_blocks(defined)),
 )

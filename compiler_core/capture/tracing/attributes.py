@@ -31,10 +31,10 @@ from compiler_core.capture.guards.sources import Attribute, Bound, InDict, Item,
 from compiler_core.capture.numbers.symbols import is_symbol, plain_of
 from compiler_core.capture.outside import Outside, own_source
 from compiler_core.capture.polyfills import builtins as polyfills
-from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.tracing.classes import Classes
 from compiler_core.capture.tracing.lookup import ABSENT, is_data_descriptor, is_fixed_class, is_frozen, is_unset, lookup
 from compiler_core.capture.tracing.native import Call, Native
+from compiler_core.capture.tracing.part import Part
 from compiler_core.capture.tracing.rules.overriding import asks
 from compiler_core.capture.tracing.variables import Variables
 from compiler_core.location import is_ours
@@ -46,19 +46,13 @@ C_METHODS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorT
 
 
 @dataclass(eq=False, repr=False)
-class Attributes:
+class Attributes(Part):
     """See the head of this file."""
 
-    segment: CaptureSegment
     native: Native
     classes: Classes
     variables: Variables
     call: Call
-
-    def __post_init__(self) -> None:
-        segment = self.segment
-        self.outside, self.numbers, self.record = segment.outside, segment.numbers, segment.record
-        self.code = segment.code
 
     def load_attr(self, owner: Any, name: str) -> Any:
         if is_symbol(owner):

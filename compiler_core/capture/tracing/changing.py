@@ -15,11 +15,11 @@ from compiler_core.capture.guards.kinds import own_attributes
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.capture.guards.sources import Bound
 from compiler_core.capture.outside import own_source
-from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.tracing.attributes import C_METHODS, REGISTRIES, Attributes
 from compiler_core.capture.tracing.classes import Classes
 from compiler_core.capture.tracing.lookup import ABSENT, lookup
 from compiler_core.capture.tracing.native import Call, Native
+from compiler_core.capture.tracing.part import Part
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
@@ -29,18 +29,13 @@ DELETED = object()  # what `written` has of an attribute that captured code dele
 
 
 @dataclass(eq=False, repr=False)
-class Changing:
+class Changing(Part):
     """See the head of this file."""
 
-    segment: CaptureSegment
     native: Native
     classes: Classes
     attributes: Attributes
     call: Call
-
-    def __post_init__(self) -> None:
-        segment = self.segment
-        self.outside, self.record = segment.outside, segment.record
 
     def store_attr(self, owner: Any, name: str, value: Any) -> Any:
         owner = self.attributes.inner(owner)

@@ -13,23 +13,19 @@ from typing import Any
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import is_constant
 from compiler_core.capture.guards.sources import Attribute, Bound, Item
-from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.tracing.lookup import ABSENT, is_fixed_class, lookup
+from compiler_core.capture.tracing.part import Part
 from compiler_core.capture.tracing.rules.overriding import asks
 from compiler_core.capture.tracing.rules.pure import has_known_zone, is_known_slot, is_ours_class
 from compiler_core.location import is_ours
 
 
 @dataclass(eq=False, repr=False)
-class Classes:
+class Classes(Part):
     """See the head of this file."""
 
-    segment: CaptureSegment
-
     def __post_init__(self) -> None:
-        segment = self.segment
-        self.outside, self.record, self.code = segment.outside, segment.record, segment.code
-        self.names = segment.names
+        super().__post_init__()
         self.class_seen: dict[tuple[int, str], Any] = {}
 
     def method_of(self, owner: Any, name: str) -> Any:

@@ -17,10 +17,10 @@ from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import CONTAINERS, _key, is_constant, is_registry
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.polyfills import builtins as polyfills
-from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.tracing.classes import Classes
 from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.native import Call, Native
+from compiler_core.capture.tracing.part import Part
 from compiler_core.tensor.tensor import Tensor
 
 WRITES: dict[type, set[str]] = {  # methods that change a container without reading it
@@ -36,20 +36,17 @@ USING_UP |= {"difference_update", "symmetric_difference_update"}
 
 
 @dataclass(eq=False, repr=False)
-class Containers:
+class Containers(Part):
     """See the head of this file."""
 
-    segment: CaptureSegment
     native: Native
     classes: Classes
     keys: Keys
     call: Call
 
     def __post_init__(self) -> None:
-        segment = self.segment
-        self.outside, self.contents, self.numbers = segment.outside, segment.contents, segment.numbers
-        self.record = segment.record
-        self.plain = segment.arrays.plain
+        super().__post_init__()
+        self.plain = self.segment.arrays.plain
 
     def change(self, owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A method that changes the container: done, and recorded if the container is from outside."""

@@ -16,22 +16,18 @@ from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.sources import Attribute, Item, Source
 from compiler_core.capture.outside import Lazy
-from compiler_core.capture.segment import CaptureSegment
+from compiler_core.capture.tracing.part import Part
 from compiler_core.capture.tracing.variables import Variables
 
 DEEPEST = 200  # frames
 
 
 @dataclass(eq=False, repr=False)
-class Entering:
+class Entering(Part):
     """See the head of this file. running: gives the frames that run now, the innermost last."""
 
-    segment: CaptureSegment
     variables: Variables
     running: Callable[[], list[Frame]]
-
-    def __post_init__(self) -> None:
-        self.outside = self.segment.outside
 
     def enter(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
         """A frame of `function`, with sources for what it brings along: defaults and closure."""

@@ -19,12 +19,12 @@ from compiler_core.capture.numbers.places import read_place, written_place
 from compiler_core.capture.numbers.selections import is_selection
 from compiler_core.capture.numbers.symbols import beside_tensor, is_symbol
 from compiler_core.capture.polyfills import builtins as polyfills
-from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.tracing.attributes import Attributes
 from compiler_core.capture.tracing.classes import Classes
 from compiler_core.capture.tracing.containers import USING_UP, WRITES, Containers, c_method, kind_of
 from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.native import OPAQUE, Call, Native
+from compiler_core.capture.tracing.part import Part
 from compiler_core.capture.tracing.rules.numpy_rules import is_indexed, loaded
 from compiler_core.capture.tracing.rules.overriding import asks
 from compiler_core.numpy_trace.array import TracedArray
@@ -46,21 +46,15 @@ HASHING |= {"symmetric_difference", "issubset", "issuperset", "__eq__"}
 
 
 @dataclass(eq=False, repr=False)
-class Items:
+class Items(Part):
     """See the head of this file."""
 
-    segment: CaptureSegment
     native: Native
     classes: Classes
     attributes: Attributes
     keys: Keys
     containers: Containers
     call: Call
-
-    def __post_init__(self) -> None:
-        segment = self.segment
-        self.outside, self.contents, self.numbers = segment.outside, segment.contents, segment.numbers
-        self.record = segment.record
 
     def get_item(self, owner: Any, key: Any) -> Any:
         if type(key) is slice and any(self.program_index(bound) for bound in (key.start, key.stop, key.step)):

@@ -21,7 +21,6 @@ from compiler_core.capture.guards.kinds import CONTAINERS
 from compiler_core.capture.guards.sources import Raw
 from compiler_core.capture.numbers.symbols import arithmetic, is_symbol
 from compiler_core.capture.polyfills import builtins as polyfills
-from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.tracing.attributes import Attributes
 from compiler_core.capture.tracing.classes import Classes
 from compiler_core.capture.tracing.containers import Containers, is_interpreted
@@ -29,6 +28,7 @@ from compiler_core.capture.tracing.items import Items
 from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.lookup import ABSENT, lookup
 from compiler_core.capture.tracing.native import Call, Native
+from compiler_core.capture.tracing.part import Part
 from compiler_core.tensor.tensor import Tensor
 
 
@@ -37,10 +37,9 @@ class RunBetween(Break):
 
 
 @dataclass(eq=False, repr=False)
-class Iteration:
+class Iteration(Part):
     """See the head of this file."""
 
-    segment: CaptureSegment
     native: Native
     classes: Classes
     attributes: Attributes
@@ -48,11 +47,6 @@ class Iteration:
     containers: Containers
     items: Items
     call: Call
-
-    def __post_init__(self) -> None:
-        segment = self.segment
-        self.outside, self.contents, self.numbers = segment.outside, segment.contents, segment.numbers
-        self.record = segment.record
 
     def iterate(self, value: Any) -> Any:
         value = self.numbers.specialise(value) if is_symbol(value) else value

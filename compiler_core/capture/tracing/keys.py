@@ -16,10 +16,10 @@ from typing import Any
 
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import is_constant, own_attributes
-from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.tracing.attributes import Attributes
 from compiler_core.capture.tracing.classes import Classes
 from compiler_core.capture.tracing.lookup import is_fixed_class, lookup
+from compiler_core.capture.tracing.part import Part
 from compiler_core.location import is_ours
 from compiler_core.tensor.tensor import Tensor
 
@@ -32,17 +32,14 @@ BARRED = ("STORE_", "DELETE_", "IMPORT_", "YIELD", "LOAD_METHOD", "LOAD_SUPER", 
 
 
 @dataclass(eq=False, repr=False)
-class Keys:
+class Keys(Part):
     """See the head of this file."""
 
-    segment: CaptureSegment
     classes: Classes
     attributes: Attributes
 
     def __post_init__(self) -> None:
-        segment = self.segment
-        self.outside, self.contents, self.numbers = segment.outside, segment.contents, segment.numbers
-        self.code = segment.code
+        super().__post_init__()
         self.plain_keys: dict[int, tuple[Any, int]] = {}  # id of a container -> it, and how many keys it had then
 
     def check_key(self, key: Any) -> None:

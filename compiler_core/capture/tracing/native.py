@@ -17,8 +17,8 @@ from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.guards.arguments import IDENTIFIED
 from compiler_core.capture.numbers.selections import NEEDS_DATA, REMEDY, Refused, is_selection
-from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.trace import TraceEnded
+from compiler_core.capture.tracing.part import Part
 from compiler_core.errors import GraphBreak
 from compiler_core.tensor.tensor import Tensor
 
@@ -31,13 +31,11 @@ class Again(Break):
 
 
 @dataclass(eq=False, repr=False)
-class Native:
+class Native(Part):
     """See the head of this file."""
 
-    segment: CaptureSegment
-
     def __post_init__(self) -> None:
-        self.numbers = self.segment.numbers
+        super().__post_init__()
         self.in_method = False  # of a tensor
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -22,12 +22,12 @@ from compiler_core.capture.numbers.selections import elements
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.outside import contents_of
 from compiler_core.capture.polyfills import builtins as polyfills
-from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.tracing.classes import Classes
 from compiler_core.capture.tracing.containers import Containers, kind_of
 from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.lookup import lookup
 from compiler_core.capture.tracing.native import Call, Native
+from compiler_core.capture.tracing.part import Part
 from compiler_core.capture.tracing.rules.overriding import asks
 from compiler_core.capture.tracing.text import Text
 from compiler_core.numpy_trace.array import TracedArray
@@ -48,21 +48,15 @@ NUMBERS = frozenset({bool, int, float, str, *symbols.SYMBOLS})
 
 
 @dataclass(eq=False, repr=False)
-class Operators:
+class Operators(Part):
     """See the head of this file."""
 
-    segment: CaptureSegment
     native: Native
     classes: Classes
     keys: Keys
     containers: Containers
     text: Text
     call: Call
-
-    def __post_init__(self) -> None:
-        segment = self.segment
-        self.outside, self.contents, self.numbers = segment.outside, segment.contents, segment.numbers
-        self.record, self.code = segment.record, segment.code
 
     def binary(self, op: str, left: Any, right: Any) -> Any:
         name, function = BINARY[op]

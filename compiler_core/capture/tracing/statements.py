@@ -14,11 +14,11 @@ from typing import Any
 from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.native import NativeSemantics
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.tracing.attributes import Attributes
 from compiler_core.capture.tracing.items import Items
 from compiler_core.capture.tracing.lookup import ABSENT, lookup
 from compiler_core.capture.tracing.native import Call
+from compiler_core.capture.tracing.part import Part
 from compiler_core.location import is_ours
 from compiler_core.ops.registry import use_trace
 
@@ -26,17 +26,12 @@ _NATIVE = NativeSemantics()
 
 
 @dataclass(eq=False, repr=False)
-class Statements:
+class Statements(Part):
     """See the head of this file."""
 
-    segment: CaptureSegment
     attributes: Attributes
     items: Items
     call: Call
-
-    def __post_init__(self) -> None:
-        segment = self.segment
-        self.outside, self.contents, self.code = segment.outside, segment.contents, segment.code
 
     def make_function(self, frame: Frame, code: Any, parts: dict[str, Any]) -> Any:
         return _NATIVE.make_function(frame, code, parts)

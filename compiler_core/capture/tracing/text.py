@@ -18,27 +18,22 @@ from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.capture.numbers import symbols
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.polyfills import builtins as polyfills
-from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.tracing.attributes import Attributes
 from compiler_core.capture.tracing.classes import Classes
 from compiler_core.capture.tracing.lookup import lookup
 from compiler_core.capture.tracing.native import Call
+from compiler_core.capture.tracing.part import Part
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.tensor.tensor import Tensor
 
 
 @dataclass(eq=False, repr=False)
-class Text:
+class Text(Part):
     """See the head of this file."""
 
-    segment: CaptureSegment
     classes: Classes
     attributes: Attributes
     call: Call
-
-    def __post_init__(self) -> None:
-        segment = self.segment
-        self.outside, self.contents, self.numbers = segment.outside, segment.contents, segment.numbers
 
     def join(self, pieces: list[str]) -> str:
         """The pieces of an f-string."""

@@ -13,19 +13,16 @@ from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.sources import Bound, CellContents, Variable
 from compiler_core.capture.outside import Lazy
-from compiler_core.capture.segment import CaptureSegment
+from compiler_core.capture.tracing.part import Part
 from compiler_core.location import is_ours
 
 
 @dataclass(eq=False, repr=False)
-class Variables:
+class Variables(Part):
     """See the head of this file."""
 
-    segment: CaptureSegment
-
     def __post_init__(self) -> None:
-        segment = self.segment
-        self.outside, self.record, self.code = segment.outside, segment.record, segment.code
+        super().__post_init__()
         self.globals_seen: dict[tuple[int, str], Any] = {}
 
     def load_fast(self, frame: Frame, slot: int) -> Any:

@@ -220,7 +220,7 @@ def test_text_of_a_pass(name: str, golden: Callable[[str, str], None]) -> None:
 
 
 def test_a_pass_that_breaks_definitions_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = passes.Pass("place", lambda defined, _: replace(defined, outputs=("nothing",)))
+    broken = passes.DefinitionPass("place", lambda defined, _: replace(defined, outputs=("nothing",)))
     monkeypatch.setattr(lower, "PASSES", (*passes.PASSES[:1], broken))
     with config.patch(verify=True), pytest.raises(GraphError, match="an output is not defined"):
         lower.lower([EXAMPLES["place"]])

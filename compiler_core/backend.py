@@ -28,7 +28,7 @@ from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
 from compiler_core.late import Late
 from compiler_core.meta import TensorMeta
-from compiler_core.nearest import nearest
+from compiler_core.names.nearest import nearest
 from compiler_core.ops.registry import Array, meta_of
 
 

@@ -325,7 +325,7 @@ def check_environment(environment: Mapping[str, str] = os.environ) -> None:
     if not unknown or environment.get("RANK", "0") != "0":
         return
     from compiler_core.log import warn_once  # which imports this file
-    from compiler_core.nearest import nearest
+    from compiler_core.names.nearest import nearest
 
     for name in sorted(unknown):
         near = nearest(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known])

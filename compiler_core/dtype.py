@@ -22,7 +22,7 @@ import ml_dtypes
 import numpy as np
 
 from compiler_core.errors import DTypeError
-from compiler_core.spelling import spelled
+from compiler_core.names.spelling import spelled
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,7 @@ so a format is taken and changes nothing but what `is_contiguous(memory_format=.
 
 from __future__ import annotations
 
-from compiler_core.spelling import spelled
+from compiler_core.names.spelling import spelled
 
 __all__ = [
     "channels_last",

@@ -26,7 +26,7 @@ from distcompile.surface import moved
 from distcompile.surface.torch_version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from compiler_core.torch_rows import Row
+    from compiler_core.names.torch_rows import Row
 
 late.LOADS["streams: of CUDA devices"] = "distcompile.cuda.streams"  # as in compiler_core/__init__.py
 check_installation()

@@ -84,7 +84,7 @@ LATER: dict[str, set[str]] = {
     "compiler_core/schedule": {"tensor", "capture", "aot", "codegen", "runtime"},
     "compiler_core/runtime": {"tensor", "capture", "aot"},
     "compiler_core/aot": {"capture", "lowering", "loop_ir", "schedule", "codegen"},
-    "compiler_core/torch_table.py": {"eager", "sparse", "capture", "aot", "lowering", "schedule", "codegen", "runtime"},
+    "compiler_core/names": {"eager", "sparse", "capture", "aot", "lowering", "schedule", "codegen", "runtime"},
 }
 # (file, string): the name of a module that is said, and not imported
 SAID = {
@@ -93,7 +93,7 @@ SAID = {
     ("launch/child.py", "distcompile.showing.traces"): "looked for among what the program has loaded",
 }
 # files that only say where names are, and import nothing of it themselves
-TABLES = {"compiler_core.torch_rows", "compiler_core.torch_table", "distcompile.surface.names"}
+TABLES = {"compiler_core.names.torch_rows", "compiler_core.names.torch_table", "distcompile.surface.names"}
 # rooms of a circle that is known, and why it stays; the list may only become shorter
 KNOWN: dict[frozenset[str], str] = {}
 # whose `import_module` is given what is no string of the same file: where that comes from

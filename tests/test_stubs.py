@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from compiler_core.names.torch_rows import Row
+from compiler_core.names.torch_table import ROWS
 from compiler_core.ops import prims
 from compiler_core.ops.registry import OPS, takes
 from compiler_core.overrides.switch import ENTRIES
 from compiler_core.tensor.torch_names import load
-from compiler_core.torch_rows import Row
-from compiler_core.torch_table import ROWS
 from distcompile.surface.names import NAMES, SUBMODULES, TOP
 
 ROOT = Path(__file__).parents[1]

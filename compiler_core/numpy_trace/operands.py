@@ -138,8 +138,8 @@ def torch_function(name: str, of_numbers: bool = False) -> Any:
 
     of_numbers: any operand may be a number, as NumPy's may.
     """
+    from compiler_core.names.torch_table import TORCH
     from compiler_core.tensor.torch_names import as_tensors, load, public_form
-    from compiler_core.torch_table import TORCH
 
     row = TORCH[name]
     return (lambda *operands: as_tensors(load(row.place)(*operands))) if of_numbers else public_form(row)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core.errors import DTypeError, GraphBreak
+from compiler_core.names.torch_table import ROWS
 from compiler_core.numpy_trace.array import TracedArray, not_traced
 from compiler_core.numpy_trace.dispatch import computed, fresh, traced_in, without_rule, written_out
 from compiler_core.numpy_trace.operands import cast, dtype_here, dtype_in, filled, is_number, tensor_of, torch_function
@@ -21,7 +22,6 @@ from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.tensor import Tensor
-from compiler_core.torch_table import ROWS
 
 Rule = Callable[..., Any]
 

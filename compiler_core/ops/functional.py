@@ -1,7 +1,7 @@
 """Every function over Values in one namespace: what Tensor methods, nn.functional and the user's namespace are made of.
 
-In: the rows of FUNCTIONAL in compiler_core/torch_table.py. Out: their names, each with torch's name, arguments and
-defaults, taking NumPy's names of arguments too.
+In: the rows of FUNCTIONAL in names/torch_table.py. Out: their names, each with torch's name, arguments and defaults,
+taking NumPy's names of arguments too.
 Random ones take `rng=(key, stream)`, or `key` and `stream`, where torch takes a generator. None works in place.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from compiler_core.names.torch_table import ROWS
 from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.numpy_names import numpy_names
-from compiler_core.torch_table import ROWS
 
 _ROWS = [row for row in ROWS if row.place[0] == __name__]
 __all__ = sorted(name for row in _ROWS for name in row.bare)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from types import FunctionType
 from typing import Any
 
+from compiler_core.names.spelling import spelled
+from compiler_core.names.torch_rows import Row
 from compiler_core.overrides.calls import Entry
 from compiler_core.overrides.switch import ENTRIES, copy_of, overridable
-from compiler_core.spelling import spelled
-from compiler_core.torch_rows import Row
 
 _PREFIXED = ("linalg", "fft", "special")  # torch.linalg.norm calls itself linalg_norm
 _public: list[FunctionType] = []

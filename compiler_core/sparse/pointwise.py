@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from compiler_core.errors import SparseError
+from compiler_core.names.torch_table import TORCH
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.sparse.nodes import record
@@ -17,7 +18,6 @@ from compiler_core.sparse.rules import not_there, rule
 from compiler_core.sparse.tensor import SparseTensor, wrap
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.tensor.torch_names import load
-from compiler_core.torch_table import TORCH
 
 _NAMES = """
 abs asin asinh atan atanh ceil deg2rad erf erfinv expm1 floor frac isinf isnan isneginf isposinf log1p nan_to_num

@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
-from compiler_core.spelling import is_own, spelled
+from compiler_core.names.spelling import is_own, spelled
 
 _tuple_item = tuple.__getitem__
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from compiler_core.dtype import number_type
 from compiler_core.errors import ArgumentTypeError
-from compiler_core.torch_table import ROWS
+from compiler_core.names.torch_table import ROWS
 
 NUMBER_FIRST = frozenset(row.inner for row in ROWS if "numbers" in row.kinds)
 _NEVER_NUMBERS = ("Value", "Tensor")

@@ -1,6 +1,6 @@
 """Functions of compiler_core/ops as users call them: as `torch.f`, with `out=`, and as Tensor methods.
 
-In: a row of compiler_core/torch_table.py. Out: the function, or a method, that gives Tensors.
+In: a row of compiler_core/names/torch_table.py. Out: the function, or a method, that gives Tensors.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 from compiler_core.errors import AutogradError, DeviceError, DTypeError, ShapeError
 from compiler_core.meta import Shape
+from compiler_core.names.torch_rows import Place, Row
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.tensor.autograd.grad_mode import thread_mode
 from compiler_core.tensor.memory.overlap import check_apart, check_no_element_twice
 from compiler_core.tensor.memory.own_views import of_several, own_view, strict_view
 from compiler_core.tensor.torch_arguments import check_tensors, is_of_first, tensor_parameters
-from compiler_core.torch_rows import Place, Row
 
 _RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}  # of dtypes' kinds
 

@@ -23,8 +23,8 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from compiler_core.names.spelling import call_library
 from compiler_core.overrides.functions import call_modules
-from compiler_core.spelling import call_library
 from distcompile.as_torch import table
 from distcompile.as_torch.distribution import TorchDistribution
 from distcompile.as_torch.errors import AsTorchError, MissingModuleError, MissingNameError, NameImportError

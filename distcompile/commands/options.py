@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from compiler_core.nearest import nearest
+from compiler_core.names.nearest import nearest
 
 _COMMAND = re.compile(r"invalid choice: '(?P<word>[^']*)'")
 

@@ -5,7 +5,7 @@ In: the user's samples. Out: batches of tensors, each rank its own.
 
 from __future__ import annotations
 
-from compiler_core.namespaces import named_in
+from compiler_core.names.namespaces import named_in
 from distcompile.data import collate, dataset, distributed, loader, sampler
 
 _NAMES = {

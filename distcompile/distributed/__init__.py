@@ -6,7 +6,7 @@ tensors.py, messages.py, objects.py and work.py; environment.py for how a job mu
 
 from __future__ import annotations
 
-from compiler_core.namespaces import named_in
+from compiler_core.names.namespaces import named_in
 from distcompile.ddp import comm_hook
 from distcompile.distributed import backend, messages, objects, tensors, work
 from distcompile.distributed import group as groups

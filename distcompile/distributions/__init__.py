@@ -4,7 +4,7 @@ In: parameters, as Tensors or numbers that broadcast. Out: draws, log densities,
 gradients. Draws come from distcompile's generator, so their numbers are not torch's.
 """
 
-from compiler_core.namespaces import named_in
+from compiler_core.names.namespaces import named_in
 from distcompile.distributions import (
     by_inverse,
     categorical,

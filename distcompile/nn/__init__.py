@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from compiler_core.births import note as note_births
-from compiler_core.namespaces import named_in
+from compiler_core.names.namespaces import named_in
 from distcompile.nn import functional, init, lazy, module, parameter, utils
 from distcompile.nn.layers import LAYERS
 

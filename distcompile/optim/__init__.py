@@ -6,7 +6,7 @@ In: parameters with gradients. Out: updated parameters.
 from __future__ import annotations
 
 from compiler_core.births import note as note_births
-from compiler_core.namespaces import classes_in
+from compiler_core.names.namespaces import classes_in
 from distcompile.optim import (  # noqa: F401  looked through below
     adadelta,
     adafactor,

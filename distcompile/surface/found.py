@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from compiler_core.names.torch_rows import Row
 from compiler_core.overrides.functions import public_function
 from compiler_core.tensor.torch_names import public_form
-from compiler_core.torch_rows import Row
 from distcompile.surface.names import NAMES, names_in
 
 _OF_TENSORS = ("compiler_core.ops.", "compiler_core.tensor.")

@@ -1,14 +1,14 @@
 """Torch's surface: each function of distcompile's own files once, and where each public name is found.
 
-In: the core's rows (compiler_core/torch_table.py). Out: `SUBMODULES`; `ROWS`, theirs and ours; `NAMES`: public name ->
-row, `linalg.inv`; `TOP`: those of torch itself. What a word says: compiler_core/torch_rows.py. Nothing is loaded before
-it is used, so that importing costs little.
+In: the core's rows (compiler_core/names/torch_table.py). Out: `SUBMODULES`; `ROWS`, theirs and ours; `NAMES`: public
+name -> row, `linalg.inv`; `TOP`: those of torch itself. What a word says: compiler_core/names/torch_rows.py. Nothing is
+loaded before it is used, so that importing costs little.
 """
 
 from __future__ import annotations
 
-from compiler_core import torch_table
-from compiler_core.torch_rows import Row, rows
+from compiler_core.names import torch_table
+from compiler_core.names.torch_rows import Row, rows
 
 _SUBMODULES = """
 _C __config__ _dynamo _inductor accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed

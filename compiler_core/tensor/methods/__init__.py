@@ -9,7 +9,7 @@
   function's twin.
 - `interop.py`: Python and NumPy see a Tensor's data: item, tolist, bool, float, numpy, `__array__`.
 - `of_functions.py`: Tensor methods that are functions, and their twins in place: made of
-  compiler_core/torch_table.py.
+  compiler_core/names/torch_table.py.
 - `of_layouts.py`: Tensor methods about layouts: to_sparse, to_dense, sparse_mask, and the parts that only sparse
   tensors have.
 - `operators.py`: Python's operators on Tensors.

@@ -1,4 +1,4 @@
-"""Tensor methods that are functions, and their twins in place: made of compiler_core/torch_table.py.
+"""Tensor methods that are functions, and their twins in place: made of compiler_core/names/torch_table.py.
 
 In: the rows that have methods. Out: the class `FunctionMethods`, a base of Tensor. A function whose file is loaded
 with Tensor is the method, as it is; another's file is loaded when its method is first called. Methods unlike the
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from compiler_core.names.torch_rows import Row
+from compiler_core.names.torch_table import ROWS
 from compiler_core.tensor.methods.inplace import handle_in_place, in_place
 from compiler_core.tensor.torch_arguments import with_tensors
 from compiler_core.tensor.torch_names import function_of, late_method, load
-from compiler_core.torch_rows import Row
-from compiler_core.torch_table import ROWS
 
 
 class FunctionMethods:

@@ -17,6 +17,7 @@ import numpy as np
 from compiler_core.cuda import are_here, is_alone
 from compiler_core.device import is_array
 from compiler_core.dtype import of, promote
+from compiler_core.names.torch_table import TORCH
 from compiler_core.ops import broadcasting
 from compiler_core.ops import functional as F
 from compiler_core.ops.quiet import restore, silence
@@ -28,7 +29,6 @@ from compiler_core.tensor.autograd.tape import OpNode
 from compiler_core.tensor.memory.cell import Cell, DeviceCell
 from compiler_core.tensor.methods.inplace import in_place
 from compiler_core.tensor.torch_names import load
-from compiler_core.torch_table import TORCH
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor

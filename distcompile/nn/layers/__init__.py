@@ -1,4 +1,4 @@
-"""The layers of torch.nn, and the containers.
+"""The layers of torch.nn, and the containers. A kind of layer is a file, so they are over 25.
 
 - `activation.py`: Activations as modules: each calls the function of `nn.functional` of (nearly) the same name.
 - `adaptive.py`: AdaptiveLogSoftmaxWithLoss: log softmax over many classes, rare ones in clusters with small
@@ -41,7 +41,7 @@
 
 from __future__ import annotations
 
-from compiler_core.namespaces import classes_in
+from compiler_core.names.namespaces import classes_in
 from distcompile.nn.layers import (  # noqa: F401  looked through below
     activation,
     adaptive,

@@ -5,7 +5,7 @@ In: an optimizer, and `step()` after its step. Out: learning rates. Names, argum
 
 from __future__ import annotations
 
-from compiler_core.namespaces import classes_in
+from compiler_core.names.namespaces import classes_in
 from distcompile.optim.lr_scheduler import base, composed, cycles, cyclic, plateau, schedules
 
 _SCHEDULERS = classes_in((base, composed, cycles, cyclic, plateau, schedules), base.LRScheduler)

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import distcompile as dc
-from compiler_core import torch_rows
 from compiler_core.errors import OpDefinitionError
+from compiler_core.names import torch_rows
+from compiler_core.names.torch_rows import Row, rows
 from compiler_core.numpy_trace.ufuncs import UFUNCS
 from compiler_core.overrides.switch import ENTRIES
 from compiler_core.tensor.methods.of_functions import FunctionMethods
-from compiler_core.torch_rows import Row, rows
 from distcompile.surface.names import NAMES, ROWS, names_in
 
 FILES = sorted({row.module for row in ROWS})

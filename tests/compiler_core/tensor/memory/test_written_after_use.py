@@ -11,7 +11,7 @@ import pytest
 
 import distcompile
 from compiler_core.errors import AutogradError, DTypeError
-from compiler_core.spelling import OWN, call_library
+from compiler_core.names.spelling import OWN, call_library
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -8,7 +8,7 @@ distcompile/surface/names.py.
 
 from __future__ import annotations
 
-from compiler_core.torch_rows import Row, rows
+from compiler_core.names.torch_rows import Row, rows
 
 # what ops/functional.py holds
 FUNCTIONAL: dict[str, str] = {

@@ -183,7 +183,7 @@ def _product(a: SparseTensor, b: Any, order: tuple[int, int]) -> Tensor:
 
 
 def _by(gradient: Tensor, factor: Any) -> Tensor:
-    return gradient * conjugate(factor)
+    return gradient * conjugate(factor)  # type: ignore[no-any-return]
 
 
 def _summed_to(gradient: Tensor, operand: Tensor) -> Tensor:
@@ -217,7 +217,7 @@ def _looked_up(dense: Tensor, pattern: Pattern) -> Tensor:
     indices = [index if size > 1 else xp.zeros_like(index) for index, size in zip(coordinates(pattern), sizes)]
     keys = joined(indices, sizes[:sparse], xp, pattern.nnz)
     flat = dense.reshape((math.prod(sizes[:sparse]), *sizes[sparse:]))
-    return F.index_select(flat, 0, index_of(keys))
+    return F.index_select(flat, 0, index_of(keys))  # type: ignore[no-any-return]
 
 
 def _product_of_sparse(a: SparseTensor, b: SparseTensor, dtype: DType) -> SparseTensor:

@@ -256,7 +256,7 @@ def sparse_csr_tensor(
     crow_indices: Any, col_indices: Any, values: Any, size: Any = None, **options: Any
 ) -> SparseTensor:
     """The CSR matrix: row r has elements crow_indices[r]:crow_indices[r + 1]. See `sparse_compressed_tensor`."""
-    return _csr(crow_indices, col_indices, values, size, **options)
+    return _csr(crow_indices, col_indices, values, size, **options)  # type: ignore[no-any-return]
 
 
 @rule("sparse_csc_tensor")
@@ -264,7 +264,7 @@ def sparse_csc_tensor(
     ccol_indices: Any, row_indices: Any, values: Any, size: Any = None, **options: Any
 ) -> SparseTensor:
     """The CSC matrix: column c has elements ccol_indices[c]:ccol_indices[c + 1]. See `sparse_compressed_tensor`."""
-    return _csc(ccol_indices, row_indices, values, size, **options)
+    return _csc(ccol_indices, row_indices, values, size, **options)  # type: ignore[no-any-return]
 
 
 @rule("sparse_bsr_tensor", "sparse_bsc_tensor")

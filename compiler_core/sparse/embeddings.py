@@ -20,7 +20,7 @@ from compiler_core.tensor.tensor import Tensor
 def looked_up(input: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
     """weight[input], recorded with a sparse gradient. While a graph is recorded that breaks it."""
     if not is_recorded(weight):
-        return F.embedding(input, weight, padding_idx)
+        return F.embedding(input, weight, padding_idx)  # type: ignore[no-any-return]
     if current_trace() is not None:
         refuse_trace("embedding with sparse=True, whose gradient is sparse")
     rows = F.embedding(input, weight.detach(), padding_idx)
@@ -34,4 +34,4 @@ def looked_up(input: Tensor, weight: Tensor, padding_idx: int | None) -> Tensor:
             values, where = F.index_select(values, 0, index_of(kept)), numbers[kept]
         return with_values(coo_pattern(where[None], shape, coalesced=False), values)
 
-    return record("Embedding", rows, (weight,), (pull,), (input,))
+    return record("Embedding", rows, (weight,), (pull,), (input,))  # type: ignore[no-any-return]

@@ -82,7 +82,7 @@ def summed(values: Array, kinds: Array, count: int, order: Array | None = None) 
     if values.dtype == bool:
         counts = xp.zeros((count, *values.shape[1:]), xp.int64)
         xp.add.at(counts, kinds, values if order is None else values[order])
-        return counts > 0
+        return counts > 0  # type: ignore[no-any-return]
     places = xp.arange(len(values)) if order is None else order
     return product(kinds, places, None, rows_of(values), count).reshape(count, *values.shape[1:])
 
@@ -102,4 +102,4 @@ def reduced(values: Array, begins: Array, reduce: str, xp: Any) -> Array:
     ufunc = np.maximum if reduce == "amax" else np.minimum
     if xp is np:
         return ufunc.reduceat(values, begins, axis=0)
-    return xp.asarray(ufunc.reduceat(fetch(values), fetch(begins), axis=0))
+    return xp.asarray(ufunc.reduceat(fetch(values), fetch(begins), axis=0))  # type: ignore[no-any-return]

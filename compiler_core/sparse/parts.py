@@ -43,13 +43,13 @@ def layout_name(tensor: Tensor) -> str:
 def need_coo(tensor: Any, name: str) -> SparseTensor:
     """The tensor, which is COO. Raises SparseError."""
     if tensor.layout is sparse_coo:
-        return tensor
+        return tensor  # type: ignore[no-any-return]
     raise SparseError(f"{name} expected sparse coordinate tensor layout but got {layout_name(tensor)}")
 
 
 def _need_compressed(tensor: Any, name: str, kind: Any, what: str) -> SparseTensor:
     if tensor.layout is kind:
-        return tensor
+        return tensor  # type: ignore[no-any-return]
     raise SparseError(f"{name} expected sparse {what} compressed tensor layout but got {layout_name(tensor)}")
 
 
@@ -216,7 +216,7 @@ def at_places(tensor: Tensor, pattern: Pattern) -> Tensor:
     """f[nnz, ...]: the elements of a tensor, dense or sparse, at the places of a pattern; zeros where it has none."""
     if not isinstance(tensor, SparseTensor):
         flat = tensor.reshape((math.prod(pattern.sparse_shape), *pattern.dense_shape))
-        return F.index_select(flat, 0, index_of(keys_of(pattern)))
+        return F.index_select(flat, 0, index_of(keys_of(pattern)))  # type: ignore[no-any-return]
     if tensor.pattern is pattern and pattern.coalesced:
         return values(tensor)
     own = coalesced(tensor)
@@ -238,7 +238,7 @@ def _order(pattern: Pattern) -> Array | None:
     """Places of the elements by their keys; None if they are in order."""
     if pattern.is_coo and pattern.coalesced:
         return None
-    return module_of(pattern).argsort(keys_of(pattern), kind="stable")
+    return module_of(pattern).argsort(keys_of(pattern), kind="stable")  # type: ignore[no-any-return]
 
 
 def _taken(source: Tensor, place: Array, there: Array) -> Tensor:
@@ -247,9 +247,9 @@ def _taken(source: Tensor, place: Array, there: Array) -> Tensor:
         return source.new_zeros((len(place), *source.shape[1:]))
     taken = F.index_select(source, 0, index_of(place))
     if bool(there.all()):
-        return taken
+        return taken  # type: ignore[no-any-return]
     mask = Tensor._wrap(there).reshape((-1, *(1,) * (source.ndim - 1)))
-    return F.where(mask, taken, taken.new_zeros(()))
+    return F.where(mask, taken, taken.new_zeros(()))  # type: ignore[no-any-return]
 
 
 def index_of(array: Array) -> Tensor:

@@ -23,7 +23,7 @@ from compiler_core.tensor.tensor import Tensor
 
 def array_of(tensor: Tensor) -> Array:
     """The array that a dense Tensor shows; not to be kept."""
-    return shown(tensor._cell)
+    return shown(tensor._cell)  # type: ignore[no-any-return]
 
 
 def module_of(pattern: Pattern) -> Any:
@@ -66,7 +66,7 @@ def parted(keys: Array, shape: Shape, xp: Any) -> Array:
     rows: Any = [None] * len(shape)
     for dim in range(len(shape) - 1, -1, -1):
         keys, rows[dim] = xp.divmod(keys, max(shape[dim], 1)) if dim else (keys, keys)
-    return xp.stack(rows) if rows else xp.zeros((0, len(keys)), xp.int64)
+    return xp.stack(rows) if rows else xp.zeros((0, len(keys)), xp.int64)  # type: ignore[no-any-return]
 
 
 def runs_of(ordered: Array, xp: Any) -> tuple[Array, Array]:

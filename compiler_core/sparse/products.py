@@ -91,7 +91,7 @@ def times_dense(a: SparseTensor, b: Tensor, *, masked: bool = False) -> Tensor:
 
     def of_a(g: Tensor) -> Tensor:
         if not masked:
-            return F.matmul(to_dense(g), conjugate(b).t())
+            return F.matmul(to_dense(g), conjugate(b).t())  # type: ignore[no-any-return]
         pattern = a.pattern if a.pattern.coalesced else coalesced(a.detach()).pattern
         return with_values(pattern, _sampled(pattern, to_dense(g), conjugate(b)))
 
@@ -111,7 +111,7 @@ def dense_times(a: Tensor, b: SparseTensor) -> Tensor:
         return dense_times(to_dense(g), conjugate(b).t())
 
     def of_b(g: Tensor) -> Tensor:
-        return F.matmul(conjugate(a).t(), to_dense(g))
+        return F.matmul(conjugate(a).t(), to_dense(g))  # type: ignore[no-any-return]
 
     return record("Mm", made.contiguous(), (a, b), (of_a, of_b), (a, b))
 
@@ -134,7 +134,7 @@ def sparse_times(a: SparseTensor, b: SparseTensor) -> SparseTensor:
         return like(_any_times(conjugate(a).t(), g), b)
 
     found: Any = made if kind is sparse_coo else to_layout(made, kind)
-    return record("SparseSparseMatmul", found, (a, b), (of_a, of_b), (a, b))
+    return record("SparseSparseMatmul", found, (a, b), (of_a, of_b), (a, b))  # type: ignore[no-any-return]
 
 
 def _any_times(a: Tensor, b: Tensor) -> Tensor:
@@ -236,7 +236,7 @@ def bmm(input: SparseTensor, mat2: Tensor) -> Tensor:
     made = kernels.product(number * n + rows, number * m + columns, held, dense, batch * n)
 
     def of_a(g: Tensor) -> Tensor:
-        return F.matmul(g, conjugate(mat2).transpose(1, 2))
+        return F.matmul(g, conjugate(mat2).transpose(1, 2))  # type: ignore[no-any-return]
 
     def of_b(g: Tensor) -> Tensor:
         return bmm(conjugate(input).transpose(1, 2), g)
@@ -327,7 +327,7 @@ def _extremum(terms: Tensor, rows: Array, begins: Array, counts: Array, reduce: 
     number = xp.where(is_best, xp.arange(len(rows))[:, None], len(rows))
     chosen = kernels.reduced(number, begins[:-1][full], "amin", xp)
     picked = F.gather(terms, 0, index_of(chosen))
-    return F.index_put(out, (index_of(full),), picked)
+    return F.index_put(out, (index_of(full),), picked)  # type: ignore[no-any-return]
 
 
 saddmm = addmm
@@ -338,7 +338,7 @@ saddmm = addmm
 def smm(input: SparseTensor, mat: Tensor) -> Tensor:
     """The product of a sparse matrix and a dense one, sparse: the rows that there are, all their columns."""
     rows = hspmm(input, mat)
-    return _every_column(rows)
+    return _every_column(rows)  # type: ignore[no-any-return]
 
 
 def _every_column(rows: SparseTensor) -> Any:

@@ -45,7 +45,7 @@ def sum(input: SparseTensor, dim: Dims = None, keepdim: bool = False, *, dtype: 
         whole = F.sum(held)
         shape = tuple(input.shape)
         total = record("Sum", whole, (self,), (lambda g: g.expand(shape),))
-        return total.reshape((1,) * input.ndim) if keepdim else total
+        return total.reshape((1,) * input.ndim) if keepdim else total  # type: ignore[no-any-return]
     if not input.pattern.is_coo:
         return _sum_of_compressed(input, _dims(input, dim), keepdim, dtype)
     found = sum_along(_summable(input, dtype), _dims(input, dim))
@@ -71,7 +71,7 @@ def sparse_sum(input: Tensor, dim: Dims = None, dtype: DType | None = None) -> T
         raise not_there("torch.sparse.sum of other than a COO tensor")
     self = input if dtype is None else input.to(dtype)
     if dim is None:
-        return F.sum(values(coalesced(self)))
+        return F.sum(values(coalesced(self)))  # type: ignore[no-any-return]
     return sum_along(_summable(self, None), _dims(input, dim))
 
 
@@ -87,7 +87,7 @@ def sum_along(self: SparseTensor, dims: list[int]) -> Tensor:
     if len(rest) == sparse:
         return with_values(reshaped(pattern, (*shape, *held.shape[1:])), held)
     if not rest:
-        return F.sum(held, 0)
+        return F.sum(held, 0)  # type: ignore[no-any-return]
     xp = module_of(pattern)
     indices = array_of(pattern.indices[0])
     return from_keys(held, joined([indices[d] for d in rest], shape, xp, pattern.nnz), shape)
@@ -115,4 +115,4 @@ def any(input: SparseTensor, *args: Any, **kwargs: Any) -> Tensor:
     """Whether any element is not zero. Raises LayoutError for a question along dims."""
     if args or kwargs:
         raise not_there("torch.any along a dim")
-    return F.any(coalesced(input.detach()).sparse.values)
+    return F.any(coalesced(input.detach()).sparse.values)  # type: ignore[no-any-return]

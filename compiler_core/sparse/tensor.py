@@ -42,27 +42,27 @@ class SparseTensor(Tensor):
         self._grad = self._hooks = None
         self._requires_grad = False
         turn_on()
-        return self
+        return self  # type: ignore[no-any-return]
 
     @property
     def sparse(self) -> SparseValue:
         """The pattern and the values."""
-        return self._cell.raw
+        return self._cell.raw  # type: ignore[no-any-return]
 
     @property
     def pattern(self) -> Pattern:
         """Where its elements are."""
-        return self._cell.raw.pattern
+        return self._cell.raw.pattern  # type: ignore[no-any-return]
 
     @property
     def device(self) -> Device:
         """Where the data lives."""
-        return self._cell.raw.values.device
+        return self._cell.raw.values.device  # type: ignore[no-any-return]
 
     @property
     def is_meta(self) -> bool:
         """Whether its values have no data."""
-        return self._cell.raw.values.is_meta
+        return self._cell.raw.values.is_meta  # type: ignore[no-any-return]
 
     def _read(self) -> Value:
         """Itself: gradients that are sparse travel as handles."""
@@ -82,7 +82,7 @@ class SparseTensor(Tensor):
     def __bind__(op: Op, values: tuple[Value, ...], attrs: Attrs) -> Tensor:
         from compiler_core.sparse.rules import primitive
 
-        return primitive(op, values, attrs)
+        return primitive(op, values, attrs)  # type: ignore[no-any-return]
 
     @staticmethod
     def __whole__(composite: Any, operands: tuple[Value, ...], attrs: Attrs) -> None:

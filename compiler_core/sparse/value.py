@@ -52,7 +52,7 @@ class Pattern:
     @property
     def nnz(self) -> int:
         """How many elements are listed."""
-        return self.indices[-1]._cell.raw.shape[-1]
+        return self.indices[-1]._cell.raw.shape[-1]  # type: ignore[no-any-return]
 
     @property
     def sparse_shape(self) -> Shape:
@@ -106,7 +106,7 @@ class SparseCell(Cell):
 
     @property
     def version(self) -> int:
-        return self.since + self.raw.values._cell.version
+        return self.since + self.raw.values._cell.version  # type: ignore[no-any-return]
 
     @version.setter
     def version(self, count: int) -> None:

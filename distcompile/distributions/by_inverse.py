@@ -3,6 +3,8 @@
 In: their parameters. Out: as distribution.py says.
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 import math

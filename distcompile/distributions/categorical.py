@@ -4,6 +4,8 @@ In: `probs` or `logits` (of K classes in the last dim). Out: as distribution.py 
 Sources of the relaxations: Maddison et al. 2017, Jang et al. 2017; of ContinuousBernoulli: Loaiza-Ganem et al. 2019.
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 import math

@@ -4,7 +4,7 @@ In: distributions, transforms, parameters. Out: as distribution.py says. The den
 at the inverse, over the determinants.
 """
 
-# mypy: disable-error-code="attr-defined"
+# mypy: disable-error-code="no-any-return, attr-defined"
 # What is composed has the parameters of what it is composed of.
 from __future__ import annotations
 

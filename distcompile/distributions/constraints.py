@@ -4,6 +4,8 @@ In: a Tensor. Out: `check` says, for each event, whether it lies there. `event_d
 event. A dependent constraint depends on other parameters and cannot be checked without them.
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 from typing import Any

@@ -5,6 +5,8 @@ In: parameters that broadcast to one batch shape. Out: `sample(s)` and `rsample(
 A subclass names its parameters in `arg_constraints`; attributes of these names are what `expand` expands.
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 import math

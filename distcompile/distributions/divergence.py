@@ -5,6 +5,8 @@ NotSupportedError. Method: within one family, a formula each; between families -
 few expectations of p: of x, x², log x, log(1 - x), exp(t x). `register_kl` adds a rule; the most special one is used.
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 import math

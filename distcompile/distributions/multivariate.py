@@ -5,6 +5,8 @@ Sources: Woodbury's identity and the determinant lemma; Bartlett's decomposition
 Lewandowski, Kurowicka, Joe 2009 (LKJ).
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 import math

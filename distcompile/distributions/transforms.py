@@ -4,6 +4,8 @@ In: a Tensor. Out: `t(x)`, `t.inv(y)`, `t.log_abs_det_jacobian(x, y)` of the sha
 `codomain` are constraints. cache_size=1 keeps the last pair, so that inverting a draw costs nothing and is exact.
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 from collections.abc import Sequence

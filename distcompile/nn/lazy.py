@@ -152,7 +152,7 @@ class LazyModuleMixin:
     def _load_one(self, name: str, key: str, own: Tensor, given: Any, local_metadata: dict[str, Any]) -> str:
         if is_lazy(own) and is_lazy(given):
             return ""
-        return super()._load_one(name, key, own, given, local_metadata)  # type: ignore[misc]
+        return super()._load_one(name, key, own, given, local_metadata)  # type: ignore[no-any-return, misc]
 
     def _infer_parameters(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Before the first forward: find the sizes, then be an ordinary module."""

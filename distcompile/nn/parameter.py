@@ -68,7 +68,7 @@ class Parameter(Tensor, metaclass=_Marks):
     def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         if id(self) not in memo:
             memo[id(self)] = type(self)(self.detach().clone(), self.requires_grad)  # without .grad, as in torch
-        return memo[id(self)]
+        return memo[id(self)]  # type: ignore[no-any-return]
 
 
 class Buffer(Tensor, metaclass=_Marks):

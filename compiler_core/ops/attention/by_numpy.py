@@ -44,7 +44,7 @@ def _scores(
     if sizes.causal:
         place = xp.arange(rows.start, rows.stop)[:, None]
         scores = xp.where(xp.arange(seen) <= place, scores, hidden)
-    return scores
+    return scores  # type: ignore[no-any-return]
 
 
 def _wide(arrays: Iterable[Array]) -> list[Array]:
@@ -62,7 +62,7 @@ def forward(xp: Any, sizes: AttentionSizes, *operands: Array, scale: float, stri
         if of(operands[0]) in NARROW:
             exact = upper.astype(lse.dtype)
             parts.append(xp.where(exact == lse, lse.dtype.type(0), lse - exact).astype(dtype))
-    return xp.concatenate([part.reshape(-1) for part in parts])
+    return xp.concatenate([part.reshape(-1) for part in parts])  # type: ignore[no-any-return]
 
 
 def _forward(
@@ -94,10 +94,10 @@ def backward(xp: Any, sizes: AttentionSizes, *operands: Array, scale: float, sum
     grads = _backward(xp, sizes, *_wide(operands), scale=scale)
     with np.errstate(all="ignore"):
         if not sizes.has_gradients_beside(of(operands[0])):
-            return xp.concatenate([x.reshape(-1).astype(dtype) for x in grads])
+            return xp.concatenate([x.reshape(-1).astype(dtype) for x in grads])  # type: ignore[no-any-return]
         beside = xp.concatenate(grads, 2).reshape(-1, sizes.columns).astype(dtype)
         sums = [beside.astype(grads[0].dtype).sum(0).astype(dtype)] if summed else []
-        return xp.concatenate([beside.reshape(-1), *sums])
+        return xp.concatenate([beside.reshape(-1), *sums])  # type: ignore[no-any-return]
 
 
 def _backward(

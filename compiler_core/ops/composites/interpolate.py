@@ -196,7 +196,7 @@ def _positions(o: int, step: np.floating[Any], align_corners: bool) -> Array:
     """Where each output lies, in input elements."""
     number = type(step)
     at = np.arange(o).astype(number)
-    return at * step if align_corners else step * (at + number(0.5)) - number(0.5)
+    return at * step if align_corners else step * (at + number(0.5)) - number(0.5)  # type: ignore[no-any-return]
 
 
 def _linear(n: int, o: int, step: np.floating[Any], align_corners: bool) -> Taps:
@@ -237,7 +237,7 @@ _TAPS: dict[str, Callable[[int, int, np.floating[Any], bool], Taps]] = {
 
 
 def _triangle(x: Array) -> Array:
-    return np.maximum(1 - np.abs(x), 0)
+    return np.maximum(1 - np.abs(x), 0)  # type: ignore[no-any-return]
 
 
 def _keys(x: Array) -> Array:

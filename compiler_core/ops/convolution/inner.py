@@ -66,7 +66,7 @@ def _infer_by(op: Op) -> Callable[..., TensorMeta]:
 def _eager_by(op: Op) -> Callable[..., Array]:
     def eager(xp: Any, a: Array, b: Array, **attrs: Any) -> Array:
         found = run_eager(op, tuple(xp.transpose(x, to_first(x.ndim)) for x in (a, b)), attrs)
-        return xp.transpose(found, to_last(found.ndim)).copy(order="C")
+        return xp.transpose(found, to_last(found.ndim)).copy(order="C")  # type: ignore[no-any-return]
 
     return eager
 

@@ -113,7 +113,7 @@ def _eager_input(xp: Any, g: Array, weight: Array, **attrs: Any) -> Array:
 
 
 def _eager_weight(xp: Any, x: Array, g: Array, **attrs: Any) -> Array:
-    return xp.ascontiguousarray(run_eager(first.CONVOLUTION_WEIGHT, (_as_first(x), _as_first(g)), attrs))
+    return xp.ascontiguousarray(run_eager(first.CONVOLUTION_WEIGHT, (_as_first(x), _as_first(g)), attrs))  # type: ignore[no-any-return]
 
 
 # ---- as routines

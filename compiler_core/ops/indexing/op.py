@@ -72,7 +72,7 @@ def _infer_take(x: TensorMeta, idx: TensorMeta) -> TensorMeta:
 
 def _eager_take(xp: Any, x: Array, idx: Array) -> Array:
     check_in_range("take", idx, x.shape[0])
-    return as_array(xp, xp.take(x, idx, axis=0))
+    return as_array(xp, xp.take(x, idx, axis=0))  # type: ignore[no-any-return]
 
 
 def _vjp_take(g: Value, out: Value, x: Value, idx: Value) -> tuple[Value, None]:
@@ -125,7 +125,7 @@ def _added_at(xp: Any, base: Array, places: Any, src: Array) -> Array:
         wide = np.dtype(np.int32)  # its sums wrap alike
     out = xp.array(base, dtype=wide)
     out = add_at(xp, out, places, src.astype(out.dtype, copy=False))
-    return out.astype(base.dtype, copy=False)
+    return out.astype(base.dtype, copy=False)  # type: ignore[no-any-return]
 
 
 def _eager_index_add(xp: Any, base: Array, idx: Array, src: Array) -> Array:
@@ -220,7 +220,7 @@ def _places(xp: Any, idx: Array, dim: int) -> tuple[Array, ...]:
 
 def _eager_gather(xp: Any, x: Array, idx: Array, dim: int) -> Array:
     check_in_range("gather", idx, x.shape[dim])
-    return as_array(xp, x[_places(xp, idx, dim)])
+    return as_array(xp, x[_places(xp, idx, dim)])  # type: ignore[no-any-return]
 
 
 def _vjp_gather(g: Value, out: Value, x: Value, idx: Value, dim: int) -> tuple[Value, None]:

@@ -111,7 +111,7 @@ def gaps_of(v: Value, eye: Value) -> Value:
 
 def _symmetric(xp: Any, a: Array) -> Array:
     """The symmetric part: what a function of symmetric matrices is of any others, so that its gradient is symmetric."""
-    return (a + xp.conj(xp.swapaxes(a, -1, -2))) / a.dtype.type(2)
+    return (a + xp.conj(xp.swapaxes(a, -1, -2))) / a.dtype.type(2)  # type: ignore[no-any-return]
 
 
 # ---- cholesky

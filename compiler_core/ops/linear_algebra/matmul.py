@@ -30,8 +30,8 @@ def _infer_matmul(a: TensorMeta, b: TensorMeta) -> TensorMeta:
 @quietly
 def _eager_matmul(xp: Any, a: Array, b: Array) -> Array:
     if a.dtype.itemsize > 2:
-        return xp.matmul(a, b)
-    return xp.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
+        return xp.matmul(a, b)  # type: ignore[no-any-return]
+    return xp.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)  # type: ignore[no-any-return]
 
 
 def transpose_last(x: Value) -> Value:

@@ -22,7 +22,7 @@ def packed_shape(batch: Shape, shapes: Sequence[Shape]) -> Shape:
 
 def pack(xp: Any, batch: Shape, arrays: Sequence[Array]) -> Array:
     """Arrays T[*batch, ...] side by side."""
-    return xp.concatenate([a.reshape(*batch, math.prod(a.shape[len(batch) :])) for a in arrays], -1)
+    return xp.concatenate([a.reshape(*batch, math.prod(a.shape[len(batch) :])) for a in arrays], -1)  # type: ignore[no-any-return]
 
 
 def unpack(packed: Value, shapes: Sequence[Shape]) -> tuple[Value, ...]:

@@ -122,7 +122,7 @@ def _eager_cofactor(xp: Any, a: Array) -> Array:
     n = s.shape[-1]
     others = xp.stack([xp.prod(xp.delete(s, i, -1), -1) for i in range(n)], -1) if n else s
     sign = xp.linalg.det(u) * xp.linalg.det(vh)
-    return (sign[..., None, None] * xp.conj(xp.matmul(u * others[..., None, :], vh))).astype(a.dtype)
+    return (sign[..., None, None] * xp.conj(xp.matmul(u * others[..., None, :], vh))).astype(a.dtype)  # type: ignore[no-any-return]
 
 
 def _infer_cofactor(a: TensorMeta) -> TensorMeta:
@@ -153,7 +153,7 @@ DET = linalg_op(
 
 
 def _eager_slogdet(xp: Any, a: Array) -> Array:
-    return xp.stack(xp.linalg.slogdet(a), -1)
+    return xp.stack(xp.linalg.slogdet(a), -1)  # type: ignore[no-any-return]
 
 
 def _vjp_slogdet(g: Value, out: Value, a: Value) -> tuple[Value]:
@@ -186,7 +186,7 @@ def _eager_pinv(xp: Any, a: Array, limit: Array) -> Array:
     is_kept = s > limit[..., None]
     inverse = xp.where(is_kept, 1 / xp.where(is_kept, s, 1), 0).astype(a.dtype)
     swapped = xp.conj(xp.swapaxes(vh, -1, -2)) * inverse[..., None, :]
-    return xp.matmul(swapped, xp.conj(xp.swapaxes(u, -1, -2)))
+    return xp.matmul(swapped, xp.conj(xp.swapaxes(u, -1, -2)))  # type: ignore[no-any-return]
 
 
 def _vjp_pinv(g: Value, out: Value, a: Value, limit: Value) -> tuple[Value, Value]:
@@ -236,7 +236,7 @@ def _eager_matrix_exp(xp: Any, a: Array) -> Array:
         result = result + term
     for _ in range(squarings):
         result = xp.matmul(result, result)
-    return result.astype(a.dtype)
+    return result.astype(a.dtype)  # type: ignore[no-any-return]
 
 
 def _vjp_matrix_exp(g: Value, out: Value, a: Value) -> tuple[Value]:

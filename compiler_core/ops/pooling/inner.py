@@ -67,7 +67,7 @@ def _infer_put(g: TensorMeta, x: TensorMeta, **where: Any) -> TensorMeta:
 def _padded_first(xp: Any, x: Array, low: Dims, high: Dims) -> Array:
     """x with channels first, and its padding."""
     pads = [(0, 0), (0, 0), *zip(low, high, strict=True)]
-    return xp.pad(xp.transpose(x, to_first(x.ndim)), pads, constant_values=-np.inf)
+    return xp.pad(xp.transpose(x, to_first(x.ndim)), pads, constant_values=-np.inf)  # type: ignore[no-any-return]
 
 
 def _eager(
@@ -75,7 +75,7 @@ def _eager(
 ) -> Array:  # fmt: skip
     where = {"kernel": kernel, "stride": stride, "dilation": dilation, "low": low}
     found = WINDOW_MAX.eager(xp, _padded_first(xp, x, low, high), **where)
-    return xp.transpose(found, to_last(x.ndim)).copy(order="C")
+    return xp.transpose(found, to_last(x.ndim)).copy(order="C")  # type: ignore[no-any-return]
 
 
 def _eager_put(
@@ -86,7 +86,7 @@ def _eager_put(
     found = WINDOW_MAX_PUT.eager(xp, moved, _padded_first(xp, x, low, high), **where)
     inside = tuple(slice(a, a + n) for a, n in zip(low, x.shape[1:-1], strict=True))
     index: tuple[Any, ...] = (..., *inside)
-    return xp.transpose(found[index], to_last(x.ndim)).copy(order="C")
+    return xp.transpose(found[index], to_last(x.ndim)).copy(order="C")  # type: ignore[no-any-return]
 
 
 # ---- kernels

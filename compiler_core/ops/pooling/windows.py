@@ -74,7 +74,7 @@ def _eager_windows(xp: Any, x: Array, kernel: Dims, stride: Dims, dilation: Dims
     spans = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation))
     view = xp.lib.stride_tricks.sliding_window_view(x, spans, tuple(range(x.ndim - rank, x.ndim)))
     slices = (slice(None, None, step) for step in (*stride, *dilation))
-    return view[(..., *slices)]
+    return view[(..., *slices)]  # type: ignore[no-any-return]
 
 
 def _vjp_windows(g: Value, out: Value, x: Value, kernel: Dims, stride: Dims, dilation: Dims) -> tuple[Value]:
@@ -167,7 +167,7 @@ def _eager_windows_add(
         for place, where in _places(kernel, stride, dilation, g.shape[lead : lead + rank]):
             out[where] += g[(..., *place)]  # type: ignore[arg-type]
     out = out.astype(g.dtype, copy=False)
-    return xp.ascontiguousarray(xp.transpose(out, _to_back(out.ndim, trailing)))
+    return xp.ascontiguousarray(xp.transpose(out, _to_back(out.ndim, trailing)))  # type: ignore[no-any-return]
 
 
 def _vjp_windows_add(
@@ -264,7 +264,7 @@ def _eager_windows_put(
         for number, (_, where) in enumerate(_places(kernel, stride, dilation, g.shape[lead:])):
             out[where] += xp.where(place == number, g, xp.zeros((), g.dtype))
     out = out.astype(g.dtype, copy=False)
-    return xp.ascontiguousarray(xp.transpose(out, _to_back(out.ndim, trailing)))
+    return xp.ascontiguousarray(xp.transpose(out, _to_back(out.ndim, trailing)))  # type: ignore[no-any-return]
 
 
 def _vjp_windows_put(
@@ -359,7 +359,7 @@ def _eager_window_sum(xp: Any, x: Array, kernel: Dims, stride: Dims, dilation: D
     with np.errstate(all="ignore"):
         for _, where in _places(kernel, stride, dilation, counts):
             total += x[where]
-    return total.astype(x.dtype, copy=False)
+    return total.astype(x.dtype, copy=False)  # type: ignore[no-any-return]
 
 
 def _vjp_window_sum(g: Value, out: Value, x: Value, kernel: Dims, stride: Dims, dilation: Dims) -> tuple[Value]:
@@ -454,7 +454,7 @@ def _eager_window_argmax(xp: Any, x: Array, kernel: Dims, stride: Dims, dilation
             better |= xp.isnan(values)
         xp.copyto(best, values, where=better)
         found[better] = number
-    return found.astype(np.int64)
+    return found.astype(np.int64)  # type: ignore[no-any-return]
 
 
 def _emit_window_argmax(

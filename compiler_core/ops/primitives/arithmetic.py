@@ -108,31 +108,31 @@ def _vjp_remainder(g: Value, out: Value, a: Value, b: Value) -> Pair:
 def _eager_pow(xp: Any, a: Array, b: Array) -> Array:
     """Floats: IEEE's. Complex: the principal value. Integers wrap, and to a negative power are 0, but for 1 and -1."""
     if a.dtype.kind in "fc":
-        return xp.power(a, b)
+        return xp.power(a, b)  # type: ignore[no-any-return]
     parity = xp.where(b % 2 == 0, xp.absolute(a), a)
     inverse = xp.where(xp.absolute(a) == 1, parity, xp.zeros_like(a))
-    return xp.where(b >= 0, xp.power(a, xp.maximum(b, 0)), inverse)
+    return xp.where(b >= 0, xp.power(a, xp.maximum(b, 0)), inverse)  # type: ignore[no-any-return]
 
 
 def _eager_remainder(xp: Any, a: Array, b: Array) -> Array:
     """NumPy's, also of infinities, of which CuPy's remainder and floor_divide give others."""
     if xp is np or a.dtype.kind in "iu":
-        return xp.remainder(a, b)
+        return xp.remainder(a, b)  # type: ignore[no-any-return]
     rest = xp.fmod(a, b)
     turned = xp.where((rest < 0) == (b < 0), rest, rest + b)
-    return xp.where(rest == 0, xp.copysign(rest, b), turned)
+    return xp.where(rest == 0, xp.copysign(rest, b), turned)  # type: ignore[no-any-return]
 
 
 def _eager_floor_divide(xp: Any, a: Array, b: Array) -> Array:
     if xp is np or a.dtype.kind in "iu":
-        return xp.floor_divide(a, b)
+        return xp.floor_divide(a, b)  # type: ignore[no-any-return]
     rest = xp.fmod(a, b)
     whole = (a - rest) / b
     whole = xp.where((rest != 0) & ((rest < 0) != (b < 0)), whole - 1, whole)
     low = xp.floor(whole)
     rounded = xp.where(whole - low > 0.5, low + 1, low)
     rounded = xp.where(whole == 0, xp.copysign(whole, a / b), rounded)
-    return xp.where(b == 0, a / b, rounded)
+    return xp.where(b == 0, a / b, rounded)  # type: ignore[no-any-return]
 
 
 def add_gradients(a: Value, b: Value) -> Value:

@@ -34,7 +34,7 @@ def _infer(x: TensorMeta, source: DType, dtype: DType) -> TensorMeta:
 
 def _eager(xp: Any, x: Array, source: DType, dtype: DType) -> Array:
     rows = xp.ascontiguousarray(x)  # of a 0-d array: one row of one element
-    return rows.view(dtype.numpy).reshape(_infer(TensorMeta(x.shape, source), source, dtype).shape)
+    return rows.view(dtype.numpy).reshape(_infer(TensorMeta(x.shape, source), source, dtype).shape)  # type: ignore[no-any-return]
 
 
 def _strides(in_shape: Shape, in_strides: Strides, source: DType, dtype: DType) -> Strides:

@@ -54,8 +54,8 @@ def _where_operands(rng: np.random.Generator, dtype: DType) -> list[Array]:
 
 def _eager_where(xp: Any, cond: Array, a: Array, b: Array) -> Array:
     if xp is not np and a.dtype.kind == "V":  # bfloat16, of which CuPy's makes float32
-        return xp.where(cond, _bits(a), _bits(b)).view(a.dtype)
-    return as_array(xp, xp.where(cond, a, b))
+        return xp.where(cond, _bits(a), _bits(b)).view(a.dtype)  # type: ignore[no-any-return]
+    return as_array(xp, xp.where(cond, a, b))  # type: ignore[no-any-return]
 
 
 def _bits(x: Any) -> Any:

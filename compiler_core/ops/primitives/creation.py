@@ -39,7 +39,7 @@ def _eager_full(xp: Any, *, shape: Shape, value: float, dtype: DType) -> Array:
     if shape == ():
         return element
     if xp is not np:
-        return xp.broadcast_to(element, shape)
+        return xp.broadcast_to(element, shape)  # type: ignore[no-any-return]
     repeated: Array = np.ndarray(shape, element.dtype, element, 0, (0,) * len(shape))  # broadcast_to takes 5 us more
     repeated.flags.writeable = False
     return repeated

@@ -42,7 +42,7 @@ PIECE = 1 << 14  # elements
 def erf_array(xp: Any, x: Array) -> Array:
     """erf(x), elementwise. x: f32[...] or f64[...]."""
     if xp is not np and (kernel := cuda.special("erf")) is not None:
-        return kernel(x)
+        return kernel(x)  # type: ignore[no-any-return]
     return _in_pieces(_erf_f64 if x.dtype == np.float64 else _erf_f32, xp, x)
 
 
@@ -76,7 +76,7 @@ def _erf_f32(xp: Any, x: Array) -> Array:
 def erfc_array(xp: Any, x: Array) -> Array:
     """erfc(x) = 1 - erf(x) without cancellation, elementwise, by way of float64. x: f32[...] or f64[...]."""
     if xp is not np and (kernel := cuda.special("erfc")) is not None:
-        return kernel(x)
+        return kernel(x)  # type: ignore[no-any-return]
     return _in_pieces(_erfc, xp, x)
 
 
@@ -85,7 +85,7 @@ def _erfc(xp: Any, x: Array) -> Array:
     y = xp.abs(wide)
     tail = _upper_tail(xp, y)
     value = xp.where(y <= 0.46875, 1.0 - _near_zero(xp.clip(wide, -0.5, 0.5)), xp.where(wide < 0, 2.0 - tail, tail))
-    return xp.where(xp.isnan(wide), wide, value).astype(x.dtype)
+    return xp.where(xp.isnan(wide), wide, value).astype(x.dtype)  # type: ignore[no-any-return]
 
 
 def _near_zero(y: Array) -> Array:
@@ -104,11 +104,11 @@ def _upper_tail(xp: Any, y: Array) -> Array:
     w = 1.0 / (far * far)
     near = _horner(MIDDLE_P, mid) / _horner(MIDDLE_Q, mid)
     away = (INV_SQRT_PI - w * _horner(LARGE_P, w) / _horner(LARGE_Q, w)) / far
-    return xp.where(gauss == 0.0, 0.0, gauss * xp.where(y <= 4.0, near, away))
+    return xp.where(gauss == 0.0, 0.0, gauss * xp.where(y <= 4.0, near, away))  # type: ignore[no-any-return]
 
 
 def _erf_f64(xp: Any, x: Array) -> Array:
     y = xp.atleast_1d(xp.abs(x))
     value = xp.where(y <= 0.46875, _near_zero(xp.minimum(y, 0.5)), 1.0 - _upper_tail(xp, xp.clip(y, 0.46875, 6.0)))
     value = xp.where(xp.isnan(y), y, value)
-    return xp.copysign(value, xp.atleast_1d(x))
+    return xp.copysign(value, xp.atleast_1d(x))  # type: ignore[no-any-return]

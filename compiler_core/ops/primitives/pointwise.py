@@ -41,9 +41,9 @@ def computed(function: Eager) -> Eager:
         before = silence()
         try:
             if dtype.itemsize != 2 or dtype.kind in "iu":
-                return as_array(xp, function(xp, *arrays))
+                return as_array(xp, function(xp, *arrays))  # type: ignore[no-any-return]
             result = as_array(xp, function(xp, *(a.astype(np.float32) for a in arrays)))
-            return result if result.dtype.kind == "b" else result.astype(dtype)
+            return result if result.dtype.kind == "b" else result.astype(dtype)  # type: ignore[no-any-return]
         finally:
             restore(before)
 
@@ -52,7 +52,7 @@ def computed(function: Eager) -> Eager:
 
 def sign_array(xp: Any, x: Array) -> Array:
     """-1, 0 or 1; of NaN 0, as in torch."""
-    return xp.sign(x) if x.dtype.kind in "iu" else xp.where(x == x, xp.sign(x), x.dtype.type(0))
+    return xp.sign(x) if x.dtype.kind in "iu" else xp.where(x == x, xp.sign(x), x.dtype.type(0))  # type: ignore[no-any-return]
 
 
 def _unary(
@@ -114,7 +114,7 @@ EXP2 = _unary("exp2", lambda xp, x: xp.exp2(x), lambda g, out, x: (prims.mul(g, 
 
 def _log10(xp: Any, x: Array) -> Array:
     """By float64: NumPy's of float32 is not exact of powers of ten."""
-    return xp.log10(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else xp.log10(x)
+    return xp.log10(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else xp.log10(x)  # type: ignore[no-any-return]
 
 
 def _logarithm(base: int, eager: Eager) -> Op:

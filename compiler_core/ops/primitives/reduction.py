@@ -84,7 +84,7 @@ def _eager_accumulate(function: str) -> Any:
     def eager(xp: Any, x: Array, dims: Dims) -> Array:
         wide = x.astype(np.float32) if of(x.dtype).compute is not of(x.dtype) else x
         total = getattr(xp, function)(wide, axis=dims, dtype=wide.dtype)
-        return as_array(xp, total).astype(x.dtype, copy=False)
+        return as_array(xp, total).astype(x.dtype, copy=False)  # type: ignore[no-any-return]
 
     return eager
 
@@ -93,8 +93,8 @@ def _eager_extremum(function: str, of_truths: str) -> Any:
     @quietly
     def eager(xp: Any, x: Array, dims: Dims, shared: bool = False) -> Array:
         if x.dtype == np.bool_:  # which has one over nothing too
-            return as_array(xp, getattr(xp, of_truths)(x, axis=dims))
-        return as_array(xp, getattr(xp, function)(x, axis=dims))
+            return as_array(xp, getattr(xp, of_truths)(x, axis=dims))  # type: ignore[no-any-return]
+        return as_array(xp, getattr(xp, function)(x, axis=dims))  # type: ignore[no-any-return]
 
     return eager
 
@@ -102,7 +102,7 @@ def _eager_extremum(function: str, of_truths: str) -> Any:
 def _eager_place(function: str) -> Any:
     def eager(xp: Any, x: Array, dims: Dims) -> Array:
         wide = x.astype(np.float32) if of(x.dtype).compute is not of(x.dtype) else x
-        return xp.asarray(getattr(xp, function)(wide, axis=dims[0]), dtype=np.int64)
+        return xp.asarray(getattr(xp, function)(wide, axis=dims[0]), dtype=np.int64)  # type: ignore[no-any-return]
 
     return eager
 

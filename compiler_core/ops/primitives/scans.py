@@ -149,7 +149,7 @@ def _infer_places(name: str) -> Any:
 def _accumulated(xp: Any, function: str, x: Array) -> Array:
     """The running maximum or minimum along dim 0; where there is none in one go, over 2, 4, 8, ... elements."""
     if xp is np:
-        return getattr(np, function).accumulate(x, axis=0)
+        return getattr(np, function).accumulate(x, axis=0)  # type: ignore[no-any-return]
     step = 1
     while step < len(x):
         x = xp.concatenate([x[:step], getattr(xp, function)(x[step:], x[:-step])], axis=0)

@@ -59,9 +59,9 @@ def _infer_strided(x: TensorMeta, size: Shape, stride: Shape, offset: int) -> Te
 
 def _eager_strided(xp: Any, x: Array, size: Shape, stride: Shape, offset: int) -> Array:
     if 0 in size:
-        return xp.empty(size, x.dtype)
+        return xp.empty(size, x.dtype)  # type: ignore[no-any-return]
     steps = [s * x.strides[0] for s in stride]
-    return xp.lib.stride_tricks.as_strided(x[offset:], size, steps)
+    return xp.lib.stride_tricks.as_strided(x[offset:], size, steps)  # type: ignore[no-any-return]
 
 
 def _vjp_strided(g: Value, out: Value, x: Value, size: Shape, stride: Shape, offset: int) -> tuple[Value]:

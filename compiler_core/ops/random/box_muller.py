@@ -102,7 +102,7 @@ def normal(p: Precision, xp: Any, first: Array, second: Array) -> Array:
 
 
 def _normal(p: Precision, xp: Any, first: Array, second: Array) -> Array:
-    return xp.sqrt(_log(p, first) * p.dtype.numpy.type(-2)) * _cosine(p, xp, second)
+    return xp.sqrt(_log(p, first) * p.dtype.numpy.type(-2)) * _cosine(p, xp, second)  # type: ignore[no-any-return]
 
 
 def _log(p: Precision, word: Array) -> Array:
@@ -114,7 +114,7 @@ def _log(p: Precision, word: Array) -> Array:
     t = ((above & integer((1 << p.mantissa) - 1)) + integer(p.half)).view(real) - real(1)
     z = t * t
     y = _polynomial(p, p.log, t) * t * z + k * real(p.log2[1]) - z * real(0.5)
-    return (t + y) + k * real(p.log2[0])
+    return (t + y) + k * real(p.log2[0])  # type: ignore[no-any-return]
 
 
 def _cosine(p: Precision, xp: Any, word: Array) -> Array:
@@ -127,7 +127,7 @@ def _cosine(p: Precision, xp: Any, word: Array) -> Array:
     sine = _polynomial(p, p.sine, z) * z * x + x
     cosine = _polynomial(p, p.cosine, z) * z * z - z * real(0.5) + real(1)
     value = xp.where(quarter & np.int32(1), sine, cosine)
-    return xp.where((quarter + np.int32(1)) & np.int32(2), -value, value)
+    return xp.where((quarter + np.int32(1)) & np.int32(2), -value, value)  # type: ignore[no-any-return]
 
 
 def _polynomial(p: Precision, coefficients: Sequence[float], x: Array) -> Array:

@@ -167,7 +167,7 @@ class Draw(NamedTuple):
         numbers = (*self.numbers, self.dense) if self.kind == "normal" else self.numbers
         draw = getattr(state, self.kind)
         if self.order is None:
-            return draw(self.shape, self.dtype, *numbers)
+            return draw(self.shape, self.dtype, *numbers)  # type: ignore[no-any-return]
         drawn: Array = draw(tuple(self.shape[d] for d in self.order), self.dtype, *numbers)
         return drawn.transpose(np.argsort(self.order))
 

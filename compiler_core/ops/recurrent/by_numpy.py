@@ -62,12 +62,12 @@ def forward(xp: Any, sizes: RecurrentSizes, x: Array, w: Array, b: Array, *first
 
 def _tanh(run: _Forward, step: TimeStep, before: TimeStep, x: Array, z: Array, h: Array) -> Array:
     z += x
-    return run.xp.tanh(z, z)
+    return run.xp.tanh(z, z)  # type: ignore[no-any-return]
 
 
 def _relu(run: _Forward, step: TimeStep, before: TimeStep, x: Array, z: Array, h: Array) -> Array:
     z += x
-    return run.xp.maximum(z, 0, out=z)
+    return run.xp.maximum(z, 0, out=z)  # type: ignore[no-any-return]
 
 
 def _gru(run: _Forward, step: TimeStep, before: TimeStep, x: Array, z: Array, h: Array) -> Array:
@@ -78,7 +78,7 @@ def _gru(run: _Forward, step: TimeStep, before: TimeStep, x: Array, z: Array, h:
     _sigmoid(xp, saved[:, : 2 * n])
     new = saved[:, 2 * n : 3 * n]
     xp.tanh(x[:, 2 * n :] + saved[:, :n] * saved[:, 3 * n :], new)
-    return new + saved[:, n : 2 * n] * (h - new)
+    return new + saved[:, n : 2 * n] * (h - new)  # type: ignore[no-any-return]
 
 
 def _lstm(run: _Forward, step: TimeStep, before: TimeStep, x: Array, z: Array, h: Array) -> Array:
@@ -91,7 +91,7 @@ def _lstm(run: _Forward, step: TimeStep, before: TimeStep, x: Array, z: Array, h
     c = saved[:, n : 2 * n] * _state_before(xp, cells, run.first[1], step, before)
     c += saved[:, :n] * cell
     cells[step.rows] = c
-    return saved[:, 3 * n :] * xp.tanh(c)
+    return saved[:, 3 * n :] * xp.tanh(c)  # type: ignore[no-any-return]
 
 
 def _quarters(gates: Array, n: int) -> tuple[Array, ...]:
@@ -107,7 +107,7 @@ def _state_before(xp: Any, states: Array, first: Array, step: TimeStep, before: 
     kept = min(step.size, before.size)
     if kept == step.size:
         return states[before.row : before.row + kept]
-    return xp.concatenate([states[before.row : before.row + kept], first[kept : step.size]])
+    return xp.concatenate([states[before.row : before.row + kept], first[kept : step.size]])  # type: ignore[no-any-return]
 
 
 # ---- backward
@@ -178,7 +178,7 @@ def _gru_backward(run: _Backward, step: TimeStep, before: TimeStep, dh: Array, g
     dx[:, n : 2 * n] = (dh * (h - new) + gz) * (z * (1 - z))
     dx[:, 2 * n :] = dn
     carry[...] = dh * z
-    return xp.concatenate([dx[:, : 2 * n], dq], -1)
+    return xp.concatenate([dx[:, : 2 * n], dq], -1)  # type: ignore[no-any-return]
 
 
 def _lstm_backward(run: _Backward, step: TimeStep, before: TimeStep, dh: Array, g: Any, carry: Array) -> Array:

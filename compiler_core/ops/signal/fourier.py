@@ -43,7 +43,7 @@ def _infer_fft(x: TensorMeta, dims: Dims, inverse: bool) -> TensorMeta:
 
 def _eager_fft(xp: Any, x: Array, dims: Dims, inverse: bool) -> Array:
     out = xp.fft.ifftn(x, axes=dims, norm="forward") if inverse else xp.fft.fftn(x, axes=dims)
-    return out.astype(x.dtype, copy=False)
+    return out.astype(x.dtype, copy=False)  # type: ignore[no-any-return]
 
 
 FFT = register(
@@ -77,7 +77,7 @@ def _infer_rfft(x: TensorMeta, dim: int) -> TensorMeta:
 
 
 def _eager_rfft(xp: Any, x: Array, dim: int) -> Array:
-    return xp.fft.rfft(x, axis=dim).astype(of(x.dtype).complex.numpy, copy=False)
+    return xp.fft.rfft(x, axis=dim).astype(of(x.dtype).complex.numpy, copy=False)  # type: ignore[no-any-return]
 
 
 def _vjp_rfft(g: Value, out: Value, x: Value, dim: int) -> tuple[Value]:
@@ -114,7 +114,7 @@ def _infer_irfft(x: TensorMeta, dim: int, size: int) -> TensorMeta:
 
 def _eager_irfft(xp: Any, x: Array, dim: int, size: int) -> Array:
     out = xp.fft.irfft(x, size, axis=dim, norm="forward")
-    return out.astype(of(x.dtype).real.numpy, copy=False)
+    return out.astype(of(x.dtype).real.numpy, copy=False)  # type: ignore[no-any-return]
 
 
 def _vjp_irfft(g: Value, out: Value, x: Value, dim: int, size: int) -> tuple[Value]:

@@ -33,7 +33,7 @@ def _infer_argsort(x: TensorMeta, dim: int, descending: bool) -> TensorMeta:
 def _eager_argsort(xp: Any, x: Array, dim: int, descending: bool) -> Array:
     keys = x if x.dtype.kind in "biufc" else x.astype(np.float32)  # NumPy knows no order of bfloat16
     if not descending:
-        return xp.argsort(keys, axis=dim, kind="stable").astype(np.int64, copy=False)
+        return xp.argsort(keys, axis=dim, kind="stable").astype(np.int64, copy=False)  # type: ignore[no-any-return]
     backwards = xp.argsort(xp.flip(keys, dim), axis=dim, kind="stable")
     places: Array = x.shape[dim] - 1 - xp.flip(backwards, dim)
     return places.astype(np.int64, copy=False)

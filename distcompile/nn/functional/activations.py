@@ -3,6 +3,8 @@
 In: f[...]. Out: the same shape. `inplace=True` puts the result in the input's place (and in all that share its memory).
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 import warnings

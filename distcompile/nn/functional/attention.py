@@ -4,6 +4,8 @@ In: query, key, value. Out: attended values (and, for multi-head attention, the 
 Source: Vaswani et al. 2017.
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 from compiler_core.dtype import bool_

@@ -6,6 +6,8 @@ Source: Graves et al. 2006. As torch's, the gradient is that of log_softmax's in
 it counts the softmax in, which vanishes behind log_softmax and differs from the plain derivative elsewhere.
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 import math

@@ -9,6 +9,8 @@ Limit: scale_grad_by_freq divides by a row's own count, as torch documents and i
 on the CPU takes another row's count (that at an ordinal, not at a row).
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 import math

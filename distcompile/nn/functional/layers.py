@@ -3,6 +3,8 @@
 In: tensors and the layer's parameters. Out: tensors.
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 import math

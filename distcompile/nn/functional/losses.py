@@ -4,6 +4,8 @@ In: predictions and targets. Out: a scalar (reduction "mean" or "sum") or a loss
 `size_average` and `reduce` are torch's deprecated way to say `reduction`; given, they win over it.
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 from compiler_core.errors import ShapeError

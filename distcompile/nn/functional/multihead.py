@@ -4,6 +4,8 @@ In: query, key, value, weights and masks. Out: (attended values, weights per hea
 torch's function is sequence first. Source: Vaswani et al. 2017, section 3.2.2.
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 from dataclasses import dataclass

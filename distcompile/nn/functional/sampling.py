@@ -3,6 +3,8 @@
 In: tensors f[N, C, *n]. Out: tensors.
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -137,7 +137,7 @@ class Sigmoid(_Activation):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        return sigmoid(input)
+        return sigmoid(input)  # type: ignore[no-any-return]
 
 
 class Tanh(_Activation):
@@ -149,7 +149,7 @@ class Tanh(_Activation):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        return tanh(input)
+        return tanh(input)  # type: ignore[no-any-return]
 
 
 class LogSigmoid(_Activation):

@@ -107,10 +107,10 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         for i, cluster in enumerate(self.tail):
             at = self.shortlist_size + i
             parts.append(F.log_softmax(cluster(input), dim=1) + scores[:, at : at + 1])
-        return cat(parts, 1)
+        return cat(parts, 1)  # type: ignore[no-any-return]
 
     def predict(self, input: Tensor) -> Tensor:
         """The most probable class, i64[N]; a class of the shortlist wins if it beats every cluster as a whole."""
         head = self.head(input)
         best = head.argmax(1)
-        return where(best < self.shortlist_size, best, self._log_prob(input, head).argmax(1))
+        return where(best < self.shortlist_size, best, self._log_prob(input, head).argmax(1))  # type: ignore[no-any-return]

@@ -183,7 +183,7 @@ class _Conv(_ConvNd):
             input = F.pad(input, self._reversed_padding_repeated_twice, mode=self.padding_mode)
             padding = 0
         convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[self._rank]
-        return convolve(input, weight, bias, self.stride, padding, self.dilation, self.groups)
+        return convolve(input, weight, bias, self.stride, padding, self.dilation, self.groups)  # type: ignore[no-any-return]
 
     def forward(self, input: Tensor) -> Tensor:
         return self._conv_forward(input, self.weight, self.bias)
@@ -265,7 +265,7 @@ class _ConvTransposeNd(_ConvNd):
         extra = self.output_padding if output_size is None else self._output_padding(input, output_size)
         convolve = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[self._rank]
         assert not isinstance(self.padding, str)
-        return convolve(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation)
+        return convolve(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation)  # type: ignore[no-any-return]
 
     def _output_padding(self, input: Tensor, output_size: Sequence[int]) -> tuple[int, ...]:
         """What makes the output `output_size`. Raises ShapeError where no output padding does."""

@@ -219,7 +219,7 @@ class CrossMapLRN2d(Module):
         channels = input.shape[1]
         window = from_numpy(_neighbours(channels, self.size)).to(input.dtype)  # (C, C)
         sums = matmul(window, (input * input).flatten(2)).reshape(input.shape)
-        return input * (sums * (self.alpha / self.size) + self.k) ** -self.beta
+        return input * (sums * (self.alpha / self.size) + self.k) ** -self.beta  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

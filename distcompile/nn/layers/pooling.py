@@ -72,7 +72,7 @@ class _MaxPoolNd(_Pool):
 
     def forward(self, input: Tensor) -> Tensor:
         pool = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}[self._rank]
-        return pool(
+        return pool(  # type: ignore[no-any-return]
             input, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode, self.return_indices
         )
 
@@ -152,7 +152,7 @@ class AvgPool1d(_Pool):
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
+        return F.avg_pool1d(input, self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)  # type: ignore[no-any-return]
 
 
 class _AvgPoolNd(_Pool):
@@ -190,7 +190,7 @@ class _AvgPoolNd(_Pool):
 
     def forward(self, input: Tensor) -> Tensor:
         pool = {2: F.avg_pool2d, 3: F.avg_pool3d}[self._rank]
-        return pool(
+        return pool(  # type: ignore[no-any-return]
             input,
             self.kernel_size,
             self.stride,
@@ -231,7 +231,7 @@ class _LPPoolNd(_Pool):
 
     def forward(self, input: Tensor) -> Tensor:
         pool = {1: F.lp_pool1d, 2: F.lp_pool2d, 3: F.lp_pool3d}[self._rank]
-        return pool(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)
+        return pool(input, float(self.norm_type), self.kernel_size, self.stride, self.ceil_mode)  # type: ignore[no-any-return]
 
 
 @of_rank(1)
@@ -268,7 +268,7 @@ class _AdaptiveMaxPoolNd(_Pool):
 
     def forward(self, input: Tensor) -> Tensor:
         pool = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}[self._rank]
-        return pool(input, self.output_size, self.return_indices)
+        return pool(input, self.output_size, self.return_indices)  # type: ignore[no-any-return]
 
 
 @of_rank(1)
@@ -307,7 +307,7 @@ class _AdaptiveAvgPoolNd(_Pool):
 
     def forward(self, input: Tensor) -> Tensor:
         pool = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[self._rank]
-        return pool(input, self.output_size)
+        return pool(input, self.output_size)  # type: ignore[no-any-return]
 
 
 @of_rank(1)

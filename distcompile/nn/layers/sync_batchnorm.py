@@ -85,7 +85,7 @@ class SyncBatchNorm(_BatchNorm):
             for buffer, now in ((self.running_mean, statistics.mean), (self.running_var, statistics.unbiased())):
                 kept = buffer._own_array("SyncBatchNorm")
                 buffer._cell.write((kept * (1 - factor) + now * factor).astype(kept.dtype))
-        return _Normalise.apply(input, self.weight, self.bias, statistics)
+        return _Normalise.apply(input, self.weight, self.bias, statistics)  # type: ignore[no-any-return]
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Communicator | None = None) -> Module:
@@ -144,7 +144,7 @@ class Statistics:
 
     def unbiased(self) -> Array:
         """The variance with N-1 in its denominator."""
-        return self.variance * (self.count / (self.count - 1))
+        return self.variance * (self.count / (self.count - 1))  # type: ignore[no-any-return]
 
     @staticmethod
     def spread(channel: Array, like: Array) -> Array:

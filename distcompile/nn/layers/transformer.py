@@ -72,10 +72,10 @@ class _Layer(Module):
             self.add_module(f"dropout{i}", Dropout(dropout))
 
     def _feed_forward(self, x: Tensor) -> Tensor:
-        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))  # type: ignore[no-any-return]
 
     def _residual(self, x: Tensor, norm: Module, drop: Module, block: Activation) -> Tensor:
-        return x + drop(block(norm(x))) if self.norm_first else norm(x + drop(block(x)))
+        return x + drop(block(norm(x))) if self.norm_first else norm(x + drop(block(x)))  # type: ignore[no-any-return]
 
 
 class TransformerEncoderLayer(_Layer):
@@ -115,7 +115,7 @@ class TransformerEncoderLayer(_Layer):
         is_causal: bool = False,
     ) -> Tensor:
         def attend(x: Tensor) -> Tensor:
-            return self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0]
+            return self.self_attn(x, x, x, src_key_padding_mask, False, src_mask, is_causal=is_causal)[0]  # type: ignore[no-any-return]
 
         x = self._residual(src, self.norm1, self.dropout1, attend)
         return self._residual(x, self.norm2, self.dropout2, self._feed_forward)
@@ -151,10 +151,10 @@ class TransformerDecoderLayer(_Layer):
         memory_is_causal: bool = False,
     ) -> Tensor:
         def attend(x: Tensor) -> Tensor:
-            return self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal)[0]
+            return self.self_attn(x, x, x, tgt_key_padding_mask, False, tgt_mask, is_causal=tgt_is_causal)[0]  # type: ignore[no-any-return]
 
         def look(x: Tensor) -> Tensor:
-            return self.multihead_attn(
+            return self.multihead_attn(  # type: ignore[no-any-return]
                 x, memory, memory, memory_key_padding_mask, False, memory_mask, is_causal=memory_is_causal
             )[0]
 
@@ -331,7 +331,7 @@ class Transformer(Module):
     ) -> Tensor:
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
-        return self.decoder(tgt, memory, *masks, tgt_is_causal, memory_is_causal)
+        return self.decoder(tgt, memory, *masks, tgt_is_causal, memory_is_causal)  # type: ignore[no-any-return]
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: DeviceLike = None, dtype: DType | None = None) -> Tensor:

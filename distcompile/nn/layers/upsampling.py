@@ -51,7 +51,7 @@ class Upsample(Module):
         self.recompute_scale_factor = recompute_scale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.interpolate(
+        return F.interpolate(  # type: ignore[no-any-return]
             input,
             self.size,
             self.scale_factor,
@@ -103,7 +103,7 @@ class PixelShuffle(Module):
         self.upscale_factor = upscale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.pixel_shuffle(input, self.upscale_factor)
+        return F.pixel_shuffle(input, self.upscale_factor)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         return f"upscale_factor={self.upscale_factor}"
@@ -122,7 +122,7 @@ class PixelUnshuffle(Module):
         self.downscale_factor = downscale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.pixel_unshuffle(input, self.downscale_factor)
+        return F.pixel_unshuffle(input, self.downscale_factor)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         return f"downscale_factor={self.downscale_factor}"
@@ -141,7 +141,7 @@ class ChannelShuffle(Module):
         self.groups = groups
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.channel_shuffle(input, self.groups)
+        return F.channel_shuffle(input, self.groups)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         return f"groups={self.groups}"
@@ -166,7 +166,7 @@ class Fold(Module):
         self.dilation, self.padding, self.stride = dilation, padding, stride
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)
+        return F.fold(input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         return (
@@ -193,7 +193,7 @@ class Unfold(Module):
         self.kernel_size, self.dilation, self.padding, self.stride = kernel_size, dilation, padding, stride
 
     def forward(self, input: Tensor) -> Tensor:
-        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
+        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)  # type: ignore[no-any-return]
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"

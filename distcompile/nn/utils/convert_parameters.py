@@ -14,7 +14,7 @@ from distcompile.errors import ArgumentError, RegistrationTypeError
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """The parameters' elements, one after the other. Differentiable."""
-    return C.cat([parameter.reshape(-1) for parameter in parameters])
+    return C.cat([parameter.reshape(-1) for parameter in parameters])  # type: ignore[no-any-return]
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:

@@ -88,7 +88,7 @@ class _SpectralNorm(Module):
         if self.training:
             self._iterate(matrix.detach(), self.n_power_iterations)
         u, v = self._u.clone(), self._v.clone()
-        return weight / (u * matrix.mv(v)).sum()
+        return weight / (u * matrix.mv(v)).sum()  # type: ignore[no-any-return]
 
     def right_inverse(self, value: Tensor) -> Tensor:
         return value
@@ -141,13 +141,13 @@ class _Orthogonal(Module):
         else:
             identity = eye(n, dtype=A.dtype, device=A.device)
             Q = solve(identity - A * 0.5, identity + A * 0.5)
-        return Q[..., :k]
+        return Q[..., :k]  # type: ignore[no-any-return]
 
     def _reflections(self, X: Tensor) -> Tensor:
         A = X.tril(-1)
         tau = 2.0 / (1.0 + (A * A).sum(-2))
         signs = X.detach().diagonal(dim1=-2, dim2=-1).trunc().unsqueeze(-2)
-        return householder_product(A, tau) * signs
+        return householder_product(A, tau) * signs  # type: ignore[no-any-return]
 
     def right_inverse(self, value: Tensor) -> Tensor:
         if tuple(value.shape) != tuple(self.shape):
@@ -175,7 +175,7 @@ def _completed(tall: Array) -> Array:
     extra = randn(*tall.shape[:-2], n, n - k, device="cpu").numpy().astype(tall.dtype)
     q, r = np.linalg.qr(np.concatenate([tall, extra], -1))
     diagonal = np.diagonal(r, axis1=-2, axis2=-1)[..., None, :]
-    return q * np.where(diagonal < 0, -1, 1).astype(tall.dtype)
+    return q * np.where(diagonal < 0, -1, 1).astype(tall.dtype)  # type: ignore[no-any-return]
 
 
 def _packed_reflections(tall: Array) -> Array:

@@ -5,6 +5,8 @@ sequences that are long enough), or padded tensors again. Batches are sorted by 
 Lengths are read: they are Python numbers to a trace.
 """
 
+# mypy: disable-error-code="no-any-return"
+# The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence

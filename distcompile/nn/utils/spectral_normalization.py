@@ -31,7 +31,7 @@ class _Spectral:
     def matrix(self, weight: Tensor) -> Tensor:
         """f[weight.shape[dim], the rest]."""
         others = [d for d in range(weight.dim()) if d != self.dim]
-        return C.permute(weight, (self.dim, *others)).reshape(weight.shape[self.dim], -1)
+        return C.permute(weight, (self.dim, *others)).reshape(weight.shape[self.dim], -1)  # type: ignore[no-any-return]
 
     def parts(self, module: Module) -> tuple[Tensor, Tensor, Tensor]:
         """NAME_orig, NAME_u, NAME_v."""

@@ -31,7 +31,7 @@ def weight_norm(module: M, name: str = "weight", dim: int = 0) -> M:
 
     def read(self: Module) -> Tensor:
         v: Tensor = getattr(self, f"{name}_v")
-        return v * (getattr(self, f"{name}_g") / norm_except_dim(v, dim))
+        return v * (getattr(self, f"{name}_g") / norm_except_dim(v, dim))  # type: ignore[no-any-return]
 
     cls = type(module)
     members = {"__module__": cls.__module__, name: property(read), "_normalised_weight": name}

@@ -36,7 +36,7 @@ class DefinitionPass:
 
 
 PASSES: tuple[DefinitionPass, ...] = (
-    DefinitionPass("inline", inline_reordered),
+    DefinitionPass("inline", lambda defined, target: inline_reordered(defined, target)),
     DefinitionPass("round", lambda defined, _: round_results(defined), on_gpu=True),
     DefinitionPass("epilogue", lambda defined, _: add_biases(defined), on_gpu=True),
     DefinitionPass("place", lambda defined, _: place_products(defined)),

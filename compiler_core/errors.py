@@ -172,6 +172,10 @@ class GraphError(DistCompileError):
     """A graph (or loop IR) text that does not parse, or a graph that breaks an invariant."""
 
 
+class UnknownSizeError(GraphError):
+    """The value of a size that only the data decides was asked for while code was captured."""
+
+
 class GraphBreak(DistCompileError):
     """Python needed the data of a traced value; `where` is the user's line. An error only under fullgraph=True.
 

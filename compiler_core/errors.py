@@ -176,6 +176,10 @@ class UnknownSizeError(GraphError):
     """The value of a size that only the data decides was asked for while code was captured."""
 
 
+class ClosedSizesError(GraphError):
+    """A question about sizes that nothing decides, after the capture that could have assumed an answer."""
+
+
 class GraphBreak(DistCompileError):
     """Python needed the data of a traced value; `where` is the user's line. An error only under fullgraph=True.
 

@@ -1,306 +1,73 @@
-"""Sizes that the call decides: integer expressions over symbols, and what was assumed of them.
+"""Sizes that the call decides, and what was assumed of them.
 
-    Sym      := const + sum of coefficient * Monomial       + - * with sizes; // and % by sizes
-    Monomial := product of factors, each to a power
-    Factor   := SizeSymbol | Quotient(Sym, Sym) | Remainder(Sym, Sym)     rounded towards minus infinity
-
-In: hints (the sizes of the call that is captured) and ranges. Out: `Sym`, a size that is not an int, so that whoever
-needs an int must ask; `SizeGuard`s: what was answered by the hint, and whose line asked.
+In: hints (the sizes of the call that is captured) and ranges. Out: symbols, as `Sym`s (expression.py); `SizeGuard`s:
+what was answered by the hint, and whose line asked.
 A question (`==`, `<`, truth) is answered by structure and ranges where these decide it: then nothing is assumed.
 Else by the hints, and that is a guard. Who needs the number itself (`int(s)`, `range(s)`, NumPy) gets the hint, and
 the guard is that it stays: the size is a constant from there on. So nothing reads a hint in silence.
 A symbol of which no hint is known (`hint=None`) answers only what its range decides: `UnknownSizeError`.
-Invariant: what is a constant is an int, never a Sym; Syms are equal in structure if and only if their terms are.
-Its text: size_text.py. Method: polynomials in normal form, divided by their leading terms.
+When capture is over, its sizes are closed: what is not known by then is an error, `ClosedSizesError`.
+Invariants: a question that was answered once is decided from there on, so it makes one guard; guards that hold, checked
+in their order, imply all answers, also those that ranges decided after earlier guards had made them narrower.
+Method: of each polynomial without its constant and common factor, the interval that it is in and values that it does
+not take; symbols that equal others are replaced.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias, Union
+from typing import Any
 
-import numpy as np
-
-from compiler_core.errors import UnknownSizeError
+from compiler_core.errors import ClosedSizesError, GraphError, UnknownSizeError
 from compiler_core.location import user_location
+from compiler_core.symbolic import polynomial
+from compiler_core.symbolic.expression import (
+    WHOLE,
+    Ends,
+    SizeSymbol,
+    Spell,
+    Sym,
+    SymOrInt,
+    ValueOf,
+    ends_of,
+    is_size,
+    name_of,
+    of_factor,
+    replaced,
+    text_of,
+    value_at,
+)
 
-Ends: TypeAlias = tuple[float, float]  # both included; ints, or infinite
+__all__ = [
+    "Ends",
+    "SizeGuard",
+    "SizeSymbol",
+    "Sizes",
+    "Sym",
+    "SymOrInt",
+    "at_sizes",
+    "ends_of",
+    "is_size",
+    "name_of",
+    "replaced",
+    "symbols_in",
+    "text_of",
+    "value_at",
+]
+
 _ROOM = str(Path(__file__).resolve().parent)
 RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "==": lambda a, b: a == b,
     "<": lambda a, b: a < b,
     "<=": lambda a, b: a <= b,
 }
-STEPS = 64  # of a division of polynomials
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SizeSymbol:
-    """A size that the call decides. text: what the user calls it. Compares by identity."""
-
-    name: str
-    sizes: Sizes
-    hint: int | None
-    text: str = ""
-
-    @property
-    def ends(self) -> Ends:
-        return self.sizes.ends[self]
-
-    def show(self, name: Callable[[SizeSymbol], str]) -> str:
-        return name(self)
-
-    def at(self, value: Callable[[SizeSymbol], int]) -> int:
-        return value(self)
-
-
-@dataclass(frozen=True, slots=True)
-class _Division:
-    dividend: SymOrInt
-    divisor: SymOrInt
-
-    def _shown(self, sign: str, name: Callable[[SizeSymbol], str]) -> str:
-        return f"({_factor_text(self.dividend, name)} {sign} {_factor_text(self.divisor, name)})"
-
-    def _parts(self, value: Callable[[SizeSymbol], int]) -> tuple[int, int]:
-        return value_at(self.dividend, value), value_at(self.divisor, value)
-
-
-@dataclass(frozen=True, slots=True)
-class Quotient(_Division):
-    """dividend // divisor, which did not simplify."""
-
-    @property
-    def ends(self) -> Ends:
-        (low, high), (least, most) = ends_of(self.dividend), ends_of(self.divisor)
-        if low < 0 or least < 1:
-            return -math.inf, math.inf
-        return _floor(low, most), _floor(high, least)
-
-    def show(self, name: Callable[[SizeSymbol], str]) -> str:
-        return self._shown("//", name)
-
-    def at(self, value: Callable[[SizeSymbol], int]) -> int:
-        dividend, divisor = self._parts(value)
-        return dividend // divisor
-
-
-@dataclass(frozen=True, slots=True)
-class Remainder(_Division):
-    """dividend % divisor, which did not simplify."""
-
-    @property
-    def ends(self) -> Ends:
-        least, most = ends_of(self.divisor)
-        return (0, most - 1) if least > 0 else (-math.inf, math.inf)
-
-    def show(self, name: Callable[[SizeSymbol], str]) -> str:
-        return self._shown("%", name)
-
-    def at(self, value: Callable[[SizeSymbol], int]) -> int:
-        dividend, divisor = self._parts(value)
-        return dividend % divisor
-
-
-Factor: TypeAlias = SizeSymbol | Quotient | Remainder
-Monomial: TypeAlias = tuple[tuple[Factor, int], ...]  # by the factors' text
-Terms: TypeAlias = dict[Monomial, int]
-SymOrInt: TypeAlias = Union["Sym", int]
-
-
-class Sym:
-    """An integer over symbols: sum(coefficient * monomial); the constant's monomial is empty. Never a constant.
-
-    Not an int: NumPy, `range` and indexing ask `__index__`, which fixes it. Comparisons and truth are answered as the
-    head of this file says.
-    """
-
-    __slots__ = ("_hash", "terms")
-    __array_ufunc__ = None  # NumPy's scalars leave arithmetic to this class
-    terms: Terms
-
-    def __init__(self, terms: Terms) -> None:
-        self.terms = terms
-        self._hash: int | None = None
-
-    # -- arithmetic
-
-    def __add__(self, other: Any) -> Any:
-        if (terms := _terms_of(other)) is None:
-            return NotImplemented
-        total = dict(self.terms)
-        for monomial, coefficient in terms.items():
-            total[monomial] = total.get(monomial, 0) + coefficient
-        return of_terms(total)
-
-    __radd__ = __add__
-
-    def __neg__(self) -> Any:
-        return of_terms({monomial: -c for monomial, c in self.terms.items()})
-
-    def __pos__(self) -> Sym:
-        return self
-
-    def __sub__(self, other: Any) -> Any:
-        return NotImplemented if _terms_of(other) is None else self + -other
-
-    def __rsub__(self, other: Any) -> Any:
-        return NotImplemented if _terms_of(other) is None else -self + other
-
-    def __mul__(self, other: Any) -> Any:
-        if (terms := _terms_of(other)) is None:
-            return NotImplemented if not hasattr(other, "__len__") else other * self.__index__()
-        total: Terms = {}
-        for a, m in self.terms.items():
-            for b, n in terms.items():
-                monomial = _product(a, b)
-                total[monomial] = total.get(monomial, 0) + m * n
-        return of_terms(total)
-
-    __rmul__ = __mul__
-
-    def __pow__(self, exponent: Any) -> Any:
-        if not isinstance(exponent, int) or exponent < 0:
-            return self.__index__() ** exponent
-        return math.prod([self] * exponent)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return NotImplemented if _terms_of(other) is None else divided(self, other)[0]
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return NotImplemented if _terms_of(other) is None else divided(other, self)[0]
-
-    def __mod__(self, other: Any) -> Any:
-        return NotImplemented if _terms_of(other) is None else divided(self, other)[1]
-
-    def __rmod__(self, other: Any) -> Any:
-        return NotImplemented if _terms_of(other) is None else divided(other, self)[1]
-
-    def __divmod__(self, other: Any) -> Any:
-        return NotImplemented if _terms_of(other) is None else divided(self, other)
-
-    def __rdivmod__(self, other: Any) -> Any:
-        return NotImplemented if _terms_of(other) is None else divided(other, self)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self.__index__() / other
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return other / self.__index__()
-
-    def __abs__(self) -> Any:
-        return self if self >= 0 else -self
-
-    # -- questions
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, Sym | int):
-            return self.sizes.decide("==", self, other)
-        return self.__index__() == other if isinstance(other, float | complex) else NotImplemented
-
-    def __hash__(self) -> int:
-        if self._hash is None:
-            self._hash = hash(frozenset(self.terms.items()))
-        return self._hash
-
-    def __lt__(self, other: Any) -> Any:
-        return self._ordered("<", self, other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._ordered("<=", self, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._ordered("<", other, self)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._ordered("<=", other, self)
-
-    def _ordered(self, relation: str, left: Any, right: Any) -> Any:
-        if isinstance(left, float) or isinstance(right, float):
-            left, right = (side.__index__() if side is self else side for side in (left, right))
-            return left < right if relation == "<" else left <= right
-        if _terms_of(left) is None or _terms_of(right) is None:
-            return NotImplemented
-        return self.sizes.decide(relation, left, right)
-
-    def __bool__(self) -> bool:
-        return not self.sizes.decide("==", self, 0)
-
-    # -- whoever needs the number itself
-
-    def __index__(self) -> int:
-        return self.sizes.fix(self)
-
-    __int__ = __index__
-
-    def __float__(self) -> float:
-        return float(self.__index__())
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        return np.asarray(self.__index__(), dtype)
-
-    # -- what it is
-
-    @property
-    def symbols(self) -> set[SizeSymbol]:
-        """The symbols that its value depends on."""
-        return {symbol for monomial in self.terms for factor, _ in monomial for symbol in _symbols_of(factor)}
-
-    @property
-    def sizes(self) -> Sizes:
-        """Where its symbols are from: of one capture, or of one text."""
-        return next(iter(self.symbols)).sizes
-
-    @property
-    def hint(self) -> int:
-        """The value in the call that is captured. Raises UnknownSizeError where none is known."""
-        return self.at(_hint_of)
-
-    def at(self, value: Callable[[SizeSymbol], int]) -> int:
-        """The value, given that of each symbol."""
-        total = 0
-        for monomial, coefficient in self.terms.items():
-            for factor, power in monomial:
-                coefficient *= factor.at(value) ** power
-            total += coefficient
-        return total
-
-    @property
-    def ends(self) -> Ends:
-        """Inclusive (low, high); infinite where not known."""
-        low: float = 0
-        high: float = 0
-        for monomial, coefficient in self.terms.items():
-            first, last = _ends_of_monomial(monomial)
-            ends = _times(coefficient, first), _times(coefficient, last)
-            low, high = low + min(ends), high + max(ends)
-        return low, high
-
-    def show(self, name: Callable[[SizeSymbol], str]) -> str:
-        """Its text in Python's syntax, of higher powers first. name: of a symbol."""
-        shown = [(-_degree(m), _monomial_text(m, name), c) for m, c in self.terms.items()]
-        text = ""
-        for _, product, c in sorted(shown):
-            part = str(abs(c)) if not product else product if abs(c) == 1 else f"{abs(c)}*{product}"
-            sign = ("-" if c < 0 else "") if not text else " - " if c < 0 else " + "
-            text += sign + part
-        return text
-
-    def __repr__(self) -> str:
-        return self.show(name_of)
-
-    def __copy__(self) -> Sym:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Sym:
-        return self
-
-
-@dataclass(frozen=True, slots=True)
 class SizeGuard:
     """`left relation right` is `answer`: assumed, for the hint says so. where: the user's line that asked, and `asked`
     ours. fixes: whether somebody needed the number itself."""
@@ -313,17 +80,47 @@ class SizeGuard:
     asked: str = ""
     fixes: bool = False
 
-    def show(self, name: Callable[[SizeSymbol], str]) -> str:
+    @property
+    def symbols(self) -> set[SizeSymbol]:
+        return symbols_in((self.left, self.right))
+
+    def show(self, name: Spell) -> str:
         """The condition in Python's syntax."""
         text = f"{text_of(self.left, name)} {self.relation} {text_of(self.right, name)}"
         return text if self.answer else f"not {text}"
 
-    def holds(self, value: Callable[[SizeSymbol], int]) -> bool:
-        """Whether it holds for these sizes."""
+    def holds(self, value: ValueOf) -> bool:
+        """Whether it holds for these sizes, for which the guards before it do."""
         return RELATIONS[self.relation](value_at(self.left, value), value_at(self.right, value)) is self.answer
 
     def __str__(self) -> str:
         return self.show(lambda symbol: symbol.text or symbol.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """scale * (terms without constant and common factor, the leading one positive) + constant."""
+
+    key: frozenset[tuple[polynomial.Monomial, int]]
+    scale: int
+    constant: int
+
+    @staticmethod
+    def of(size: Sym) -> _Form:
+        scale = polynomial.common_factor(size.terms)
+        if size.terms[polynomial.leading(size.terms)] < 0:
+            scale = -scale
+        terms = frozenset((monomial, c // scale) for monomial, c in size.terms.items() if monomial)
+        return _Form(terms, scale, size.terms.get((), 0))
+
+    @property
+    def primitive(self) -> Sym:
+        return Sym(dict(self.key))
+
+    def ends(self, known: Ends) -> Ends:
+        """Of the whole, given those of the terms."""
+        ends = [self.scale * end + self.constant for end in known]
+        return min(ends), max(ends)
 
 
 @dataclass(eq=False)
@@ -334,30 +131,47 @@ class Sizes:
     symbols: list[SizeSymbol] = field(default_factory=list)
     guards: list[SizeGuard] = field(default_factory=list)
     ends: dict[SizeSymbol, Ends] = field(default_factory=dict)
+    closed: bool = False
     _instead: dict[SizeSymbol, SymOrInt] = field(default_factory=dict)  # by guards that say what a symbol equals
+    _between: dict[Any, Ends] = field(default_factory=dict)  # of forms, by their keys
+    _never: dict[Any, set[int]] = field(default_factory=dict)  # values that a form does not take
 
     def new(self, hint: int | None, *, low: int = 2, high: float = math.inf, text: str = "", name: str = "") -> Sym:
-        """A new symbol, in [low, high]. text: what the user calls it."""
+        """A new symbol, in [low, high]. text: what the user calls it. Raises GraphError if its name is taken."""
         symbol = SizeSymbol(name or f"s{len(self.symbols)}", self, hint, text)
+        if any(other.name == symbol.name for other in self.symbols):
+            raise GraphError(f"the name {symbol.name} of a size is taken")
         self.symbols.append(symbol)
         self.ends[symbol] = low, high
-        return Sym({((symbol, 1),): 1})
+        return of_factor(symbol)
+
+    def close(self) -> None:
+        """From here on nothing is assumed: what is not decided is an error."""
+        self.closed = True
+
+    # -- questions
 
     def decide(self, relation: str, left: SymOrInt, right: SymOrInt) -> bool:
         """`left relation right` for "==", "<", "<=": by structure and ranges, else by the hints, guarded."""
+        left, right = (side if isinstance(side, Sym) else int(side) for side in (left, right))  # of NumPy
         known = self.decided(relation, left, right)
-        if known is not None:
-            return known
-        return self._assume(relation, left, right, fixes=False)
+        return self._assume(relation, left, right, fixes=False) if known is None else known
 
     def decided(self, relation: str, left: SymOrInt, right: SymOrInt) -> bool | None:
-        """`decide`, of what holds for all sizes in their ranges; None: that depends."""
-        difference = self.normal(left - right)
-        low, high = ends_of(difference)
+        """`decide`, of what is known; None: that depends."""
+        asked = left - right
+        difference = self.normal(asked)
+        if not isinstance(difference, Sym):
+            return RELATIONS[relation](difference, 0)
+        assert isinstance(asked, Sym)
+        low, high = self._ends_of(difference)
+        if difference is not asked:  # a symbol's own ends may be narrower than those of what stands in its place
+            low, high = _both((low, high), self._ends_of(asked))
         if relation == "==":
             if low == high:
                 return low == 0
-            return False if low > 0 or high < 0 or _never_zero(difference) else None
+            never = low > 0 or high < 0 or self._is_never_zero(difference) or self._is_never_zero(asked)
+            return False if never else None
         if relation == "<":
             return True if high < 0 else False if low >= 0 else None
         return True if high <= 0 else False if low > 0 else None
@@ -365,88 +179,146 @@ class Sizes:
     def fix(self, size: Sym) -> int:
         """The number itself: from here on a constant."""
         found = self.normal(size)
-        if isinstance(found, Sym):
-            self._assume("==", size, size.hint, fixes=True)
-            return size.hint
-        return found
+        if not isinstance(found, Sym):
+            return found
+        low, high = self._ends_of(found)
+        if low == high:
+            return int(low)
+        self._assume("==", size, size.at(_hint_of), fixes=True)
+        return size.at(_hint_of)
 
     def normal(self, size: SymOrInt) -> SymOrInt:
         """The same, with what guards say that symbols equal in their place."""
-        if not self._instead or isinstance(size, int) or not size.symbols & self._instead.keys():
+        if isinstance(size, Sym) and size.sizes is not self:
+            raise GraphError(f"{size} is of another capture")
+        if not self._instead or not isinstance(size, Sym) or size.symbols.isdisjoint(self._instead):
             return size
-        return replaced(size, lambda symbol: self._instead.get(symbol, Sym({((symbol, 1),): 1})))
+        return replaced(size, lambda symbol: self._instead.get(symbol, of_factor(symbol)))
+
+    def _ends_of(self, size: Sym) -> Ends:
+        form = _Form.of(size)
+        known = self._between.get(form.key)
+        return size.ends if known is None else _both(size.ends, form.ends(known))
+
+    def _is_never_zero(self, size: Sym) -> bool:
+        """Whether its primitive form is known not to take the value that makes it 0, or that is no whole number."""
+        form = _Form.of(size)
+        if form.constant % form.scale:
+            return True
+        return -form.constant // form.scale in self._never.get(form.key, ())
+
+    # -- assumptions
 
     def _assume(self, relation: str, left: SymOrInt, right: SymOrInt, *, fixes: bool) -> bool:
+        if self.closed:
+            raise ClosedSizesError(
+                f"{text_of(left, name_of)} {relation} {text_of(right, name_of)} is asked for, and nothing decides it",
+                where=user_location(),
+                remedy="ask while code is captured, or give the sizes: graph_at",
+            )
         answer = RELATIONS[relation](value_at(left, _hint_of), value_at(right, _hint_of))
         guard = SizeGuard(relation, left, right, answer, user_location(), _who_asked(), fixes)
-        self._learn(guard)
-        self.guards.append(guard)
+        self.add(guard)
         if self.told is not None:
             self.told(guard)
         return answer
 
-    def _learn(self, guard: SizeGuard) -> None:
-        """What a guard says of one symbol is known from here on."""
+    def add(self, guard: SizeGuard) -> None:
+        """A guard holds from here on."""
+        self.guards.append(guard)
         difference = self.normal(guard.left - guard.right)
-        if isinstance(difference, int):
+        if not isinstance(difference, Sym):
             return
-        for monomial, coefficient in difference.terms.items():
+        form = _Form.of(difference)
+        if guard.relation == "==" and form.constant % form.scale == 0:
+            value = -form.constant // form.scale
+            if guard.answer:
+                self._equal(form.primitive, value)
+            else:
+                self._differs(form.primitive, value)
+        elif guard.relation != "==" and guard.answer:
+            self._at_most(difference, -1 if guard.relation == "<" else 0)
+        elif guard.relation != "==":
+            self._at_most(-difference, 0 if guard.relation == "<" else -1)
+
+    def _at_most(self, size: Sym, most: int) -> None:
+        form = _Form.of(size)
+        end = (most - form.constant) // abs(form.scale)
+        self._narrow(form.primitive, (-math.inf, end) if form.scale > 0 else (-end, math.inf))
+
+    def _narrow(self, size: SymOrInt, ends: Ends) -> None:
+        """A primitive form, without a constant, is in these ends."""
+        if not isinstance(size, Sym):
+            return
+        symbol, key = _only_symbol(size), frozenset(size.terms.items())
+        if symbol is None:
+            self._between[key] = _both(self._between.get(key, WHOLE), ends)
+        else:
+            self.ends[symbol] = _both(self.ends[symbol], ends)
+
+    def _differs(self, size: Sym, value: int) -> None:
+        """A primitive form is not this value."""
+        low, high = self._ends_of(size)
+        if value in (low, high):
+            self._narrow(size, (low + (value == low), high - (value == high)))
+        else:
+            self._never.setdefault(frozenset(size.terms.items()), set()).add(value)
+
+    def _equal(self, size: Sym, value: int) -> None:
+        """A primitive form is this value: of a symbol that stands alone in it, its size is known."""
+        for monomial, coefficient in size.terms.items():
             if len(monomial) != 1 or abs(coefficient) != 1 or monomial[0][1] != 1:
                 continue
             symbol = monomial[0][0]
-            rest = difference - Sym({monomial: coefficient})
-            if not isinstance(symbol, SizeSymbol) or (isinstance(rest, Sym) and symbol in rest.symbols):
-                continue
-            if guard.relation == "==" and guard.answer:
-                self._equal(symbol, rest * -coefficient)
+            rest = size - Sym({monomial: coefficient}) - value
+            if isinstance(symbol, SizeSymbol) and symbol not in symbols_in(rest):
+                self._replace(symbol, rest * -coefficient)
                 return
-            if isinstance(rest, int) and guard.relation != "==":
-                self._bound(symbol, coefficient, rest, guard)
+        self._narrow(size, (value, value))
 
-    def _equal(self, symbol: SizeSymbol, size: SymOrInt) -> None:
+    def _replace(self, symbol: SizeSymbol, size: SymOrInt) -> None:
+        """A symbol equals a size: what is known of it, and of forms with it, is known of what stands in its place."""
         self._instead[symbol] = size
         for other, known in self._instead.items():
-            if isinstance(known, Sym) and symbol in known.symbols:
-                self._instead[other] = self.normal(known)
+            self._instead[other] = self.normal(known)
+        self._restate(self.normal(of_factor(symbol)), self.ends[symbol], set())
+        for key in [*self._between, *self._never]:
+            form = Sym(dict(key))
+            if symbol in form.symbols:
+                self._restate(self.normal(form), self._between.get(key, WHOLE), self._never.get(key, set()))
 
-    def _bound(self, symbol: SizeSymbol, sign: int, rest: int, guard: SizeGuard) -> None:
-        """sign*symbol + rest < 0 (or <= 0) is `guard.answer`."""
-        low, high = self.ends[symbol]
-        strict = (guard.relation == "<") is guard.answer
-        # true: sign*symbol < -rest; false: sign*symbol >= -rest (or > -rest)
-        if guard.answer:
-            most = -rest - strict
-            low, high = (low, min(high, most)) if sign > 0 else (max(low, -most), high)
-        else:
-            least = -rest + strict
-            low, high = (max(low, least), high) if sign > 0 else (low, min(high, -least))
-        self.ends[symbol] = low, high
-
-
-# -- sizes of either kind
-
-
-def text_of(size: SymOrInt, name: Callable[[SizeSymbol], str]) -> str:
-    return size.show(name) if isinstance(size, Sym) else str(size)
+    def _restate(self, size: SymOrInt, ends: Ends, never: set[int]) -> None:
+        """A size is in these ends, both included, and is none of these values."""
+        if not isinstance(size, Sym):
+            return
+        for sign, end in ((1, ends[1]), (-1, -ends[0])):
+            if math.isfinite(end):
+                self._at_most(sign * size, int(end))
+        form = _Form.of(size)
+        for value in (value - form.constant for value in never):
+            if value % form.scale == 0:
+                self._differs(form.primitive, value // form.scale)
 
 
-def name_of(symbol: SizeSymbol) -> str:
-    return symbol.name
+def _both(a: Ends, b: Ends) -> Ends:
+    return max(a[0], b[0]), min(a[1], b[1])
 
 
-def value_at(size: SymOrInt, value: Callable[[SizeSymbol], int]) -> int:
-    """The value of a size, given that of each symbol."""
-    return size.at(value) if isinstance(size, Sym) else size
+def _only_symbol(size: Sym) -> SizeSymbol | None:
+    """The symbol that it is, once; None if it is more."""
+    match list(size.terms.items()):
+        case [(((SizeSymbol() as symbol, 1),), 1)]:
+            return symbol
+    return None
 
 
-def ends_of(size: SymOrInt) -> Ends:
-    return size.ends if isinstance(size, Sym) else (size, size)
+# -- attributes of ops
 
 
 def symbols_in(value: Any) -> set[SizeSymbol]:
     """The symbols in an attribute of an op: a size, a tuple of such, or anything else."""
     if isinstance(value, Sym):
-        return value.symbols
+        return set(value.symbols)
     if isinstance(value, tuple | list):
         return {symbol for part in value for symbol in symbols_in(part)}
     return symbols_in((value.start, value.stop, value.step)) if isinstance(value, slice) else set()
@@ -466,179 +338,7 @@ def at_sizes(value: Any, sizes: Mapping[SizeSymbol, int]) -> Any:
     return value
 
 
-def replaced(size: SymOrInt, by: Callable[[SizeSymbol], SymOrInt]) -> SymOrInt:
-    """The size with others in the place of symbols: it simplifies again."""
-    if isinstance(size, int):
-        return size
-    total: SymOrInt = 0
-    for monomial, coefficient in size.terms.items():
-        product: SymOrInt = coefficient
-        for factor, power in monomial:
-            product = product * math.prod([_replaced_factor(factor, by)] * power)
-        total = total + product
-    return total
-
-
-def _replaced_factor(factor: Factor, by: Callable[[SizeSymbol], SymOrInt]) -> SymOrInt:
-    if isinstance(factor, SizeSymbol):
-        return by(factor)
-    dividend, divisor = replaced(factor.dividend, by), replaced(factor.divisor, by)
-    return dividend // divisor if isinstance(factor, Quotient) else dividend % divisor
-
-
-def of_terms(terms: Terms) -> SymOrInt:
-    """The size of these terms; an int where they are constant."""
-    kept = {monomial: c for monomial, c in terms.items() if c}
-    if not kept or kept.keys() == {()}:
-        return kept.get((), 0)
-    return Sym(kept)
-
-
-def divided(dividend: SymOrInt, divisor: SymOrInt) -> tuple[SymOrInt, SymOrInt]:
-    """(dividend // divisor, dividend % divisor), as Python rounds. A divisor that may be 0 is guarded not to be."""
-    if isinstance(dividend, int) and isinstance(divisor, int):
-        return divmod(dividend, divisor)
-    if divisor == 0:
-        raise ZeroDivisionError("integer division or modulo by zero")
-    whole, rest = _divided_by_terms(_terms(dividend), _terms(divisor))
-    quotient, left = of_terms(whole), of_terms(rest)
-    if isinstance(left, int) and isinstance(divisor, int):
-        more, left = divmod(left, divisor)
-        return quotient + more, left
-    if isinstance(left, int) and left == 0:
-        return quotient, 0
-    if ends_of(left)[0] >= 0 and ends_of(left - divisor)[1] < 0:
-        return quotient, left
-    coarse, fine, common = _coarse(left, divisor)
-    of_quotient, of_remainder = (((kind(coarse, divisor // common), 1),) for kind in (Quotient, Remainder))
-    return quotient + Sym({of_quotient: 1}), Sym({of_remainder: common}) + fine
-
-
-def _coarse(dividend: SymOrInt, divisor: SymOrInt) -> tuple[SymOrInt, int, int]:
-    """(a, r, g): dividend = g*a + r, g divides the divisor, 0 <= r < g: the quotient is that of a and divisor/g."""
-    if isinstance(dividend, int) or not isinstance(divisor, int):
-        return dividend, 0, 1
-    common = math.gcd(divisor, *(c for monomial, c in dividend.terms.items() if monomial))
-    if divisor == common or common == 1:
-        return dividend, 0, 1
-    fine = dividend.terms.get((), 0) % common
-    return divided(dividend - fine, common)[0], fine, common
-
-
-def _divided_by_terms(dividend: Terms, divisor: Terms) -> tuple[Terms, Terms]:
-    """(q, r): dividend = q*divisor + r, q of the terms that the divisor's leading one divides. By a divisor of several
-    terms only where r is 0: else (0, dividend), which is as true and shorter."""
-    leading = max(divisor, key=_rank)
-    first = divisor[leading]
-    whole: Terms = {}
-    rest: Terms = {}
-    left = dict(dividend)
-    for _ in range(STEPS):
-        if not left:
-            return whole, rest
-        monomial = max(left, key=_rank)
-        coefficient = left[monomial]
-        factor = _ratio(monomial, leading)
-        if factor is None or coefficient % first:
-            if len(divisor) > 1:
-                break
-            if factor is not None and not leading and not monomial:  # the constant, by a number
-                whole[()] = whole.get((), 0) + coefficient // first
-                coefficient %= first
-            rest[monomial] = coefficient
-            del left[monomial]
-            continue
-        times = coefficient // first
-        whole[factor] = whole.get(factor, 0) + times
-        for other, c in divisor.items():
-            product = _product(factor, other)
-            left[product] = left.get(product, 0) - times * c
-            if not left[product]:
-                del left[product]
-    return {}, dict(dividend)
-
-
-def _terms_of(value: Any) -> Terms | None:
-    """A number's or a size's terms; None of anything else."""
-    if isinstance(value, Sym):
-        return value.terms
-    return {(): int(value)} if isinstance(value, int | np.integer) else None
-
-
-def _terms(value: SymOrInt) -> Terms:
-    return value.terms if isinstance(value, Sym) else {(): value}
-
-
-def _product(a: Monomial, b: Monomial) -> Monomial:
-    powers = dict(a)
-    for factor, power in b:
-        powers[factor] = powers.get(factor, 0) + power
-    return tuple(sorted(powers.items(), key=_factor_key))
-
-
-def _ratio(a: Monomial, b: Monomial) -> Monomial | None:
-    """a / b, where b divides a."""
-    powers = dict(a)
-    for factor, power in b:
-        left = powers.get(factor, 0) - power
-        if left < 0:
-            return None
-        powers[factor] = left
-    return tuple(item for item in powers.items() if item[1])
-
-
-def _factor_key(item: tuple[Factor, int]) -> tuple[int, str]:
-    shown = item[0].show(name_of)
-    return len(shown), shown
-
-
-def _degree(monomial: Monomial) -> int:
-    return sum(power for _, power in monomial)
-
-
-def _rank(monomial: Monomial) -> tuple[int, list[Any]]:
-    """A monomial order: by degree, then by the factors, those of earlier names first."""
-    return _degree(monomial), [((-len(name), [-ord(c) for c in name]), p) for name, p in _named(monomial)]
-
-
-def _named(monomial: Monomial) -> Iterable[tuple[str, int]]:
-    return [(factor.show(name_of), power) for factor, power in monomial]
-
-
-def _symbols_of(factor: Factor) -> set[SizeSymbol]:
-    if isinstance(factor, SizeSymbol):
-        return {factor}
-    return symbols_in((factor.dividend, factor.divisor))
-
-
-def _ends_of_monomial(monomial: Monomial) -> Ends:
-    low: float = 1
-    high: float = 1
-    for factor, power in monomial:
-        first, last = factor.ends
-        for _ in range(power):
-            ends = [_times(a, b) for a in (low, high) for b in (first, last)]
-            low, high = min(ends), max(ends)
-    return low, high
-
-
-def _never_zero(size: SymOrInt) -> bool:
-    """Whether what divides all other coefficients does not divide the constant."""
-    if isinstance(size, int):
-        return size != 0
-    common = math.gcd(*(c for monomial, c in size.terms.items() if monomial))
-    return size.terms.get((), 0) % common != 0
-
-
-def _times(a: float, b: float) -> float:
-    return 0 if not a or not b else a * b
-
-
-def _floor(a: float, b: float) -> float:
-    """a // b of a >= 0 and b >= 1, either infinite."""
-    if a == math.inf:
-        return math.inf
-    return 0 if b == math.inf else a // b
+# -- who asks
 
 
 def _hint_of(symbol: SizeSymbol) -> int:
@@ -649,15 +349,6 @@ def _hint_of(symbol: SizeSymbol) -> int:
             remedy="compute with it, and ask nothing that its range does not decide",
         )
     return symbol.hint
-
-
-def _monomial_text(monomial: Monomial, name: Callable[[SizeSymbol], str]) -> str:
-    return "*".join(factor.show(name) for factor, power in monomial for _ in range(power))
-
-
-def _factor_text(size: SymOrInt, name: Callable[[SizeSymbol], str]) -> str:
-    text = text_of(size, name)
-    return text if isinstance(size, int) or text.isidentifier() else f"({text})"
 
 
 def _who_asked() -> str:

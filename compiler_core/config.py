@@ -239,6 +239,27 @@ class Config:
         "0: functions of NumPy break the graph, instead of being part of it",
         affects_codegen=False,
     )
+    automatic_dynamic_shapes = Knob(
+        "DISTCOMPILE_AUTOMATIC_DYNAMIC_SHAPES",
+        _flag,
+        False,
+        "1: a size that changed from one call to the next is captured as a symbol",
+        affects_codegen=False,
+    )
+    assume_static_by_default = Knob(
+        "DISTCOMPILE_ASSUME_STATIC_BY_DEFAULT",
+        _flag,
+        True,
+        "0: all sizes of arguments are captured as symbols, as by compile(dynamic=True)",
+        affects_codegen=False,
+    )
+    allow_ignore_mark_dynamic = Knob(
+        "DISTCOMPILE_ALLOW_IGNORE_MARK_DYNAMIC",
+        _flag,
+        False,
+        "1: a size that is marked as dynamic, and that the code fixes, is a constant instead of an error",
+        affects_codegen=False,
+    )
     frame_evaluation = Knob(
         "DISTCOMPILE_FRAME_EVALUATION",
         _flag,

@@ -180,6 +180,10 @@ class ClosedSizesError(GraphError):
     """A question about sizes that nothing decides, after the capture that could have assumed an answer."""
 
 
+class ConstraintViolationError(DistCompileError, RuntimeError):
+    """A size that the program marked as dynamic is none: it is out of range, or the code is right for one number."""
+
+
 class GraphBreak(DistCompileError):
     """Python needed the data of a traced value; `where` is the user's line. An error only under fullgraph=True.
 

@@ -25,6 +25,7 @@ from compiler_core.capture.guards.modules import ABSENT, Modules
 from compiler_core.capture.guards.names import Names
 from compiler_core.capture.guards.sources import Attribute, Bound, InDict, Item, Raw, Source, Variable
 from compiler_core.capture.lessons import Memory
+from compiler_core.capture.marks import require_class
 from compiler_core.capture.numbers.numbers import Numbers
 from compiler_core.capture.numbers.symbols import KINDS, plain_of, symbol
 from compiler_core.capture.outside import Outside
@@ -175,8 +176,7 @@ class OutsideObjects:
             known = named
         else:
             local = self.code.local(source)
-            kind = guards.bind(type(tensor), "type")
-            self.code.require(f"type({local}) is {kind}", f"{source.text} is a {type(tensor).__name__}")
+            require_class(guards, local, tensor, source.text)
             require_meta(guards, f"{local}._cell.value", meta_of(tensor), source.text)
             require_layout(guards, f"{local}._cell", tensor, source.text)
             require_gradient(guards, local, tensor, source.text)

@@ -74,6 +74,7 @@ RECORDING = tuple(
         "distcompile/__config__.py",
         "distcompile/__init__.py",
         "distcompile/_dynamo/__init__.py",
+        "distcompile/_dynamo/decorators.py",
         "distcompile/surface/absent.py",
         "distcompile/accelerator.py",
         "distcompile/amp/",

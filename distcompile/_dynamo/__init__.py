@@ -12,11 +12,17 @@ from typing import Any
 
 from compiler_core.capture import CompiledFunction, CompiledModule
 from compiler_core.capture import CompiledModule as OptimizedModule
-from compiler_core.capture.compiled.entry_point import warn_of_sizes
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
 from distcompile._dynamo import config
+from distcompile._dynamo.decorators import (
+    mark_dynamic,
+    mark_static,
+    mark_static_address,
+    mark_unbacked,
+    maybe_mark_dynamic,
+)
 from distcompile.compiler import (
     allow_in_graph,
     assume_constant_result,
@@ -46,36 +52,12 @@ __all__ = [
     "mark_dynamic",
     "mark_static",
     "mark_static_address",
+    "mark_unbacked",
     "maybe_mark_dynamic",
     "register_backend",
     "reset",
     "substitute_in_graph",
 ]
-
-
-def mark_static_address(t: Any, guard: bool = False) -> None:
-    """A promise that `t` stays where it is. Nothing here rests on where a tensor lies."""
-
-
-def mark_dynamic(
-    t: Any,
-    index: int | Sequence[int],
-    *,
-    hint_override: int | None = None,
-    min: int | None = None,
-    max: int | None = None,
-    specialize_on: Sequence[Any] | None = None,
-) -> None:
-    """A wish that one graph serve all sizes of these dimensions of `t`. It is not met, which a warning says once."""
-    warn_of_sizes("mark_dynamic()")
-
-
-def maybe_mark_dynamic(t: Any, index: int | Sequence[int]) -> None:
-    """A hint that these sizes of `t` change. No graph here serves several."""
-
-
-def mark_static(t: Any, index: int | Sequence[int] | None = None) -> None:
-    """A promise that these sizes of `t` are constant, as all are here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,7 @@
-"""torch._dynamo.config: the limit of recompiles is ours."""
+"""torch._dynamo.config: the limit of recompiles and what is said of sizes are knobs of ours.
+
+`automatic_dynamic_shapes` is off, unlike torch's: kernels are made for each size by itself.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,11 @@ _OFF = """
 verbose suppress_errors capture_scalar_outputs capture_dynamic_output_shape_ops allow_unspec_int_on_nn_module
 skip_fwd_side_effects_in_bwd_under_checkpoint specialize_int specialize_float error_on_recompile allow_rnn
 fail_on_recompile_limit_hit compiled_autograd disable cprofile replay_record_enabled enable_compiler_collectives
-verify_correctness prepare_freezing use_numpy_random_stream allow_ignore_mark_dynamic
+verify_correctness prepare_freezing use_numpy_random_stream
 """
 _ON = """
-assume_static_by_default automatic_dynamic_shapes dynamic_shapes optimize_ddp guard_nn_modules inline_inbuilt_nn_modules
-skip_nnmodule_hook_guards trace_numpy rewrite_assert_with_torch_assert report_guard_failures
-force_parameter_static_shapes
+dynamic_shapes optimize_ddp guard_nn_modules inline_inbuilt_nn_modules skip_nnmodule_hook_guards trace_numpy
+rewrite_assert_with_torch_assert report_guard_failures force_parameter_static_shapes
 """
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(_OFF.split(), False), **dict.fromkeys(_ON.split(), True),
@@ -28,4 +30,5 @@ def __getattr__(name: str) -> Any:  # for readers of this file alone: `hold` put
     raise AttributeError(name)
 
 
-hold(__name__, _DEFAULTS, dict.fromkeys(("cache_size_limit", "recompile_limit"), "recompile_limit"))
+_KNOBS = ("recompile_limit", "automatic_dynamic_shapes", "assume_static_by_default", "allow_ignore_mark_dynamic")
+hold(__name__, _DEFAULTS, {"cache_size_limit": "recompile_limit"} | {name: name for name in _KNOBS})

@@ -60,6 +60,11 @@ def is_module(thing: object) -> bool:
     return hasattr(type(thing), "__tree_version__")
 
 
+def is_module_class(thing: object) -> bool:
+    """Whether the instances of `thing` follow the protocol."""
+    return isinstance(thing, type) and hasattr(thing, "__tree_version__")
+
+
 def unwrapped(thing: Any) -> Any:
     """What a compiled function or module was made of; anything else is itself."""
     while getattr(type(thing), "__wraps_original__", False):

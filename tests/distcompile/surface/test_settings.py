@@ -33,11 +33,15 @@ def _found(path: str) -> Any:
     return found
 
 
+OTHERWISE = {"automatic_dynamic_shapes"}  # kernels are made for each size: a size that changes is no symbol unasked
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize(("path", "name"), NAMES)
 def test_a_name_and_its_default_are_torchs(path: str, name: str) -> None:
     pytest.importorskip("torch")
-    assert getattr(_found(path), name) == getattr(_found(path.replace("distcompile", "torch")), name)
+    ours, theirs = (getattr(_found(top), name) for top in (path, path.replace("distcompile", "torch")))
+    assert (ours == theirs) is (name not in OTHERWISE)
 
 
 def test_the_limit_of_recompiles_is_ours() -> None:
@@ -45,6 +49,14 @@ def test_the_limit_of_recompiles_is_ours() -> None:
     with dc._dynamo.config.patch(cache_size_limit=3):
         assert knobs.recompile_limit == dc._dynamo.config.recompile_limit == 3
     assert knobs.recompile_limit == before
+
+
+@pytest.mark.parametrize("name", ["automatic_dynamic_shapes", "assume_static_by_default", "allow_ignore_mark_dynamic"])
+def test_so_is_what_is_said_of_sizes(name: str) -> None:
+    before = getattr(knobs, name)
+    with dc._dynamo.config.patch(name, not before):
+        assert getattr(knobs, name) is not before
+    assert getattr(knobs, name) is before
 
 
 def test_so_is_where_compiled_draws_come_from() -> None:

@@ -5,6 +5,7 @@ Out: one value an output. On arrays every op is `Op.eager`; on Tensors the autog
 inlined into the current trace. A value is dropped after its last use, so peak memory is that of a good program.
 Events: an input that waits is waited for before the first call that takes it; an output is announced once it is in
 its place.
+Sizes that the call decides are what the inputs' shapes say (input_sizes.py).
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import numpy as np
 from compiler_core.device import device_of
 from compiler_core.errors import GraphError
 from compiler_core.events import Events
+from compiler_core.graph.input_sizes import Numbers, numbers_of
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.ops.registry import Array, Value, bind, current_trace, meta_of
+from compiler_core.symbolic.size import at_sizes
 
 Override: TypeAlias = Callable[[Call, Mapping[Node, Value]], Mapping[Node, Value] | None]
 
@@ -37,7 +40,8 @@ def interpret(
     events: whom the graph's events go to; None: nobody, and all inputs may be read from the start.
     Raises GraphError if an input's shape or dtype is not its placeholder's.
     """
-    environment = _bind_inputs(graph, inputs)
+    numbers = numbers_of(graph, [value.shape for value in inputs]) if len(inputs) == len(graph.inputs) else {}
+    environment = _bind_inputs(graph, inputs, numbers)
     places = list(outs) if outs is not None else [None] * len(graph.outputs)
     announcer = None if events is None else _Announcer(graph, events, places)
     on_arrays = all(isinstance(value, np.ndarray) for value in inputs) and current_trace() is None
@@ -47,7 +51,7 @@ def interpret(
             announcer.before(node)
         if isinstance(node, Call) and node not in environment:
             given = None if override is None else override(node, environment)
-            environment.update({node: _run(node, environment, on_arrays)} if given is None else given)
+            environment.update({node: _run(node, environment, numbers, on_arrays)} if given is None else given)
         elif isinstance(node, Constant):
             environment[node] = node.array
         if announcer is not None:
@@ -106,19 +110,20 @@ class _Announcer:
         return self.delivered
 
 
-def _run(call: Call, environment: Mapping[Node, Value], on_arrays: bool) -> Value:
+def _run(call: Call, environment: Mapping[Node, Value], numbers: Numbers, on_arrays: bool) -> Value:
     operands = [environment[arg] for arg in call.args]
+    attrs = {key: at_sizes(value, numbers) for key, value in call.attrs.items()} if numbers else call.attrs
     if on_arrays:
-        return np.asarray(call.op.eager(np, *operands, **call.attrs))
-    return bind(call.op, *operands, **call.attrs)
+        return np.asarray(call.op.eager(np, *operands, **attrs))
+    return bind(call.op, *operands, **attrs)
 
 
-def _bind_inputs(graph: Graph, inputs: Sequence[Value]) -> dict[Node, Value]:
+def _bind_inputs(graph: Graph, inputs: Sequence[Value], numbers: Numbers) -> dict[Node, Value]:
     placeholders = graph.inputs
     if len(placeholders) != len(inputs):
         raise GraphError(f"graph {graph.name} takes {len(placeholders)} inputs", got=f"{len(inputs)}")
     for node, value in zip(placeholders, inputs):
-        if meta_of(value) != node.meta:
+        if meta_of(value) != node.meta.with_shape(at_sizes(node.shape, numbers)):
             raise GraphError(
                 f"graph {graph.name}: input %{node.name} does not fit", expected=str(node.meta), got=str(meta_of(value))
             )

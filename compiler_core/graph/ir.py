@@ -1,11 +1,13 @@
 """Graph: the tensor IR. Immutable nodes over ops, in topological order.
 
-    Graph   := graph NAME ( Placeholder* ) [on DEVICE] { (Constant | Call)* Event* return Node* }
+    Graph   := [Declarations] graph NAME ( Placeholder* ) [on DEVICE] { (Constant | Call)* Event* return Node* }
+                                               Declarations: of the sizes that the call decides (symbolic/size_text.py)
                                                DEVICE: where its arrays are, "cuda:0"; the CPU if not said
     Event   := wait K: inputs PLACE*           input PLACE (counted from 0) is read only after event K was waited for
              | signal K: outputs PLACE*        event K is signalled as soon as these outputs are complete
     Node    := Placeholder(name, meta, role, source) | Constant(name, array)
              | Call(name, op, operands, attrs, meta, location, region)
+    meta, attrs: sizes are numbers, or expressions over the declared symbols: f32[s0, 2*s0 + 1]
 
 In: ops applied to nodes (`GraphBuilder.bind`, reached through `ops.bind`). Out: `Graph`.
 Invariants (checked by `verify.py`): names are unique; an operand stands before its user; every `meta` is what the op's

@@ -1,7 +1,8 @@
 """Text -> Graph: the inverse of `print.py`, by recursive descent over a token list.
 
 In: text as `print_graph` writes it (the grammar stands at the head of `ir.py`; blank lines and `//` lines are
-skipped). Out: a Graph whose text is the input's. Errors: GraphError with the line of the text.
+skipped). Out: a Graph whose text is the input's; sizes that the call decides are symbols of which no hint is known.
+Errors: GraphError with the line of the text.
 Invariant: every call's meta is written in the text and taken from it; `verify` re-derives it.
 """
 
@@ -20,6 +21,8 @@ from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
 from compiler_core.graph.print import literal_value, read_literal
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS
+from compiler_core.symbolic.size import Sym, SymOrInt
+from compiler_core.symbolic.size_text import read_declarations, read_sum
 
 TOKEN = re.compile(
     r"""\s*(?:
@@ -30,7 +33,7 @@ TOKEN = re.compile(
     | (?P<number>-?(?:inf|nan|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)
         (?:[+-](?:inf|nan|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)j)?(?!\w))
     | (?P<word>[A-Za-z_]\w*)
-    | (?P<mark>[()\[\]{},:=])
+    | (?P<mark>//|==|<=|[()\[\]{},:=<+*%-])
     )""",
     re.VERBOSE,
 )
@@ -54,6 +57,7 @@ class _Parser:
         self.tokens = list(_tokenise(text))
         self.position = 0
         self.nodes: dict[str, Node] = {}
+        self.symbols: dict[str, Sym] = {}
 
     # -- tokens
 
@@ -87,6 +91,7 @@ class _Parser:
     # -- grammar
 
     def graph(self) -> Graph:
+        self.symbols = read_declarations(self)
         self.expect("graph")
         name = self.next("word")
         self.expect("(")
@@ -161,9 +166,15 @@ class _Parser:
         self.expect("[")
         shape = []
         while not self.accept("]"):
-            shape.append(int(self.next("number")))
+            shape.append(self.size())
             self.accept(",")
-        return name, TensorMeta(tuple(shape), element)
+        return name, TensorMeta(tuple(shape), element)  # type: ignore[arg-type]  # of which the sizes may be symbols
+
+    def size(self) -> SymOrInt:
+        size = self.attr()
+        if isinstance(size, Sym) or type(size) is int:
+            return size
+        raise self.error("a size")
 
     def operand(self) -> Node:
         name = self.next("name")[1:]
@@ -181,15 +192,21 @@ class _Parser:
         return found
 
     def attr(self) -> Any:
+        return read_sum(self, self.value)
+
+    def value(self) -> Any:
+        """A tuple, a size in parentheses, a literal or a word."""
         if self.accept("("):
-            items = []
+            items, comma = [], True
             while not self.accept(")"):
                 items.append(self.attr())
-                self.accept(",")
-            return tuple(items)
+                comma = self.accept(",")
+            return tuple(items) if comma or len(items) != 1 else items[0]
         if self.kind() in ("number", "string"):
             return literal_value(self.next())
         word = self.next("word")
+        if word in self.symbols:
+            return self.symbols[word]
         return WORDS[word] if word in WORDS else self.dtype(word)
 
     def array(self, meta: TensorMeta) -> np.ndarray[Any, np.dtype[Any]]:

@@ -7,7 +7,8 @@
       return %matmul
     }
 
-In: a Graph. Out: text; its device, `on cuda:0`, stands before the brace if it is not the CPU. Invariants: attributes
+In: a Graph. Out: text; its device, `on cuda:0`, stands before the brace if it is not the CPU. Sizes that the call
+decides are declared on a line before it: `sizes s0 in [2, inf)` (symbolic/size_text.py). Invariants: attributes
 are sorted by name; a constant is written by content, as a literal if it is short and survives the round trip bit for
 bit, else as base64 of its bytes. Locations are comments: no part of the graph's identity, so `print_graph(g)` leaves
 them out and `print_graph(g, locations=True)` is for people.
@@ -24,8 +25,11 @@ import numpy as np
 
 from compiler_core.dtype import DType
 from compiler_core.errors import GraphError
+from compiler_core.graph.input_sizes import symbols_of
 from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
 from compiler_core.ops.registry import Array
+from compiler_core.symbolic.size import Sym
+from compiler_core.symbolic.size_text import show_declarations
 
 LITERAL_ELEMENTS = 16  # constants up to this size are written as literals
 LOCATION_COLUMN = 64
@@ -35,7 +39,8 @@ def print_graph(graph: Graph, *, locations: bool = False, elide: bool = False) -
     """The text of `graph`. elide: long constants become a comment on their size (for people; does not parse)."""
     parameters = ", ".join(map(print_placeholder, graph.inputs))
     place = "" if graph.device == "cpu" else f"on {graph.device} "
-    lines = [f"graph {graph.name}({parameters}) {place}{{"]
+    declared = show_declarations(symbols_of(graph))
+    lines = [*([declared] if declared else []), f"graph {graph.name}({parameters}) {place}{{"]
     for node in graph.nodes:
         if isinstance(node, Constant):
             lines.append(f"  %{node.name}: {node.meta} = constant {print_array(node.array, elide=elide)}")
@@ -77,11 +82,13 @@ def print_attr(value: Any) -> str:
         return print_attr(value.item())
     if isinstance(value, complex):
         return _complex_text(value)
+    if isinstance(value, Sym):
+        return repr(value)
     if value is None or isinstance(value, bool | int | float | str):
         return repr(value)
     raise GraphError(
         f"an attribute cannot hold a {type(value).__name__}",
-        expected="int, float, complex, bool, str, DType, or tuples of these",
+        expected="int, Sym, float, complex, bool, str, DType, or tuples of these",
     )
 
 

@@ -3,14 +3,17 @@
 In: a Graph. Out: nothing, or GraphError that names the node. Checked: unique, well-formed names; placeholders first, of
 a known role; operands defined before use and of this graph; every call's meta re-derived from the op's `infer`;
 constants' arrays as their meta says; attributes that print and hash; outputs that are nodes of the graph; events that
-name inputs and outputs, each at most once.
+name inputs and outputs, each at most once. Of sizes that the call decides nothing is assumed here: what `infer` asks of
+them, capture has answered.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 
 from compiler_core.errors import DistCompileError, GraphError
+from compiler_core.graph.input_sizes import symbols_of
 from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
 from compiler_core.graph.print import print_attr, print_node
 from compiler_core.ops.registry import meta_of
@@ -21,6 +24,13 @@ NAME = re.compile(r"\w+")
 
 def verify(graph: Graph) -> Graph:
     """`graph` itself, if it is valid. Raises GraphError with the first node that is not, and why."""
+    with ExitStack() as asking:
+        for sizes in {symbol.sizes for symbol in symbols_of(graph)}:
+            asking.enter_context(sizes.assuming_nothing())
+        return _verify(graph)
+
+
+def _verify(graph: Graph) -> Graph:
     names: set[str] = set()
     defined: set[Node] = set()
     inputs = len(graph.inputs)
@@ -69,9 +79,10 @@ def _check_call(graph: Graph, node: Call, defined: set[Node]) -> None:
         print_attr(value)
     try:
         derived = node.op.infer(*(arg.meta for arg in node.args), **node.attrs)
+        differs = derived != node.meta
     except DistCompileError as error:
         raise _invalid(graph, node, f"{node.op.name} does not take its operands: {error.what}") from error
-    if derived != node.meta:
+    if differs:
         raise _invalid(graph, node, f"{node.op.name}.infer says {derived}")
 
 

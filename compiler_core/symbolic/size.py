@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,15 @@ class Sizes:
     def close(self) -> None:
         """From here on nothing is assumed: what is not decided is an error."""
         self.closed = True
+
+    @contextmanager
+    def assuming_nothing(self) -> Iterator[None]:
+        """Closed within the block."""
+        before, self.closed = self.closed, True
+        try:
+            yield
+        finally:
+            self.closed = before
 
     # -- questions
 

@@ -201,6 +201,13 @@ class Config:
         "guard keys per compiled function before it runs eager",
         affects_codegen=False,
     )
+    size_instances = Knob(
+        "DISTCOMPILE_SIZE_INSTANCES",
+        int,
+        64,
+        "for how many sets of sizes an entry whose sizes the call decides keeps what was compiled",
+        affects_codegen=False,
+    )
     cxx = Knob("DISTCOMPILE_CXX", str, "", "C++ compiler; empty: $CXX, then c++, g++, clang++", affects_codegen=True)
     cxx_flags = Knob("DISTCOMPILE_CXX_FLAGS", str, "", "flags appended to the C++ compiler's", affects_codegen=True)
     fusion = Knob("DISTCOMPILE_FUSION", _flag, True, "0: one kernel per graph node", affects_codegen=True)

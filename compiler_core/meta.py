@@ -23,6 +23,14 @@ class TensorMeta:
     shape: Shape
     dtype: DType
 
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not TensorMeta or self.dtype != other.dtype or len(self.shape) != len(other.shape):
+            return False  # tuples compare items first, and symbols ask for each
+        return self.shape == other.shape
+
+    def __hash__(self) -> int:
+        return hash((self.shape, self.dtype))
+
     @property
     def ndim(self) -> int:
         return len(self.shape)

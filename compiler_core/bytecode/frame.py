@@ -9,7 +9,7 @@ Invariant: `next` is the index of the instruction to run next; while an instruct
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import CodeType
 from typing import Any
 
@@ -76,6 +76,11 @@ class Frame:
             self.function,
             self.owner,
         )
+
+    def become(self, other: Frame) -> None:
+        """Be in the state of another frame of the same code, with its lists."""
+        for part in fields(self):
+            setattr(self, part.name, getattr(other, part.name))
 
 
 @dataclass(frozen=True, slots=True)

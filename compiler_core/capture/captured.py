@@ -8,8 +8,8 @@ trace: the graph, when it runs for this very call, makes of them what the code m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from compiler_core.aot.boundary import Hook
@@ -31,6 +31,8 @@ from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.trace import CaptureTrace, Known, Lifted
 from compiler_core.device import cpu
 from compiler_core.graph.ir import Graph, Node
+from compiler_core.graph.sizes import graph_at, symbols_of
+from compiler_core.symbolic.size import SizeSymbol, at_sizes
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 
@@ -50,7 +52,8 @@ class Captured:
     the thread to set at the end. pauses: the root is a list of frames to go on with: from the next instruction
     ("again"), or when that has run by itself ("step"). Else the root is the result.
     numbers: guard -> the number from outside that it is about. copied: nodes that also stand for copies of
-    themselves, so that they may be written before the backward. hosts: see `_hosts`.
+    themselves, so that they may be written before the backward. hosts: see `_hosts`. sizes: the symbols of the graph,
+    each with the index of its number among what the check hands over; none: the graph runs as it is.
     """
 
     graph: Graph
@@ -70,6 +73,21 @@ class Captured:
     operations: tuple[str, ...]
     copied: frozenset[Node]
     hosts: frozenset[int]
+    sizes: tuple[tuple[SizeSymbol, int], ...] = ()
+
+    def at(self, numbers: Mapping[SizeSymbol, int]) -> Captured:
+        """The same for these sizes, its guards aside. Raises GraphError, or what the ops raise of sizes."""
+        shown = "_".join(str(numbers[symbol]) for symbol, _ in self.sizes)
+        graph, new = graph_at(self.graph, numbers, f"{self.graph.name}_at_{shown}")
+        return replace(
+            self,
+            graph=graph,
+            inputs=tuple(lift and lift.on(new[lift.placeholder]) for lift in self.inputs),
+            outputs=self.outputs.at(numbers, new),
+            random=self.random and replace(self.random, outside=at_sizes(self.random.outside, numbers)),
+            copied=frozenset(new[node] for node in self.copied if node in new),
+            sizes=(),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +126,7 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
     _sort_placeholders(trace, known)
     graph = trace.build([*outputs.nodes, *trace.written.values()])
     _guard_the_rest(segment, known)
+    sizes = segment.outside_sizes.hand_over(symbols_of(graph) | outputs.symbols)
     by_placeholder = {lift.placeholder: lift for lift in trace.lifted.values()}
     lifts = [by_placeholder.get(node) for node in graph.inputs]
     roots = {found.cell.root for found in written}
@@ -129,6 +148,7 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
         tuple(segment.trace.operations),
         frozenset(trace.copied),
         _hosts(trace, outputs.nodes),
+        sizes,
     )
     cells = tuple(None if lift is None else lift.cell for lift in lifts)
     return captured, Survivors(cells, leaves, tuple(segment.code.values), hooks)

@@ -20,6 +20,7 @@ from compiler_core.location import user_location
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from compiler_core.tensor.making.placement import place_of
+from compiler_core.tensor.memory.sized import SizedValue
 
 if TYPE_CHECKING:
     from compiler_core.tensor.memory.cell import Cell
@@ -42,7 +43,7 @@ class PlacedBuilder(GraphBuilder):
 
     def place_of(self, node: Value) -> Device:
         """Where a value is: what nothing is known of counts as made on the CPU."""
-        return self.devices.get(node, cpu)
+        return node.place if type(node) is SizedValue else self.devices.get(node, cpu)
 
     def note_made(self, node: Value, place: Device) -> None:
         """The code made this value here."""

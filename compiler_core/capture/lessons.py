@@ -13,10 +13,14 @@ from compiler_core.capture.guards.sources import Item, Source
 
 class Memory:
     """dynamic: numbers that change from call to call. unstable: modules, registries of modules and tensors that the
-    captured code, or somebody between its calls, changes."""
+    captured code, or somebody between its calls, changes. all_sizes_change: of tensors that come anew with every call.
+    makes_symbols: whether sizes may be symbols: no longer, where capture has failed with them. ends_anyway: failures
+    (why, where) that have nothing to do with that."""
 
-    def __init__(self, *, skips_hooks: bool = False) -> None:
-        self.skips_hooks = skips_hooks
+    def __init__(self, *, skips_hooks: bool = False, all_sizes_change: bool = False) -> None:
+        self.skips_hooks, self.all_sizes_change = skips_hooks, all_sizes_change
+        self.makes_symbols = True
+        self.ends_anyway: set[tuple[str, str]] = set()
         self.dynamic: set[Source] = set()
         self.unstable: IdentitySet = IdentitySet()
         self._tables: set[Source] = set()  # of which two items are such numbers: all are

@@ -36,6 +36,7 @@ from compiler_core.tensor.memory.cell import Cell, ViewCell
 from compiler_core.tensor.memory.journal import Journal
 from compiler_core.tensor.memory.lent import overlap
 from compiler_core.tensor.memory.rebinding import rebound
+from compiler_core.tensor.memory.sized import SizedValue, hide, show
 from compiler_core.tensor.tensor import Tensor, ViewLink
 
 MemoryPlace: TypeAlias = "tuple[Shape, str, int, views.Strides]"
@@ -149,6 +150,8 @@ class OutsideMemory(PlacedBuilder):
         self.overlapping: dict[Cell, None] = {}  # roots of which several cells were used beside a write
         self.rebound: dict[int, Rebound] = {}
         self.copied: set[Node] = set()  # of these the program has copies, which are the same nodes
+        self.stand_ins: dict[Cell, SizedValue] = {}  # cells whose sizes the call decides
+        self.lost_sizes = False  # whether another thread has made one of these cells another
         self._writers: dict[Cell, Cell] = {}  # root -> the cell of it that `written` holds
         self._versions: dict[Cell, int] = {}  # counter -> its version before something was written
         self._stamps: dict[Cell, int] = {}  # root -> its stamp before it was written
@@ -162,6 +165,20 @@ class OutsideMemory(PlacedBuilder):
         self.by_handle.setdefault(id(entry.handle), entry)
         self.by_value.setdefault((cell, entry.handle._edge()), entry)
         self.by_cell.setdefault(cell, entry)
+
+    # -- sizes
+
+    def show_as(self, cell: Cell, stand_in: SizedValue) -> None:
+        """Until `leave` the trace sees this in the place of the cell's array."""
+        self.stand_ins[cell] = stand_in
+        show(cell)
+
+    def _fix_sizes(self, root: Cell) -> None:
+        """The sizes of what shows the memory of `root` are constants from here on: views are taken by numbers."""
+        for cell, stand_in in self.stand_ins.items():
+            if cell.root is root:
+                for size in stand_in.shape:
+                    int(size)
 
     # -- reading
 
@@ -288,6 +305,7 @@ class OutsideMemory(PlacedBuilder):
 
     def _join(self, root: Cell) -> None:
         """From here on the value of the root is what the trace keeps of this memory."""
+        self._fix_sizes(root)
         if root not in self.overlapping:
             self.journal.note_entry(self.overlapping, root)
             self.overlapping[root] = None
@@ -388,6 +406,8 @@ class OutsideMemory(PlacedBuilder):
     def leave(self) -> None:
         """The trace is over: versions and handles, and what views from outside made of them, are as they were."""
         self.outside.rewind(0)
+        shown, self.stand_ins = list(self.stand_ins), {}
+        self.lost_sizes |= bool(hide(shown))
         for before in self.rebound.values():
             before.restore()
         for counter, version in self._versions.items():

@@ -27,6 +27,7 @@ from compiler_core.capture.guards.sources import Attribute, Bound, InDict, Item,
 from compiler_core.capture.lessons import Memory
 from compiler_core.capture.marks import require_class
 from compiler_core.capture.numbers.numbers import Numbers
+from compiler_core.capture.numbers.sizes import OutsideSizes
 from compiler_core.capture.numbers.symbols import KINDS, plain_of, symbol
 from compiler_core.capture.outside import Outside
 from compiler_core.capture.record import Record
@@ -50,9 +51,11 @@ class OutsideObjects:
         numbers: Numbers,
         arrays: Arrays,
         record: Record,
+        sizes: OutsideSizes,
     ) -> None:
         self.memory, self.code, self.guards, self.trace = memory, code, code.guards, trace
         self.names, self.modules, self.numbers, self.arrays, self.record = names, modules, numbers, arrays, record
+        self.sizes = sizes
         self.things: dict[int, Outside] = {}
         self.tables: dict[int, Source] = {}
         self.loaded: set[Source] = set()
@@ -177,8 +180,9 @@ class OutsideObjects:
         else:
             local = self.code.local(source)
             require_class(guards, local, tensor, source.text)
-            require_meta(guards, f"{local}._cell.value", meta_of(tensor), source.text)
-            require_layout(guards, f"{local}._cell", tensor, source.text)
+            if not self.sizes.take(source, tensor, is_input=named.role == "input"):
+                require_meta(guards, f"{local}._cell.value", meta_of(tensor), source.text)
+                require_layout(guards, f"{local}._cell", tensor, source.text)
             require_gradient(guards, local, tensor, source.text)
             known = Known(tensor, named.role, named.source, local, self.code.place(source, tensor))
         self.trace.know(known)

@@ -27,12 +27,14 @@ from compiler_core.bytecode.native import NativeSemantics
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.captured import Captured, Pauses, Survivors, close, settle
 from compiler_core.capture.compiled.control import stance
-from compiler_core.capture.compiled.entry import Entry, Paused
+from compiler_core.capture.compiled.entry import Paused
 from compiler_core.capture.compiled.reached import MethodOf, UncompiledSemantics
+from compiler_core.capture.compiled.sized import Entry
 from compiler_core.capture.guards.deaths import Deaths
 from compiler_core.capture.guards.guards import Check
 from compiler_core.capture.guards.sources import Source
 from compiler_core.capture.lessons import Memory
+from compiler_core.capture.marks import check_marked
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.recipes.plain_numbers import plain_numbers
 from compiler_core.capture.recipes.recipes import CannotRebuild
@@ -45,7 +47,7 @@ from compiler_core.capture.tracing.native import Again
 from compiler_core.capture.tracing.rules.copying import is_copying
 from compiler_core.capture.tracing.semantics import TracingSemantics
 from compiler_core.config import config
-from compiler_core.errors import DATA_ERRORS, GraphBreak, RecompileLimitError
+from compiler_core.errors import DATA_ERRORS, ConstraintViolationError, GraphBreak, RecompileLimitError
 from compiler_core.location import interpreting
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.ops.registry import use_trace
@@ -89,7 +91,7 @@ class Point:
         self.captures = 0
         self.has_collected = False
         self.misses: list[str] = []
-        self.memory = Memory(skips_hooks=owner.skips_hooks)
+        self.memory = Memory(skips_hooks=owner.skips_hooks, all_sizes_change=owner.dynamic is True)
         for source in changing:
             self.memory.note_dynamic(source)
 
@@ -234,8 +236,10 @@ class Point:
 class Capture:
     """One capture of a segment, and the rest of this very call's way to where it ends."""
 
-    def __init__(self, point: Point, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.point, self.owner = point, point.owner
+    def __init__(
+        self, point: Point, args: tuple[Any, ...], kwargs: dict[str, Any], refused: SizesRefused | None = None
+    ) -> None:
+        self.point, self.owner, self.refused = point, point.owner, refused
         self.args, self.kwargs = args, kwargs
         self.segment = CaptureSegment(self.owner.new_name(), point.memory)
         self.segment.trace.draws_as_eager = self.owner.draws_as_eager
@@ -245,19 +249,28 @@ class Capture:
 
     def run(self) -> Any:
         """The result, or Paused. What was found out is forgotten at once: it names objects, and itself in circles."""
+        kept = [(frame, frame.copy()) for frame in self.args if isinstance(frame, Frame)]
         try:
             return self._run()
+        except SizesRefused as why:
+            refused = why
         finally:
             self.segment.forget()
+        for frame, before in kept:
+            frame.become(before)
+        return Capture(self.point, self.args, self.kwargs, refused).run()
 
     def _run(self) -> Any:
         try:
             with timed(self.segment.trace.name, "capture"), use_trace(self.segment.trace), interpreting(self.machine):
                 start = self.segment.trace.mark()
                 ended = self._ended()
+                if self._has_sizes or self.refused is not None:
+                    self._judge_sizes(ended, start)
                 if isinstance(ended, Broke) and self.owner.fullgraph:
-                    self._refuse(ended, start)
-                captured, survivors = self._close(ended)
+                    self._take_back(start)
+                    self.owner.broke(ended.why, ended.where, silent=False)  # raises GraphBreak: nothing has happened
+                captured, survivors = self._closed(ended, start)
                 for source in self.segment.record.counters:
                     self.point.memory.note_dynamic(source)
         finally:
@@ -270,14 +283,44 @@ class Capture:
                 self.segment.trace.ambient.set()  # the frames are left as they are: no `with` of theirs ends
             raise
 
-    def _refuse(self, ended: Broke, start: Mark) -> None:
-        """Raises GraphBreak: nothing has happened."""
+    @property
+    def _has_sizes(self) -> bool:
+        """Whether sizes are symbols."""
+        return bool(self.segment.sizes.symbols)
+
+    def _judge_sizes(self, ended: Returned | Broke | Raised, start: Mark) -> None:
+        """Raises SizesRefused for an end that may not be that of constant sizes. Of these it is remembered."""
+        if isinstance(ended, Returned) or (isinstance(ended, Broke) and isinstance(ended.why, (RunBetween, Again))):
+            why, where = "", ""
+        elif isinstance(ended, Broke):
+            why, where = ended.why.reason, ended.where
+        else:
+            why, where = f"{type(ended.error).__name__}: {ended.error}", ""
+        memory = self.point.memory
+        if self.refused is None:
+            if why and (why, where) not in memory.ends_anyway:
+                self._refuse_sizes(start, why, where)
+        elif (self.refused.why, self.refused.where) == (why, where):
+            memory.ends_anyway.add((why, where))
+            memory.makes_symbols = True
+        else:
+            at = f", at {self.refused.where}" if self.refused.where else ""
+            text = f"{self.owner.name}: sizes are constants where it is compiled: {self.refused.why}{at}"
+            log.warn_once(f"sizes {id(self.point)}", text, stacklevel=7)
+
+    def _refuse_sizes(self, start: Mark, why: str, where: str = "") -> None:
+        """Raises SizesRefused: nothing has happened, and from here on sizes are constants."""
+        self._take_back(start)
+        self.point.memory.makes_symbols = False
+        raise SizesRefused(why, where)
+
+    def _take_back(self, start: Mark) -> None:
+        """Nothing has happened."""
         self.semantics.undone = True
         self.machine.frames.clear()
         self.segment.record.take_back()
         self.segment.trace.rollback(start)
         self.segment.trace.ambient.set()
-        self.owner.broke(ended.why, ended.where, silent=False)
 
     def _ended(self) -> Returned | Broke | Raised:
         """Run the machine until it returns, breaks or raises."""
@@ -301,6 +344,23 @@ class Capture:
         except Exception as error:  # noqa: BLE001 (the program's)
             return Raised(error)
 
+    def _closed(self, ended: Returned | Broke | Raised, start: Mark) -> tuple[Captured, Survivors]:
+        """`_close`, and the graph of the sizes of this very call can be made of it."""
+        if not self._has_sizes:
+            return self._close(ended)
+        try:
+            captured, survivors = self._close(ended)
+            captured.at({symbol: survivors.arguments[place] for symbol, place in captured.sizes})
+            check_marked(self.segment.sizes, self.segment.outside_sizes.asked)
+        except ConstraintViolationError:
+            self._take_back(start)
+            raise
+        except Exception as error:  # noqa: BLE001  whatever it is: with constants it may go well
+            self._refuse_sizes(start, f"{type(error).__name__}: {error}")
+        if self.segment.trace.lost_sizes:
+            self._refuse_sizes(start, "another thread has lent the memory of one of its tensors")
+        return captured, survivors
+
     def _close(self, ended: Returned | Broke | Raised) -> tuple[Captured, Survivors]:
         """The end of the segment, for later calls if they can repeat it."""
         self.repeats = not isinstance(ended, Raised)
@@ -322,6 +382,8 @@ class Capture:
                     pauses: Pauses = "again" if isinstance(why, Again) else "step"
                     return close(self.segment, self.machine.frames, "the frames", pauses=pauses)
         except (CannotRebuild, GraphBreak) as error:
+            if self._has_sizes:
+                raise
             self._skip(str(error))
         return settle(self.segment)
 
@@ -417,6 +479,14 @@ class Broke:
 @dataclass(frozen=True, slots=True)
 class Raised:
     error: Exception
+
+
+class SizesRefused(Exception):
+    """A capture in which sizes are symbols has been taken back. why, where: it ended so, at the user's line."""
+
+    def __init__(self, why: str, where: str) -> None:
+        super().__init__(why)
+        self.why, self.where = why, where
 
 
 __all__ = ["Point", "RecompileLimitError", "Skipped"]

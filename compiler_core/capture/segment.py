@@ -1,8 +1,8 @@
 """One segment of captured code: from a start (a call, or the point after a graph break) to its end, and what it found.
 
 In: values loaded through sources while the machine runs. Out: its parts, which know those before them: the graph under
-construction, the guards and their code, the record of changes, the modules visited, the numbers and arrays that are
-inputs, the objects that were there before, and what of their contents counts.
+construction, the guards and their code, the record of changes, the modules visited, the numbers, arrays and sizes that
+are inputs, the objects that were there before, and what of their contents counts.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from compiler_core.capture.guards.modules import Modules
 from compiler_core.capture.guards.names import Names
 from compiler_core.capture.lessons import Memory
 from compiler_core.capture.numbers.numbers import Numbers
+from compiler_core.capture.numbers.sizes import OutsideSizes
 from compiler_core.capture.outside_objects import OutsideObjects
 from compiler_core.capture.record import Record
 from compiler_core.capture.trace import CaptureTrace
@@ -36,9 +37,10 @@ class CaptureSegment:
         self.modules = Modules(memory)
         self.numbers = Numbers(self.code, self.trace)
         self.arrays = Arrays(self.code, self.trace)
-        self.outside = OutsideObjects(
-            memory, self.code, self.trace, self.names, self.modules, self.numbers, self.arrays, self.record
-        )
+        self.sizes = self.numbers.sizes
+        self.outside_sizes = OutsideSizes(memory, self.code, self.trace, self.sizes)
+        parts = (self.names, self.modules, self.numbers, self.arrays, self.record, self.outside_sizes)
+        self.outside = OutsideObjects(memory, self.code, self.trace, *parts)
         self.contents = Contents(self.code, self.modules, self.numbers, self.outside, self.record)
 
     def check_alone(self) -> Check:
@@ -51,6 +53,7 @@ class CaptureSegment:
     def forget(self) -> None:
         """What was found out names objects of the program's."""
         for name, part in vars(self).items():
-            if name not in ("memory", "trace"):
+            if name not in ("memory", "trace", "sizes"):
                 vars(part).clear()
+        self.sizes.close()
         vars(self).clear()

@@ -12,4 +12,5 @@
 - `module.py`: A compiled module that still is the module, to all who ask: the same class, attributes, parameters,
   state dict keys.
 - `reached.py`: Functions of the program that only uncompiled code calls, compiled each by itself.
+- `sized.py`: An entry whose sizes the call decides: an entry for each set of them.
 """

@@ -56,7 +56,7 @@ class Paused:
     changing: tuple[Source, ...] = ()
 
 
-class _Results:
+class Results:
     """From the graph's results to what the program goes on with."""
 
     def __init__(self, captured: Captured) -> None:
@@ -116,7 +116,7 @@ class CompiledEntry:
         self.name, self.place = captured.graph.name, check_device(captured.graph.device)
         self.forward, self.backward, self.tangents = compiled.forward, compiled.backward, compiled.tangents
         self.strategy = strategy
-        self.results = _Results(captured)
+        self.results = Results(captured)
         self.n_results = len(captured.outputs.nodes)
         self.n_kept = self.n_results + len(captured.written)
         if isinstance(self.forward, SharesMemory):  # what is written, and what only the backward reads
@@ -251,7 +251,7 @@ class TapeEntry:
         self.keeps_ticket = bool(captured.gradient_owners) or not is_whole
         self.place = check_device(captured.graph.device)
         self.graphs: tuple[tuple[str, Graph], ...] = (("forward", graph),)
-        self.results = _Results(captured)
+        self.results = Results(captured)
         self.random = captured.random
         self.bound = bound_cells(captured)
         self.copied = {i for i, node in enumerate(captured.graph.outputs) if memory_of(node) in captured.copied}
@@ -333,7 +333,7 @@ class PlainEntry:
     def __init__(self, captured: Captured, strategy: GradientStrategy) -> None:
         self.captured = captured
         self.graphs: tuple[tuple[str, Graph], ...] = ()
-        self.results = _Results(captured)
+        self.results = Results(captured)
         self.strategy = strategy if captured.gradient_owners else None
 
     def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
@@ -344,7 +344,7 @@ class PlainEntry:
         return self.results.tensors([], arguments)
 
 
-Entry: TypeAlias = CompiledEntry | TapeEntry | PlainEntry  # what a compiled function keeps for one set of guards
+Instance: TypeAlias = CompiledEntry | TapeEntry | PlainEntry  # an entry of a graph whose sizes are constants
 
 
 def mark_own_hooks(places: Mapping[int, int], tensors: Sequence[Tensor], hooks: Sequence[Hook]) -> None:

@@ -48,8 +48,9 @@ def compile(
 
     Args:
         fullgraph: raise GraphBreak where a call cannot be captured, instead of running it eager.
-        dynamic: sizes are static, whatever it says: another shape compiles again, up to DISTCOMPILE_RECOMPILE_LIMIT
-            times; True warns of that, once.
+        dynamic: True: one capture serves all sizes from 2 on of the tensors that come with every call, as far as the
+            function asks nothing of them; for each set of sizes it is compiled again. Otherwise sizes are constants:
+            another shape is captured and compiled again, up to DISTCOMPILE_RECOMPILE_LIMIT times.
         backend: "codegen" ("inductor" is taken for it), "aot_eager", "eager", or fn(graph, example_inputs) -> callable.
         mode: torch's. "reduce-overhead" of "codegen" is backend "cudagraphs", "max-autotune" "tuned-cudagraphs",
             "max-autotune-no-cudagraphs" "tuned": all of them change only what runs on CUDA devices.
@@ -89,9 +90,7 @@ def compile(
     check_backend(backend)
     if disable:
         return model
-    if dynamic:
-        warn_of_sizes("compile(dynamic=True)", stacklevel=2)
     original = unwrapped(model)
     kind = CompiledModule if is_module(original) else CompiledFunction
     options = {"fullgraph": fullgraph, "skip_hook_guards": skip_hook_guards, "fallback_random": falls_back}
-    return kind(original, backend, **options)
+    return kind(original, backend, **options, dynamic=dynamic)

@@ -6,7 +6,8 @@ and notebooks get a table of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from compiler_core.graph.ir import Graph
@@ -23,24 +24,26 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class EntryReport:
     """One compiled entry: its name, the conditions under which it runs, its graphs by kind, and what the
-    program called: operators and functions of tensors, without methods, as torch counts them."""
+    program called: operators and functions of tensors, without methods, as torch counts them. made: where the call
+    decides sizes (its graph is of kind "sized"), what was compiled for which; the other graphs are of the first."""
 
     name: str
     guards: tuple[str, ...]
     graphs: tuple[tuple[str, Graph], ...]
     operations: tuple[str, ...] = ()
+    made: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def times(self) -> tuple[StepTime, ...]:
         """What each step of its compilation took."""
-        return tuple(t for t in compile_times() if t.graph == self.name)
+        return tuple(t for t in compile_times() if t.graph == self.name or t.graph in self.made)
 
     @property
     def callbacks(self) -> tuple[str, ...]:
         """Which routines native code calls back into NumPy for, where, and why."""
         found: dict[str, None] = {}
         for kind, graph in self.graphs:
-            for call in graph.calls if kind != "joint" else ():
+            for call in graph.calls if kind not in ("joint", "sized") else ():
                 routine = call.op.lower
                 if isinstance(routine, Routine) and routine.native_for(call.args[0].dtype, call.attrs) is None:
                     where = f", {call.location}" if call.location else ""
@@ -52,7 +55,7 @@ class EntryReport:
         """Which calls are written out with other ops although a library could compute them, and where."""
         found: dict[str, None] = {}
         for kind, graph in self.graphs:
-            for call in graph.calls if kind != "joint" else ():
+            for call in graph.calls if kind not in ("joint", "sized") else ():
                 if isinstance(call.op.lower, Expansion):
                     where = f", {call.location}" if call.location else ""
                     found.setdefault(f"{call.op.name} in the {kind} by windows and matrix products{where}")
@@ -62,8 +65,11 @@ class EntryReport:
         seconds = ", ".join(f"{t.step} {1e3 * t.seconds:.0f} ms" for t in self.times)
         graphs = [f"{kind}:\n{print_graph(graph, locations=True, elide=True)}" for kind, graph in self.graphs]
         guards = [f"  {guard}" for guard in self.guards]
+        made = [f"{name}: compiled for {sizes}" for name, sizes in self.made.items()]
         backs = [f"calls back into NumPy: {text}" for text in self.callbacks]
-        return "\n".join([f"entry {self.name} ({seconds})", *backs, *self.expansions, "guards:", *guards, *graphs])
+        return "\n".join(
+            [f"entry {self.name} ({seconds})", *made, *backs, *self.expansions, "guards:", *guards, *graphs]
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,10 @@ from compiler_core.bytecode.machine import Machine
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.captured import Captured
 from compiler_core.capture.compiled.control import stance, states
-from compiler_core.capture.compiled.entry import CompiledEntry, Entry, Paused, PlainEntry, TapeEntry, known_of
+from compiler_core.capture.compiled.entry import CompiledEntry, Instance, Paused, PlainEntry, TapeEntry, known_of
 from compiler_core.capture.compiled.explain import BreakReport, EntryReport, Explanation
 from compiler_core.capture.compiled.reached import MethodOf, Reached, UncompiledSemantics
+from compiler_core.capture.compiled.sized import Entry, SizedEntry
 from compiler_core.capture.guards.module_protocol import ModuleProtocol, gradient_strategy, is_module, unwrapped
 from compiler_core.capture.points import Point
 from compiler_core.capture.start import after_step, key_of_frames
@@ -50,12 +51,13 @@ class CompiledFunction:
         fullgraph: bool,
         skip_hook_guards: bool = False,
         fallback_random: bool = False,
+        dynamic: bool | None = None,
     ) -> None:
         self._function = function
         self._backend_choice = backend
         self._fullgraph = fullgraph
         check_backend(backend)
-        self._state = State(function, backend, fullgraph, skip_hook_guards, fallback_random)
+        self._state = State(function, backend, fullgraph, skip_hook_guards, fallback_random, dynamic=dynamic)
         functools.update_wrapper(self, function, updated=())  # sets __wrapped__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -84,7 +86,7 @@ class State:
     """What a compiled function has learnt: its points, and how their graphs are compiled.
 
     reached: of the compiled function that has reached this one; None of one that the program asked for. raised: how
-    many calls of one that was reached have.
+    many calls of one that was reached have. dynamic: whether the call decides the sizes of its tensors.
     """
 
     def __init__(
@@ -95,9 +97,11 @@ class State:
         skips_hooks: bool,
         falls_back: bool,
         reached: Reached | None = None,
+        *,
+        dynamic: bool | None = None,
     ) -> None:
         self.function, self.backend, self.fullgraph, self.skips_hooks = function, backend, fullgraph, skips_hooks
-        self.falls_back = falls_back
+        self.falls_back, self.dynamic = falls_back, dynamic
         self.name = _name_of(function)
         self.lock = threading.RLock()  # what dies may take it anywhere
         self.root = Point(self, is_root=True)
@@ -124,7 +128,9 @@ class State:
         return self.function.bound() if isinstance(self.function, MethodOf) else self.function
 
     def _reach(self, function: Any) -> State:
-        return State(function, self.backend, False, self.skips_hooks, self.falls_back, self.reached)
+        return State(
+            function, self.backend, False, self.skips_hooks, self.falls_back, self.reached, dynamic=self.dynamic
+        )
 
     # -- running
 
@@ -168,6 +174,11 @@ class State:
     def compile(self, captured: Captured, is_whole: bool) -> Entry:
         """What runs a captured segment. is_whole: from the beginning of the call to its return."""
         log.emit("guards", f"{captured.graph.name}:\n" + "\n".join(captured.guards.texts))
+        make = functools.partial(self._compile, is_whole)
+        return SizedEntry(captured, make) if captured.sizes else make(captured)
+
+    def _compile(self, is_whole: bool, captured: Captured) -> Instance:
+        """The same, of a graph whose sizes are constants."""
         backend = find_backend(self.backend)
         module = root_module(self.called)
         wanted = [_takes_gradient(captured, i) for i in range(len(captured.inputs))]
@@ -189,9 +200,9 @@ class State:
 
     def note(self, point: Point, captured: Captured, entry: Entry) -> None:
         """A segment was compiled."""
-        self.reports.append(
-            EntryReport(captured.graph.name, tuple(captured.guards.texts), entry.graphs, captured.operations)
-        )
+        made = entry.told if isinstance(entry, SizedEntry) else {}
+        texts = tuple(captured.guards.texts)
+        self.reports.append(EntryReport(captured.graph.name, texts, entry.graphs, captured.operations, made))
 
     def broke(self, why: Break, where: str, silent: bool) -> None:
         """A graph breaks. Raises GraphBreak under fullgraph."""

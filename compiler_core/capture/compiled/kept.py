@@ -9,11 +9,11 @@ An entry keeps the cells of the latter, which are the memory that its graph read
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from weakref import ReferenceType
 
 from compiler_core.capture.outside_memory import Known, Lifted, Written
-from compiler_core.graph.ir import Placeholder
+from compiler_core.graph.ir import Node, Placeholder
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor
@@ -75,6 +75,11 @@ class KeptInput(KeptCell):
     placeholder: Placeholder
     takes_gradient: bool
     rewritten: bool
+
+    def on(self, placeholder: Node) -> KeptInput:
+        """The same, read by what stands for the placeholder in another graph."""
+        assert isinstance(placeholder, Placeholder)
+        return replace(self, placeholder=placeholder)
 
 
 @dataclass(frozen=True, slots=True)

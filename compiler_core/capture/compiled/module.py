@@ -58,15 +58,16 @@ class CompiledModule(CompiledFunction):
     def _orig_mod(self, module: Callable[..., Any]) -> None:
         """Call this one from now on; another than before is compiled anew."""
         if module is not self._function:
+            state = self._state
             CompiledFunction.__init__(self, module, self._backend_choice, fullgraph=self._fullgraph,
-                                      skip_hook_guards=self._state.skips_hooks)  # fmt: skip
+                                      skip_hook_guards=state.skips_hooks, dynamic=state.dynamic)  # fmt: skip
 
     @property
     def dynamo_ctx(self) -> Callable[[Callable[..., Any]], CompiledFunction]:
         """A decorator that compiles as this was compiled: Lightning compiles the steps of a compiled module by it."""
         return functools.partial(
             CompiledFunction, backend=self._backend_choice, fullgraph=self._fullgraph,
-            skip_hook_guards=self._state.skips_hooks,
+            skip_hook_guards=self._state.skips_hooks, dynamic=self._state.dynamic,
         )  # fmt: skip
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
@@ -108,16 +109,16 @@ class CompiledModule(CompiledFunction):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self._function, *self._choices())
 
-    def _choices(self) -> tuple[Any, dict[str, bool]]:
+    def _choices(self) -> tuple[Any, dict[str, bool | None]]:
         state = self._state
         options = {"skip_hook_guards": state.skips_hooks, "fallback_random": state.falls_back}
-        return self._backend_choice, {"fullgraph": self._fullgraph, **options}
+        return self._backend_choice, {"fullgraph": self._fullgraph, **options, "dynamic": state.dynamic}
 
     def __repr__(self) -> str:
         return repr(self._function)
 
 
-def _rebuild(module: Callable[..., Any], backend: Any, options: dict[str, bool]) -> CompiledModule:
+def _rebuild(module: Callable[..., Any], backend: Any, options: dict[str, Any]) -> CompiledModule:
     return CompiledModule(module, backend, **options)
 
 

@@ -44,18 +44,24 @@ def require_layout(guards: Guards, code: str, tensor: Tensor, text: str) -> None
     if type(tensor) in other_layouts:
         _require_pattern(guards, code, tensor, text)
         return
-    strides, place = tensor._cell.strides(), tensor.device
-    same = f"{code}.strides() == {strides}"
+    strides = tensor._cell.strides()
+    same, is_rows = f"{code}.strides() == {strides}", strides == contiguous_strides(tuple(tensor.shape))
+    require_strides(guards, code, tensor.device, same, f"{text}.stride() == {strides}", is_rows=is_rows)
+
+
+def require_strides(guards: Guards, code: str, place: Device, same: str, text: str, *, is_rows: bool) -> None:
+    """The cell `code` must be on this device, and have the strides that `same` asks for: those of rows, if `is_rows`,
+    which a storage has."""
     if place.type == "cuda":
         where = f"{guards.bind(cuda.is_on, 'is_on')}({code}.raw, {place.index})"
-        guards.require(where, f"{text}.device == {place}")
-        if strides == contiguous_strides(tuple(tensor.shape)):
+        guards.require(where, f"{text.partition('.stride()')[0]}.device == {place}")
+        if is_rows:
             same = f"type({code}) is {guards.bind(DeviceCell, 'type')} or {same}"
     else:
         same = f"{same} and type({code}.raw) is {guards.bind(np.ndarray, 'ndarray')}"
-        if strides == contiguous_strides(tuple(tensor.shape)):
+        if is_rows:
             same = f"type({code}) is {guards.bind(Cell, 'type')} or ({same})"
-    guards.require(same, f"{text}.stride() == {strides}")
+    guards.require(same, text)
 
 
 def _require_pattern(guards: Guards, code: str, tensor: Any, text: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from compiler_core.capture.guards.code import Code
 from compiler_core.capture.guards.sources import AtEnd, Source
 from compiler_core.capture.numbers.selections import Selections
+from compiler_core.capture.numbers.sourced_sizes import SourcedSizes
 from compiler_core.capture.numbers.symbols import Input, code_of, is_symbol, render, settled, specialised
 from compiler_core.capture.trace import CaptureTrace
 from compiler_core.tensor.tensor import Tensor
@@ -17,7 +18,8 @@ from compiler_core.tensor.tensor import Tensor
 
 class Numbers:
     """symbols: by where they come from. lifted: tensors made of them, by code and dtype. clocks: that are read when the
-    graph has run. guarded: guard -> the number it is about. selections: what masks select, of sizes that change."""
+    graph has run. guarded: guard -> the number it is about. selections: what masks select, of sizes that change. sizes:
+    that are symbols."""
 
     def __init__(self, code: Code, trace: CaptureTrace) -> None:
         self.code, self.trace = code, trace
@@ -26,6 +28,7 @@ class Numbers:
         self.clocks: list[Any] = []
         self.guarded: dict[int, Source] = {}
         self.selections = Selections()
+        self.sizes = SourcedSizes(code=code)
 
     def specialise(self, value: Any) -> Any:
         """A number of the program's as a constant, guarded: for whoever needs its value."""

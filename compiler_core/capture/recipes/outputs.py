@@ -8,7 +8,7 @@ fresh tensor, the common case. Anything else than Tensors and plain values canno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from compiler_core.dtype import DType
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Node
 from compiler_core.ops.registry import OPS, Attrs, Op, Value, bind
+from compiler_core.symbolic.size import SizeSymbol, at_sizes, symbols_in
 from compiler_core.tensor.autograd.grad_mode import enable_grad
 from compiler_core.tensor.memory.cell import Cell, DataCell, ViewCell
 from compiler_core.tensor.tensor import Size, Tensor
@@ -99,6 +100,24 @@ class Outputs:
     nodes: tuple[Node, ...]
     origins: tuple[KeptTensor, ...]
     rebindings: tuple[Rebinding, ...] = ()
+
+    @property
+    def symbols(self) -> set[SizeSymbol]:
+        """The sizes that views are taken by."""
+        chains = [chain for result in self._described() if result is not None for chain in _chains(result)]
+        return {s for chain in chains for _, attrs in chain for s in symbols_in(tuple(attrs.values()))}
+
+    def at(self, numbers: Mapping[SizeSymbol, int], new: Mapping[Node, Node]) -> Outputs:
+        """The same for these sizes. new: what stands for each node."""
+        return replace(
+            self,
+            results=tuple(_at(result, numbers) for result in self.results),
+            nodes=tuple(new[node] for node in self.nodes),
+            rebindings=tuple(replace(r, result=r.result and _at(r.result, numbers)) for r in self.rebindings),
+        )
+
+    def _described(self) -> list[Result | None]:
+        return [*self.results, *(rebinding.result for rebinding in self.rebindings)]
 
     def prepare(self, arguments: Sequence[Tensor]) -> None:
         """Before the graph runs: what becomes a leaf in it that requires a gradient is one already when it is used."""
@@ -265,6 +284,26 @@ def _chain(cell: Cell) -> Chain:
         chain.append((None if isinstance(cell, DataCell) else cell.op, cell.attrs))
         cell = cell.base
     return tuple(reversed(chain))
+
+
+def _chains(result: Result) -> list[Chain]:
+    if isinstance(result, Leaf):
+        return _chains(result.result)
+    return [result.chain] if isinstance(result, ViewOf | Existing) else []
+
+
+def _at(result: Result, numbers: Mapping[SizeSymbol, int]) -> Result:
+    """The result for these sizes."""
+    if isinstance(result, Leaf):
+        return Leaf(_shown_at(result.result, numbers))
+    return _shown_at(result, numbers) if isinstance(result, Fresh | ViewOf | Existing) else result
+
+
+def _shown_at(result: Fresh | ViewOf | Existing, numbers: Mapping[SizeSymbol, int]) -> Fresh | ViewOf | Existing:
+    if isinstance(result, Fresh):
+        return result
+    chain = tuple((op, {key: at_sizes(value, numbers) for key, value in attrs.items()}) for op, attrs in result.chain)
+    return replace(result, chain=chain)
 
 
 def rebuild(result: Result, fresh: Sequence[Tensor], origins: Sequence[Tensor]) -> Any:

@@ -359,22 +359,6 @@ def test_a_misspelt_backend_is_answered_with_the_nearest(monkeypatch: pytest.Mon
     assert caught.value.remedy == "did you mean 'counting'?"
 
 
-def test_dynamic_sizes_are_constant_ones_which_is_said_once(backend: str) -> None:
-    def f(x: Tensor) -> Tensor:
-        return (x * x).cumsum(0)
-
-    with pytest.warns(DistCompileWarning, match="dynamic=True.*sizes stay constant"):
-        compiled = compile(f, backend=backend, dynamic=True)
-    with warnings.catch_warnings(action="error"):
-        compile(f, backend=backend, dynamic=True)
-    for n in (1, 3, 2, 3):
-        np.testing.assert_array_equal(compiled(ones(n)).numpy(), np.arange(1, n + 1))
-    assert entries(compiled) == 3
-    whole = compile(lambda x: x + 1, backend=backend, dynamic=True, fullgraph=True)
-    with pytest.raises(RecompileLimitError):
-        [whole(ones(n)) for n in range(1, 20)]
-
-
 # -- looking at it
 
 

@@ -1,0 +1,70 @@
+"""A compiled entry whose sizes the call decides: for each set of sizes, an entry of the graph made for these.
+
+In: a `Captured` whose graph holds symbols, and what makes an entry of one that holds none. Out: `compute` and
+`results`, as `entry.py` says. The numbers of the symbols come with what the check hands over. Entries are kept for the
+sizes used last, `config.size_instances` of them; a call of other sizes compiles its own, as the first call did.
+Invariant: what was captured for the symbols is what capture would give for the numbers: the guards say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Any, TypeAlias
+
+from compiler_core import log
+from compiler_core.aot.boundary import Hook
+from compiler_core.capture.captured import Captured
+from compiler_core.capture.compiled.entry import Instance, Results
+from compiler_core.config import config
+from compiler_core.graph.ir import Graph
+from compiler_core.ops.registry import Array
+from compiler_core.tensor.tensor import Tensor
+
+Numbers = tuple[int, ...]  # of the symbols, in the order of `Captured.sizes`
+
+
+class SizedEntry:
+    """See the head of this file. told: the names of the graphs that were made, in order, with their sizes."""
+
+    def __init__(self, captured: Captured, make: Callable[[Captured], Instance]) -> None:
+        self.captured, self.make = captured, make
+        self.results = Results(captured)
+        self.graphs: tuple[tuple[str, Graph], ...] = (("sized", captured.graph),)  # and those of the first instance
+        self.told: dict[str, str] = {}
+        self.places = [place for _, place in captured.sizes]
+        self._instances: dict[Numbers, Instance] = {}  # used last, at the end
+        self._lock = Lock()  # of that table
+
+    def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
+        """The tensors that one call leaves. hooks: of its backward; they may come once it has run."""
+        numbers = tuple([arguments[place] for place in self.places])
+        with self._lock:
+            found = self._instances.pop(numbers, None)
+            if found is not None:
+                self._instances[numbers] = found
+        if found is None:
+            found = self._keep(numbers, self._made(numbers))
+        return found.compute(inputs, arguments, hooks)
+
+    def _keep(self, numbers: Numbers, made: Instance) -> Instance:
+        with self._lock:
+            self._instances[numbers] = made
+            while len(self._instances) > max(config.size_instances, 1):
+                del self._instances[next(iter(self._instances))]
+        return made
+
+    def _made(self, numbers: Numbers) -> Instance:
+        """Several threads, which may be ranks that agree on something meanwhile, compile at once."""
+        sizes = self.captured.sizes
+        static = self.captured.at({symbol: n for (symbol, _), n in zip(sizes, numbers)})
+        shown = ", ".join(f"{symbol.text} = {n}" for (symbol, _), n in zip(sizes, numbers))
+        log.emit("recompiles", f"{self.captured.graph.name} is compiled for {shown}")
+        made = self.make(static)
+        if not self.told:
+            self.graphs = (*self.graphs, *made.graphs)
+        self.told[static.graph.name] = shown
+        return made
+
+
+Entry: TypeAlias = Instance | SizedEntry  # what a compiled function keeps for one set of guards

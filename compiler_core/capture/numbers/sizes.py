@@ -1,0 +1,125 @@
+"""Sizes of tensors from outside that change from call to call: symbols, with guards on what is assumed of them.
+
+In: a tensor that comes anew with every call, and which of its dims change (`dynamic_dims`). Out: a stand-in by which
+the trace sees Syms for these (`tensor/memory/sized.py`); guards: the number of dims, the sizes of the others, the
+range of each symbol, how the strides follow from the sizes; and each assumption about a symbol as it is made.
+Static whatever is asked: parameters, buffers, subclasses, other layouts, memory that is lent or on its way, what
+`.data` gave, and sizes 0 and 1, which are graphs of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.capture.guards.arguments import require_strides
+from compiler_core.capture.guards.code import Code
+from compiler_core.capture.guards.sources import Argument, Source
+from compiler_core.capture.marks import Asked, dynamic_dims
+from compiler_core.capture.numbers.sourced_sizes import SourcedSizes
+from compiler_core.config import config
+from compiler_core.dtype import of
+from compiler_core.meta import Shape
+from compiler_core.ops.aliasing import Strides, contiguous_strides
+from compiler_core.symbolic.size import SizeSymbol, Sym, SymOrInt
+from compiler_core.tensor.memory.sized import SizedValue, can_show
+from compiler_core.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from compiler_core.capture.lessons import Memory
+    from compiler_core.capture.trace import CaptureTrace
+
+
+class OutsideSizes:
+    """sizes: the symbols of one segment. asked: each that is of a tensor, with what the program says of it. values: of
+    all of them in this call."""
+
+    def __init__(self, memory: Memory, code: Code, trace: CaptureTrace, sizes: SourcedSizes) -> None:
+        self.memory, self.code, self.guards, self.trace, self.sizes = memory, code, code.guards, trace, sizes
+        self.asked: list[tuple[Sym, Asked]] = []
+        self.values: dict[SizeSymbol, int] = {}
+
+    def take(self, source: Source, tensor: Tensor, *, is_input: bool) -> bool:
+        """Make the sizes of a tensor symbols, where any change. False: it is static, and nothing was guarded.
+
+        is_input: no parameter or buffer of a module.
+        """
+        cell = tensor._cell
+        if not self.memory.makes_symbols or type(tensor) is not Tensor or not can_show(cell) or cell.root.is_lent:
+            return False
+        if cell in self.trace.stand_ins:  # another handle: the guards on memory say that it is the same cell
+            return True
+        every = is_input and (self.memory.all_sizes_change or not config.assume_static_by_default)
+        dims = dynamic_dims(tensor, source.text, every=every)
+        if not dims:
+            return False
+        code = f"{self.code.local(source)}._cell"
+        value: Any = cell.raw
+        shape = self._shape(source, code, value.shape, dims)
+        dtype, name = self.guards.bind(value.dtype, "dtype"), of(value.dtype).name
+        self.guards.require(f"{code}.raw.dtype == {dtype}", f"{source.text}.dtype == {name}")
+        strides = self._strides(code, tensor, shape, source.text)
+        self.trace.show_as(cell, SizedValue(shape, strides, value.dtype, tensor.device))
+        return True
+
+    def _shape(self, source: Source, code: str, sizes: Shape, dims: Mapping[int, Asked]) -> Shape:
+        """The shape with symbols, and the guards on the rest of it."""
+        text = f"{source.text}.shape"
+        local = self.guards.let("shape", f"{code}.raw.shape", text=text)
+        self.guards.require(f"len({local}) == {len(sizes)}", f"{source.text}.ndim == {len(sizes)}")
+        shape: list[Any] = list(sizes)
+        for dim, size in enumerate(sizes):
+            where = f"{text}[{dim}]"
+            if dim in dims:
+                shape[dim] = self._symbol(f"{local}[{dim}]", size, dims[dim], where)
+            else:
+                self.guards.require(f"{local}[{dim}] == {size}", f"{where} == {size}")
+        return tuple(shape)
+
+    def _symbol(self, code: str, size: int, asked: Asked, text: str) -> SymOrInt:
+        low, high = asked.low, asked.high
+        local = self.guards.let("size", code, text=text)
+        within = f"{low} <= {{}}" if high == math.inf else f"{low} <= {{}} <= {high}"
+        self.guards.require(within.format(local), within.format(text))
+        made = self.sizes.symbol(Argument(local, text), size if asked.is_known else None, low=low, high=high)
+        assert isinstance(made, Sym)
+        (symbol,) = made.symbols
+        self.asked.append((made, asked))
+        self.values[symbol] = size
+        return made
+
+    def _strides(self, code: str, tensor: Tensor, shape: Shape, text: str) -> Strides:
+        """The strides with symbols, and the guard that they are so: dense in some order, or the very numbers."""
+        cell = tensor._cell
+        steps, sizes = cell.strides(), tuple(cell.raw.shape)
+        order = tuple(sorted(range(len(steps)), key=lambda dim: (-steps[dim], dim)))
+        rows = tuple(range(len(sizes)))
+        for found in (rows, order):
+            if steps == dense(sizes, found):
+                name = self.guards.bind(dense, "dense")
+                told = f"{text}.stride() is that of {'rows' if found == rows else f'dims in the order {found}'}"
+                same = f"{code}.strides() == {name}({code}.raw.shape, {found})"
+                require_strides(self.guards, code, tensor.device, same, told, is_rows=found == rows)
+                return dense(shape, found)
+        same = f"{code}.strides() == {steps}"
+        require_strides(self.guards, code, tensor.device, same, f"{text}.stride() == {steps}", is_rows=False)
+        return steps
+
+    def hand_over(self, symbols: Iterable[SizeSymbol]) -> tuple[tuple[SizeSymbol, int], ...]:
+        """Each symbol, and the index of its number among what the check function hands over."""
+        given = set(symbols)
+        ordered = [symbol for symbol in self.sizes.symbols if symbol in given]
+        return tuple((symbol, self.code.place(self.sizes.sources[symbol], self.value(symbol))) for symbol in ordered)
+
+    def value(self, symbol: SizeSymbol) -> int:
+        """What it is in this call."""
+        found = self.values.get(symbol, symbol.hint)
+        assert found is not None
+        return found
+
+
+def dense(shape: Shape, order: tuple[int, ...]) -> Strides:
+    """The strides of elements that lie in this order of dims, outermost first, without gaps."""
+    steps = contiguous_strides(tuple(shape[dim] for dim in order))
+    return tuple(steps[order.index(dim)] for dim in range(len(order)))

@@ -172,8 +172,8 @@ class GraphError(DistCompileError):
     """A graph (or loop IR) text that does not parse, or a graph that breaks an invariant."""
 
 
-class UnknownSizeError(GraphError):
-    """The value of a size that only the data decides was asked for while code was captured."""
+class UnknownSizeError(GraphError, RuntimeError):
+    """The value of a size that only the data decides was asked for in capture. A RuntimeError, as torch's."""
 
 
 class ClosedSizesError(GraphError):

@@ -617,6 +617,7 @@ from distcompile.surface.asking import _assert as _assert
 from distcompile.surface.asking import _assert_async as _assert_async
 from distcompile.surface.asking import _check as _check
 from distcompile.surface.asking import _check_index as _check_index
+from distcompile.surface.asking import _check_is_size as _check_is_size
 from distcompile.surface.asking import _check_not_implemented as _check_not_implemented
 from distcompile.surface.asking import _check_tensor_all as _check_tensor_all
 from distcompile.surface.asking import _check_tensor_all_with as _check_tensor_all_with
@@ -875,6 +876,7 @@ __all__ = [
     "_assert_async",
     "_check",
     "_check_index",
+    "_check_is_size",
     "_check_not_implemented",
     "_check_tensor_all",
     "_check_tensor_all_with",

@@ -17,11 +17,12 @@ from typing import Any
 from compiler_core.capture.guards.guards import Guards
 from compiler_core.config import config
 from compiler_core.errors import ConstraintViolationError
-from compiler_core.symbolic.size import SizeGuard, Sizes, Sym, symbols_in
+from compiler_core.symbolic.expression import WHOLE, Ends, Sym
+from compiler_core.symbolic.size import SizeGuard, Sizes, symbols_in
 
 DYNAMIC, RANGES = "_dynamo_dynamic_indices", "_dynamo_dynamic_range"
 MAYBE, STATIC = "_dynamo_weak_dynamic_indices", "_dynamo_static_indices"
-UNBACKED, STRICT = "_dynamo_unbacked_indices", "_dynamo_strict_unbacked_indices"
+UNBACKED = "_dynamo_unbacked_indices"
 LEAST = 2  # 0 and 1 are sizes of their own: they broadcast, and are empty
 
 
@@ -39,7 +40,7 @@ class Asked:
     """A dim that is captured as a symbol. low, high: its range, both included. marked: a graph that fixes it is an
     error. bounded: so is one that narrows the range. is_known: whether code may ask for its size in this call."""
 
-    low: int = LEAST
+    low: float = LEAST
     high: float = math.inf
     marked: bool = False
     bounded: bool = False
@@ -56,9 +57,9 @@ class Marks:
 marks = Marks()
 
 
-def add(tensor: Any, name: str, *dims: int) -> None:
-    """Note the mark `name` of these dims."""
-    tensor.__dict__.setdefault(name, set()).update(dims)
+def add(tensor: Any, name: str, marked: Iterable[object]) -> None:
+    """Note the mark `name` of these dims, or their ranges."""
+    tensor.__dict__.setdefault(name, set()).update(marked)
     marks.count += 1
 
 
@@ -69,33 +70,42 @@ def dynamic_dims(tensor: Any, text: str, *, every: bool = False, seen: Collectio
     Raises ConstraintViolationError where a size is not in the range that it was marked with.
     """
     found: dict[int, Asked] = {}
-    marked = {name: getattr(tensor, name, ()) for name in (DYNAMIC, MAYBE, STATIC, UNBACKED, STRICT)}
+    marked = {name: getattr(tensor, name, ()) for name in (DYNAMIC, MAYBE, STATIC, UNBACKED)}
     for dim, size in enumerate(tensor._cell.raw.shape):
-        if dim in marked[UNBACKED] or dim in marked[STRICT]:
-            found[dim] = Asked(low=0, is_known=False)
+        if dim in marked[UNBACKED]:
+            low, high = _range_of(tensor, dim)
+            asked = Asked(max(low, 0), high, is_known=False)
         elif dim in marked[DYNAMIC]:
             asked = _marked(tensor, dim, size, f"{text}.shape[{dim}]")
-            if asked.low <= size <= asked.high:
-                found[dim] = asked
-        elif size >= LEAST and (dim in marked[MAYBE] or (dim not in marked[STATIC] and (every or dim in seen))):
-            found[dim] = Asked()
+        elif dim in marked[MAYBE] or (dim not in marked[STATIC] and (every or dim in seen)):
+            asked = Asked()
+        else:
+            continue
+        if asked.low <= size <= asked.high:
+            found[dim] = asked
     return found
 
 
 def _marked(tensor: Any, dim: int, size: int, text: str) -> Asked:
     """What `mark_dynamic` says of a dim."""
-    ends = [(one.min, one.max) for one in getattr(tensor, RANGES, ()) if one.dim == dim]
-    low = max([LEAST, *(least for least, _ in ends if least is not None)])
-    high = min([math.inf, *(most for _, most in ends if most is not None)])
-    strict = not config.allow_ignore_mark_dynamic
-    if strict and not low <= size <= high:
+    low, high = _range_of(tensor, dim)
+    strict, bounded = not config.allow_ignore_mark_dynamic, (low, high) != WHOLE
+    asked = Asked(max(low, LEAST), high, marked=strict, bounded=strict and bounded)
+    if asked.bounded and not asked.low <= size <= high:
         raise ConstraintViolationError(
-            f"{text} is marked as dynamic, and is {size} in this call",
-            expected=f"{low} to {high}" if high < math.inf else f"{low} or more",
+            f"{text} is marked as dynamic in a range, and is {size} in this call",
+            expected=f"{asked.low} to {high}" if high < math.inf else f"{asked.low} or more",
             got=str(size),
-            remedy="mark it by maybe_mark_dynamic, or with a range that holds; 0 and 1 are constants of a graph",
+            remedy="mark it with a range that holds, or without one; 0 and 1 are constants of a graph",
         )
-    return Asked(low, high, marked=strict, bounded=strict and any(end != (None, None) for end in ends))
+    return asked
+
+
+def _range_of(tensor: Any, dim: int) -> Ends:
+    """The range that a dim was marked with; WHOLE: none."""
+    ends = [one for one in getattr(tensor, RANGES, ()) if one.dim == dim]
+    low = max([-math.inf, *(one.min for one in ends if one.min is not None)])
+    return low, min([math.inf, *(one.max for one in ends if one.max is not None)])
 
 
 def require_class(guards: Guards, code: str, tensor: Any, text: str) -> None:

@@ -1,6 +1,7 @@
 """The tensor IR: `ir.py` is the language, grammar first; the rest prints, reads, checks, runs and cuts it.
 
 - `extract.py`: Takes a part of a Graph out as a Graph of its own.
+- `input_sizes.py`: The sizes of a symbolic graph, told by the shapes of its inputs.
 - `interpret.py`: Runs a Graph op by op: the living definition of what a graph means, and the oracle of all generated
   code.
 - `ir.py`: Graph: the tensor IR. Immutable nodes over ops, in topological order.
@@ -9,5 +10,6 @@
 - `passes/`: Passes over Graph. Each is a frozen dataclass: a valid Graph in, a valid Graph out, nothing else changed.
 - `print.py`: Graph -> text. The text evaluates back to an equal graph (`parse.py`) and is the graph's identity (cache
   keys).
+- `sizes.py`: A graph of symbolic sizes for the sizes of one call.
 - `verify.py`: Checks a Graph's invariants; every pass must leave a graph that this accepts.
 """

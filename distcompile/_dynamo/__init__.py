@@ -15,14 +15,8 @@ from compiler_core.capture import CompiledModule as OptimizedModule
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
-from distcompile._dynamo import config
-from distcompile._dynamo.decorators import (
-    mark_dynamic,
-    mark_static,
-    mark_static_address,
-    mark_unbacked,
-    maybe_mark_dynamic,
-)
+from distcompile._dynamo import config, decorators
+from distcompile._dynamo.decorators import mark_dynamic, mark_static, mark_static_address, maybe_mark_dynamic
 from distcompile.compiler import (
     allow_in_graph,
     assume_constant_result,
@@ -43,6 +37,7 @@ __all__ = [
     "allow_in_graph",
     "assume_constant_result",
     "config",
+    "decorators",
     "disable",
     "disallow_in_graph",
     "explain",
@@ -52,7 +47,6 @@ __all__ = [
     "mark_dynamic",
     "mark_static",
     "mark_static_address",
-    "mark_unbacked",
     "maybe_mark_dynamic",
     "register_backend",
     "reset",

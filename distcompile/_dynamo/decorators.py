@@ -17,6 +17,7 @@ from compiler_core.capture.guards.module_protocol import is_module_class
 from compiler_core.errors import ArgumentTypeError, IndexError_
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import NotSupportedError
 
 __all__ = ["mark_dynamic", "mark_static", "mark_static_address", "mark_unbacked", "maybe_mark_dynamic"]
 
@@ -33,22 +34,20 @@ def mark_dynamic(
     max: int | None = None,
     specialize_on: Sequence[Callable[..., bool]] | None = None,
 ) -> None:
-    """One graph shall serve all sizes of these dimensions of `t`, from `min` to `max`, both included.
+    """One graph shall serve all sizes of these dimensions of `t`, from `min` to `max`, both included; but 0 and 1.
 
-    A call whose size is not in the range, or is 0 or 1, raises ConstraintViolationError; so does code that is right for
-    one size alone, or with a range for a part of it. hint_override, specialize_on: no effect; kernels are made for each
+    Code that is right for one size alone raises ConstraintViolationError. With a range, so does code that is right for
+    a part of it, and a call with a size outside. hint_override, specialize_on: no effect; kernels are made for each
     size by itself.
     """
     warn_of_sizes("mark_dynamic()")
-    for dim in _dims(t, index):
-        marks.add(t, marks.DYNAMIC, dim)
-        t.__dict__.setdefault(marks.RANGES, set()).add(marks.DimRange(dim, min, max))
+    _mark(t, marks.DYNAMIC, index, min, max)
 
 
 @_ONCE
 def maybe_mark_dynamic(t: Any, index: int | Sequence[int]) -> None:
     """One graph may serve all sizes of these dimensions of `t`; one that code asks for becomes a constant."""
-    marks.add(t, marks.MAYBE, *_dims(t, index))
+    _mark(t, marks.MAYBE, index)
 
 
 @_ONCE
@@ -58,13 +57,18 @@ def mark_unbacked(
     hint_override: int | None = None,
     strict: bool = False,
     specialize_on: Sequence[Callable[..., bool]] | None = None,
+    shape_id: str | None = None,
+    min: int | None = None,
+    max: int | None = None,
 ) -> None:
-    """One graph shall serve all sizes of these dimensions of `t`, 0 and 1 too, and nothing may ask for them.
+    """One graph shall serve all sizes of these dimensions of `t`, 0 and 1 too: code that asks for one raises
+    UnknownSizeError, whatever `strict` says. The others: as in `mark_dynamic`.
 
-    Code that asks raises UnknownSizeError. strict: code that is right for one size alone raises
-    ConstraintViolationError. The others: as in `mark_dynamic`.
+    Raises NotSupportedError for a shape_id, which says that dims of several tensors are equal.
     """
-    marks.add(t, marks.STRICT if strict else marks.UNBACKED, *_dims(t, index))
+    if shape_id is not None:
+        raise NotSupportedError("mark_unbacked(shape_id=) is not offered: sizes are equal where code compares them")
+    _mark(t, marks.UNBACKED, index, min, max)
 
 
 def mark_static(t: Any, index: int | Sequence[int] | None = None) -> Any:
@@ -82,12 +86,19 @@ def mark_static(t: Any, index: int | Sequence[int] | None = None) -> Any:
         for dim in dims:
             operator.index(t.shape[dim])
         return None
-    marks.add(t, marks.STATIC, *dims)
+    marks.add(t, marks.STATIC, dims)
     return None
 
 
 def mark_static_address(t: Any, guard: bool = False) -> None:
     """A promise that `t` stays where it is. Nothing here rests on where a tensor lies."""
+
+
+def _mark(t: Any, name: str, index: int | Sequence[int], least: int | None = None, most: int | None = None) -> None:
+    dims = _dims(t, index)
+    marks.add(t, name, dims)
+    if name in (marks.DYNAMIC, marks.UNBACKED):
+        marks.add(t, marks.RANGES, [marks.DimRange(dim, least, most) for dim in dims])
 
 
 def _dims(t: Any, index: int | Sequence[int]) -> list[int]:

@@ -28,6 +28,9 @@ _PRIVATE = {
     },
     "_library.infer_schema": {"distcompile.library.inference": "infer_schema"},
     "_library.custom_ops": {"distcompile.library.custom_ops": "CustomOpDef custom_op"},
+    "fx.experimental.symbolic_shapes": {
+        "compiler_core.errors": "ConstraintViolationError GuardOnDataDependentSymNode:UnknownSizeError",
+    },
     "_dynamo.exc": {"compiler_core.errors": "Unsupported:GraphBreak"},
     "amp.autocast_mode": {"distcompile.amp.autocasting": "_cast autocast custom_bwd custom_fwd"},
     "_C._nn": {"distcompile.nn.module": "_parse_to:parse_to"},

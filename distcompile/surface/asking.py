@@ -34,6 +34,11 @@ def _check_with(error_type: type[Exception], cond: Any, message: Callable[[], st
         raise error_type(text or "Expected cond to be True, but got False.")
 
 
+def _check_is_size(i: Any, message: Callable[[], str] | str | None = None, *, max: Any = None) -> None:
+    """Raises a RuntimeError unless `i` is 0 or more, and at most `max`."""
+    _check_with(RuntimeError, i >= 0 and (max is None or i <= max), message)
+
+
 def _check_value(cond: Any, message: Callable[[], str] | str | None = None) -> None:
     """Raises a ValueError unless `cond`."""
     _check_with(ValueError, cond, message)

@@ -76,8 +76,8 @@ _OWN: dict[str, str] = {
     "surface.foreach": f"asks,exact: {' '.join(FOREACH_FORMS)}",
     "surface.limits": "asks: finfo iinfo promote_types result_type can_cast",
     "surface.asking": """
-        _assert _check _check_with _check_value _check_index _check_type _check_not_implemented _check_tensor_all
-        _check_tensor_all_with _assert_async typename
+        _assert _check _check_with _check_is_size _check_value _check_index _check_type _check_not_implemented
+        _check_tensor_all _check_tensor_all_with _assert_async typename
     """,
     "surface.rare": """
         expand_copy _shape_as_tensor:shape_as_tensor _softmax_backward_data:softmax_backward_data

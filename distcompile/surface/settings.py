@@ -40,7 +40,7 @@ class SettingsModule(ModuleType):
         if name.startswith("__"):  # the import system's
             super().__setattr__(name, value)
         elif name in self._knobs:
-            setattr(config, self._knobs[name], value)
+            config.values[self._knobs[name]] = value
         else:
             self._keep(name, value)
 

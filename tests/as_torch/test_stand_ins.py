@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import distcompile as dc
+from compiler_core.symbolic.size import Sizes
 from distcompile.as_torch.stand_ins.kinds import Kind, RefusedError
 from distcompile.as_torch.table import STAND_INS
 
@@ -112,7 +113,12 @@ TRUTHS: dict[str, Callable[[Any], bool]] = {
     "torch.distributed.distributed_c10d.is_xccl_available": lambda asked: asked() is False,
     "torch._inductor.cudagraph_mark_step_begin": lambda mark: mark() is None,
     **{f"{SYMBOLS}.{name}": lambda asked: asked(3 > 2) is True and asked(3 < 2) is False
-       for name in ("guard_or_false", "guard_or_true", "statically_known_true")},
+       for name in ("expect_true", "guard_bool", "guard_or_false", "guard_or_true", "statically_known_true")},
+    f"{SYMBOLS}.statically_known_false": lambda asked: asked(3 < 2) is True and asked(3 > 2) is False,
+    f"{SYMBOLS}.guard_int": lambda asked: asked(3) == 3 and asked(Sizes().new(4)) == 4,
+    f"{SYMBOLS}.sym_eq": lambda asked: asked((3, 4), (3, 4)) and not asked(3, 4),
+    f"{SYMBOLS}.is_concrete_int": lambda asked: asked(3) and not asked(Sizes().new(4)),
+    f"{SYMBOLS}.has_free_symbols": lambda asked: not asked(3) and asked((3, Sizes().new(4))),
     **{f"{SYMBOLS}.{name}": lambda asked: asked(3) == set() for name in ("free_symbols", "free_unbacked_symbols")},
     "torch._prims_common.is_contiguous_or_false": lambda asked: asked(dc.ones(2, 3)) and not asked(dc.ones(2, 3).t()),
     "torch._subclasses.fake_tensor.is_fake": lambda asked: asked(dc.ones(1)) is False,

@@ -22,7 +22,7 @@ from compiler_core.config import config
 from compiler_core.dtype import of
 from compiler_core.meta import Shape
 from compiler_core.ops.aliasing import Strides, contiguous_strides
-from compiler_core.symbolic.size import SizeSymbol, Sym, SymOrInt
+from compiler_core.symbolic.size import SizeSymbol, Sym
 from compiler_core.tensor.memory.sized import SizedValue, can_show
 from compiler_core.tensor.tensor import Tensor
 
@@ -77,8 +77,8 @@ class OutsideSizes:
                 self.guards.require(f"{local}[{dim}] == {size}", f"{where} == {size}")
         return tuple(shape)
 
-    def _symbol(self, code: str, size: int, asked: Asked, text: str) -> SymOrInt:
-        low, high = asked.low, asked.high
+    def _symbol(self, code: str, size: int, asked: Asked, text: str) -> Sym:
+        low, high = int(asked.low), asked.high
         local = self.guards.let("size", code, text=text)
         within = f"{low} <= {{}}" if high == math.inf else f"{low} <= {{}} <= {high}"
         self.guards.require(within.format(local), within.format(text))

@@ -20,6 +20,7 @@
 - `rebinding.py`: Rebinding: a handle gets another cell, another history, or another `requires_grad`; who relies on
   it is told.
 - `shared_memory.py`: Memory that other processes see: `Tensor.share_memory_`.
+- `sized.py`: Tensors from outside whose sizes the call decides: what the trace that captures them is shown.
 - `storage.py`: Storages: the memory that Tensors lie in, as bytes; what libraries ask to find tensors that share
   memory.
 - `strided.py`: as_strided and resize_ on Tensors: views by sizes and strides that count through the storage.

@@ -1,13 +1,16 @@
 """Stand-ins for torch's other compilers: TorchScript, dynamo and inductor inside, export, symbolic shapes.
 
-In: nothing. Out: `NAMES`. Capture is by running; nothing is scripted or exported, sizes are numbers
+In: nothing. Out: `NAMES`. Capture is by running; nothing is scripted or exported. Sizes that a program sees are ints.
 """
 
 from __future__ import annotations
 
+import operator
+
+from compiler_core.symbolic.size import symbols_in
 from distcompile.as_torch.stand_ins.kinds import StandIn, error, listed, names_only, nothing_is_one, true
 
-_SIZES = "sizes are numbers"
+_SIZES = "sizes that a program sees are ints"
 _EXPORT = "there is no export; compile the model where it runs"
 _INDUCTOR = "inductor is not here; DISTCOMPILE_DUMP shows what compile makes"
 _SCRIPT = "there is no TorchScript"
@@ -35,9 +38,17 @@ NAMES: dict[str, StandIn] = {
     "torch.compiler.load_compiled_function": error("compiled functions are kept by their cache"),
     # symbolic sizes
     **listed("torch", "SymInt SymFloat SymBool", nothing_is_one(_SIZES)),
-    **listed(_SHAPES, "guard_or_false guard_or_true statically_known_true", true("conditions are Python's", bool)),
-    **listed(_SHAPES, "free_symbols free_unbacked_symbols", true("no value has a symbol", lambda value: set())),
-    f"{_SHAPES}.GuardOnDataDependentSymNode": nothing_is_one(_SIZES),
+    **listed(
+        _SHAPES,
+        "expect_true guard_bool guard_or_false guard_or_true statically_known_true",
+        true("conditions are Python's", bool),
+    ),
+    f"{_SHAPES}.statically_known_false": true("conditions are Python's", operator.not_),
+    f"{_SHAPES}.guard_int": true("a size that is asked for is a constant", operator.index),
+    f"{_SHAPES}.sym_eq": true("sizes compare as Python's", operator.eq),
+    f"{_SHAPES}.is_concrete_int": true("a size that no call decides", lambda a: not symbols_in(a)),
+    f"{_SHAPES}.has_free_symbols": true("a size that the call decides", lambda val: bool(symbols_in(val))),
+    **listed(_SHAPES, "free_symbols free_unbacked_symbols", true("of sizes that the call decides", symbols_in)),
     "torch.utils._sympy.numbers.IntInfinity": nothing_is_one(_SIZES),
     "torch.utils._sympy.value_ranges.ValueRanges": nothing_is_one(_SIZES),
     "torch._prims_common.is_contiguous_or_false": true(

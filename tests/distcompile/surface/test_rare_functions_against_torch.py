@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import distcompile as dc
+from compiler_core.symbolic.expression import is_same
+from compiler_core.symbolic.size import Sizes
 from distcompile.as_torch.places import PLACES, found
 from distcompile.errors import ArgumentError
 
@@ -136,7 +138,27 @@ def test_symbols_are_numbers() -> None:
         assert (lib.sym_int(2.7), lib.sym_float(2), lib.sym_not(0), lib.sym_max(1, 2.0), lib.sym_min(3, 2)) == (
             2, 2.0, True, 2.0, 2)  # fmt: skip
         assert type(lib.sym_max(2, 1.0)) is float
+        assert (lib.sym_max(True, False), lib.sym_min(True, 2)) == (True, True)
+        assert type(lib.sym_max(True, False)) is type(lib.sym_min(True, 2)) is bool
         assert (lib.sym_ite(True, 1, 2), lib.sym_sum([1, 2, 3])) == (1, 6)
+
+
+def test_sizes_are_checked() -> None:
+    for lib in (dc, torch):
+        assert lib._check_is_size(3, max=3) is lib._check_is_size(0) is None
+        for wrong, most in ((-1, None), (3, 2)):
+            with pytest.raises(RuntimeError, match="no size"):
+                lib._check_is_size(wrong, lambda: "no size", max=most)
+
+
+def test_sizes_that_the_call_decides_stay_so() -> None:
+    sizes = Sizes()
+    a = sizes.new(4)
+    assert is_same(dc.sym_sum([dc.sym_int(a), a, 1]), 2 * a + 1)
+    assert is_same(dc.sym_max(a, 1), a)
+    assert is_same(dc.sym_ite(a >= 2, a, 0), a)
+    dc._check_is_size(a, max=9)
+    assert [str(guard) for guard in sizes.guards] == ["s0 <= 9"]
 
 
 def test_named_results_have_torchs_classes() -> None:

@@ -57,6 +57,8 @@ def test_so_is_what_is_said_of_sizes(name: str) -> None:
     with dc._dynamo.config.patch(name, not before):
         assert getattr(knobs, name) is not before
     assert getattr(knobs, name) is before
+    with knobs.patch(**{name: not before}):  # our own way to say it holds afterwards too
+        assert getattr(dc._dynamo.config, name) is getattr(knobs, name) is not before
 
 
 def test_so_is_where_compiled_draws_come_from() -> None:

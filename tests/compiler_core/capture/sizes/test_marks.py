@@ -32,7 +32,7 @@ def test_a_mark_names_dims() -> None:
     assert asked(lambda x: dynamo.mark_dynamic(x, 1, min=3, max=9)) == {1: Asked(3, 9, marked=True, bounded=True)}
     assert asked(lambda x: dynamo.mark_dynamic(x, 1, min=0)) == {1: Asked(2, math.inf, marked=True, bounded=True)}
     assert asked(lambda x: dynamo.maybe_mark_dynamic(x, (1,))) == {1: WEAK}
-    assert asked(lambda x: dynamo.mark_unbacked(x, 0), shape=(1, 5)) == {0: Asked(low=0, is_known=False)}
+    assert asked(lambda x: dynamo.decorators.mark_unbacked(x, 0), shape=(1, 5)) == {0: Asked(low=0, is_known=False)}
 
 
 def test_who_counts_for_more() -> None:
@@ -50,16 +50,17 @@ def test_who_counts_for_more() -> None:
 
 def test_0_and_1_are_constants() -> None:
     assert asked(lambda x: dynamo.maybe_mark_dynamic(x, 0), shape=(1, 5), every=True) == {1: WEAK}
-    with pytest.raises(ConstraintViolationError, match=r"^x.shape\[0\] is marked as dynamic, and is 1 in this call"):
-        asked(lambda x: dynamo.mark_dynamic(x, 0), shape=(1, 5))
-    with config.patch(allow_ignore_mark_dynamic=True):
-        assert asked(lambda x: dynamo.mark_dynamic(x, 0), shape=(1, 5)) == {}
-        assert asked(lambda x: dynamo.mark_dynamic(x, 0)) == {0: WEAK}
+    assert asked(lambda x: dynamo.mark_dynamic(x, 0), shape=(1, 5)) == {}
 
 
 def test_a_size_out_of_its_range_is_refused() -> None:
-    with pytest.raises(ConstraintViolationError, match=r"(?s)is 4 in this call.*expected: 2 to 3"):
+    with pytest.raises(ConstraintViolationError, match=r"(?s)^x.shape\[0\] is marked .* is 4 in .*expected: 2 to 3"):
         asked(lambda x: dynamo.mark_dynamic(x, 0, max=3))
+    with pytest.raises(ConstraintViolationError, match=r"(?s)^x.shape\[0\] is marked .* is 1 in .*expected: 2 or more"):
+        asked(lambda x: dynamo.mark_dynamic(x, 0, min=1), shape=(1, 5))
+    with config.patch(allow_ignore_mark_dynamic=True):
+        assert asked(lambda x: dynamo.mark_dynamic(x, 0, max=3)) == {}
+        assert asked(lambda x: dynamo.mark_dynamic(x, 0)) == {0: WEAK}
 
 
 def test_what_cannot_be_marked_is_refused() -> None:
@@ -69,6 +70,8 @@ def test_what_cannot_be_marked_is_refused() -> None:
             dynamo.mark_dynamic(x, wrong)
     with pytest.raises(ArgumentTypeError, match="takes a tensor or a class of Modules"):
         dynamo.mark_static(3)
+    with pytest.raises(dc.errors.NotSupportedError, match="shape_id"):
+        dynamo.decorators.mark_unbacked(x, 0, shape_id="rows")
     assert dynamo.mark_static(dc.nn.Linear) is dc.nn.Linear
 
 

@@ -8,20 +8,25 @@ Method: a dim that is a symbol tells it; one with a single symbol that is not kn
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from compiler_core.errors import GraphError, ShapeError
 from compiler_core.graph.ir import Graph
+from compiler_core.graph.sizes import symbols_of
 from compiler_core.symbolic.expression import of_factor
 from compiler_core.symbolic.size import SizeSymbol, Sym, SymOrInt, name_of, symbols_in, value_at
 
 Numbers = dict[SizeSymbol, int]
 
 
-def symbols_of(graph: Graph) -> set[SizeSymbol]:
-    """The symbols in the metas and attributes of its nodes."""
-    attrs = [value for call in graph.calls for value in call.attrs.values()]
-    return symbols_in([*attrs, *(node.shape for node in graph.nodes)])
+@contextmanager
+def assuming_nothing(graph: Graph) -> Iterator[None]:
+    """Within the block a question about sizes that is not decided raises ClosedSizesError."""
+    with ExitStack() as asking:
+        for sizes in {symbol.sizes for symbol in symbols_of(graph)}:
+            asking.enter_context(sizes.assuming_nothing())
+        yield
 
 
 def numbers_of(graph: Graph, shapes: Sequence[Sequence[int]]) -> Numbers:

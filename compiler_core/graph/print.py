@@ -25,8 +25,8 @@ import numpy as np
 
 from compiler_core.dtype import DType
 from compiler_core.errors import GraphError
-from compiler_core.graph.input_sizes import symbols_of
 from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
+from compiler_core.graph.sizes import symbols_of
 from compiler_core.ops.registry import Array
 from compiler_core.symbolic.size import Sym
 from compiler_core.symbolic.size_text import show_declarations

@@ -10,10 +10,9 @@ them, capture has answered.
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack
 
 from compiler_core.errors import DistCompileError, GraphError
-from compiler_core.graph.input_sizes import symbols_of
+from compiler_core.graph.input_sizes import assuming_nothing
 from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
 from compiler_core.graph.print import print_attr, print_node
 from compiler_core.ops.registry import meta_of
@@ -24,9 +23,7 @@ NAME = re.compile(r"\w+")
 
 def verify(graph: Graph) -> Graph:
     """`graph` itself, if it is valid. Raises GraphError with the first node that is not, and why."""
-    with ExitStack() as asking:
-        for sizes in {symbol.sizes for symbol in symbols_of(graph)}:
-            asking.enter_context(sizes.assuming_nothing())
+    with assuming_nothing(graph):
         return _verify(graph)
 
 

@@ -37,12 +37,14 @@ WHOLE: Ends = (-math.inf, math.inf)
 
 @dataclass(frozen=True, eq=False)
 class SizeSymbol:
-    """A size that the call decides. text: what the user calls it. Compares by identity."""
+    """A size that the call decides. text: what the user calls it; declared: the range that it was made for. Compares by
+    identity."""
 
     name: str
     sizes: Sizes = field(repr=False)
     hint: int | None
     text: str = ""
+    declared: Ends = (2, math.inf)
 
     @cached_property
     def key(self) -> tuple[int, str]:

@@ -139,7 +139,7 @@ class Sizes:
 
     def new(self, hint: int | None, *, low: int = 2, high: float = math.inf, text: str = "", name: str = "") -> Sym:
         """A new symbol, in [low, high]. text: what the user calls it. Raises GraphError if its name is taken."""
-        symbol = SizeSymbol(name or f"s{len(self.symbols)}", self, hint, text)
+        symbol = SizeSymbol(name or f"s{len(self.symbols)}", self, hint, text, (low, high))
         if any(other.name == symbol.name for other in self.symbols):
             raise GraphError(f"the name {symbol.name} of a size is taken")
         self.symbols.append(symbol)

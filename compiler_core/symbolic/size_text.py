@@ -55,7 +55,7 @@ def _guards_of(sizes: Sizes, used: set[SizeSymbol]) -> list[SizeGuard]:
 
 
 def _interval(symbol: SizeSymbol) -> str:
-    low, high = symbol.ends
+    low, high = symbol.declared
     return f"[{low}, inf)" if high == math.inf else f"[{low}, {high}]"
 
 

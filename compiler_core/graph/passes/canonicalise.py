@@ -20,7 +20,7 @@ from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.canonicalise_gradient import GRADIENT_RULES
 from compiler_core.graph.passes.canonicalise_movement import MOVEMENT_RULES, add_of_pads, slice_of_cat
 from compiler_core.graph.passes.canonicalise_views import cat_of_views
-from compiler_core.graph.passes.rewrite import Rewriter, Rule, splat
+from compiler_core.graph.passes.rewrite import Rewriter, Rule, splat, tried
 from compiler_core.ops.rules import Pointwise
 
 MANTISSA_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
@@ -40,7 +40,7 @@ def _rule(rewriter: Rewriter, call: Call) -> Node | None:
     if call.op.commutative and (swapped := _number_to_the_right(rewriter, call)) is not None:
         return swapped
     for rule in RULES.get(call.op.name, ()):
-        node = rule(rewriter, call)
+        node = tried(rule, rewriter, call)
         if node is not None:
             return node
     return _sink_expand(rewriter, call) if isinstance(call.op.lower, Pointwise) else None
@@ -50,7 +50,7 @@ def _rule_after_autograd(rewriter: Rewriter, call: Call) -> Node | None:
     if call.op.only_for_autograd:
         return call.args[0]
     for rule in RULES_AFTER_AUTOGRAD.get(call.op.name, ()):
-        node = rule(rewriter, call)
+        node = tried(rule, rewriter, call)
         if node is not None:
             return node
     return _rule(rewriter, call)

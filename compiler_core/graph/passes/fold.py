@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler_core.graph.ir import Call, Constant, Graph, Node
-from compiler_core.graph.passes.rewrite import Rewriter, splat
+from compiler_core.graph.passes.rewrite import Rewriter, splat, surely
 from compiler_core.ops.registry import Array
 from compiler_core.ops.rules import Movement, Pointwise
+from compiler_core.symbolic.size import symbols_in
 
 SMALL = 4096  # elements of an operand or result
 
@@ -48,7 +49,7 @@ def fold_call(rewriter: Rewriter, call: Call) -> Node | None:
             return rewriter.full(call.meta, _number(_evaluate(call, [_scalar(arg) for arg in call.args])))
         if isinstance(call.op.lower, Movement):
             return rewriter.full(call.meta, splat(call.args[0]))
-    if all(_is_small_constant(node) for node in call.args) and call.meta.numel <= SMALL:
+    if all(_is_small_constant(node) for node in call.args) and _is_small(call):
         result = _evaluate(call, [_array(arg) for arg in call.args])
         if not result.size:
             return rewriter.full(call.meta, 0)
@@ -66,11 +67,16 @@ def _has_sign(array: Array) -> bool:
 
 def _fold_or_empty(rewriter: Rewriter, call: Call) -> Node | None:
     """`fold_call`, or an empty constant."""
-    return rewriter.full(call.meta, 0) if call.args and call.meta.numel == 0 else fold_call(rewriter, call)
+    is_empty = call.args and surely(lambda: call.meta.numel == 0)
+    return rewriter.full(call.meta, 0) if is_empty else fold_call(rewriter, call)
+
+
+def _is_small(node: Node) -> bool:
+    return not symbols_in(node.shape) and node.meta.numel <= SMALL
 
 
 def _is_small_constant(node: Node) -> bool:
-    return node.meta.numel <= SMALL and (isinstance(node, Constant) or splat(node) is not None)
+    return (isinstance(node, Constant) or splat(node) is not None) and _is_small(node)
 
 
 def _scalar(node: Node) -> Array:

@@ -4,7 +4,8 @@ In: a Graph and a rule `(Rewriter, Call) -> Node | None`. Out: a new Graph; node
 attributes and location, so texts before and after differ only where something happened.
 A rule builds replacements with `Rewriter.call`, which offers them to the rule again until it has nothing to say:
 a sweep therefore reaches a local fixed point. Rules must shrink some measure, or a sweep would not end; a depth limit
-turns a rule that does not into an error.
+turns a rule that does not into an error. A rule that asks of sizes what is not known of them does not apply: nothing is
+assumed.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from compiler_core.errors import GraphError
+from compiler_core.errors import ClosedSizesError, GraphError
+from compiler_core.graph.input_sizes import assuming_nothing
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, Op, meta_of
+from compiler_core.symbolic.size import Sym
 
 DEPTH_LIMIT = 64
 
@@ -45,8 +48,9 @@ class Rewriter:
 
     def run(self) -> Graph:
         """Visit every node once, operands replaced, and return the new graph."""
-        for node in self.graph.nodes:
-            self.replacement[node] = self.visit(node) if isinstance(node, Call) else self.append(node)
+        with assuming_nothing(self.graph):
+            for node in self.graph.nodes:
+                self.replacement[node] = self.visit(node) if isinstance(node, Call) else self.append(node)
         return self.graph.with_nodes(self.nodes, [self.replacement[node] for node in self.graph.outputs])
 
     def visit(self, call: Call) -> Node:
@@ -61,7 +65,7 @@ class Rewriter:
         self.depth += 1
         if self.depth > DEPTH_LIMIT:
             raise GraphError(f"rewriting does not end at %{call.name} = {call.op.name}(...)", where=call.location)
-        node = self.rule(self, call)
+        node = tried(self.rule, self, call)
         self.depth -= 1
         return self.append(call) if node is None else node
 
@@ -103,6 +107,24 @@ class Rewriter:
 Rule: TypeAlias = Callable[[Rewriter, Call], Node | None]
 
 
+def tried(rule: Rule, rewriter: Rewriter, call: Call) -> Node | None:
+    """What a rule makes of a call: nothing, where it asks of sizes what is not known of them."""
+    depth = rewriter.depth
+    try:
+        return rule(rewriter, call)
+    except ClosedSizesError:
+        rewriter.depth = depth
+        return None
+
+
+def surely(question: Callable[[], bool]) -> bool:
+    """Whether the answer is yes, whatever sizes a call has."""
+    try:
+        return question()
+    except ClosedSizesError:
+        return False
+
+
 def frozen(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Attributes as a hashable key; types count, so 1 and 1.0 and True, or 0.0 and -0.0, differ."""
     return tuple(sorted((key, repr(value)) for key, value in attrs.items()))
@@ -111,7 +133,7 @@ def frozen(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 def splat(node: Node) -> Any:
     """The one number that every element of `node` is, as a Python scalar; None if that is not known."""
     if isinstance(node, Call) and node.op.name == "full":
-        return node.attrs["value"]
+        return None if isinstance(node.attrs["value"], Sym) else node.attrs["value"]
     if isinstance(node, Constant) and node.meta.numel == 1:
         return node.array.reshape(()).item() if node.dtype.numpy.kind in "biufc" else float(node.array.reshape(()))
     return None

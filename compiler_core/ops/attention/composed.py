@@ -35,7 +35,7 @@ def heads_in(x: Value) -> Value:
 def _repeated(sizes: AttentionSizes, x: Value) -> Value:
     """Heads of keys, each as often as heads of queries use it."""
     group, (batch, heads, *rest) = sizes.heads // sizes.key_heads, x.shape
-    if group == 1:
+    if sizes.heads == sizes.key_heads:
         return x
     wide = broadcast_to(prims.reshape(x, (batch, heads, 1, *rest)), (batch, heads, group, *rest))
     return prims.reshape(wide, (batch, sizes.heads, *rest))
@@ -44,7 +44,11 @@ def _repeated(sizes: AttentionSizes, x: Value) -> Value:
 def _summed(sizes: AttentionSizes, x: Value) -> Value:
     """The adjoint of `_repeated`."""
     group, (batch, heads, *rest) = sizes.heads // sizes.key_heads, x.shape
-    return x if group == 1 else prims.sum(prims.reshape(x, (batch, heads // group, group, *rest)), (2,))
+    return (
+        x
+        if sizes.heads == sizes.key_heads
+        else prims.sum(prims.reshape(x, (batch, heads // group, group, *rest)), (2,))
+    )
 
 
 def _scaled(x: Value, scale: float) -> Value:

@@ -49,7 +49,7 @@ def put_on_diagonal(base: Value, new: Value, offset: int) -> Value:
     """base with its diagonal (of the last two dims) replaced. new: T[..., K]."""
     shape = tuple(base.shape)
     count = diagonal_length(shape, offset)
-    above = -min(offset, 0) if count else 0
+    above = -offset if offset < 0 and count else 0
     lead = (0,) * (len(shape) - 2)
     column = prims.pad(new, (*lead, above), (*lead, shape[-2] - above - count), 0)  # (..., rows)
     spread = prims.expand(prims.reshape(column, (*shape[:-1], 1)), shape)
@@ -203,11 +203,16 @@ PERMUTE = register(
 
 def _infer_expand(x: TensorMeta, shape: Shape) -> TensorMeta:
     lead = len(shape) - x.ndim
-    if lead < 0 or any(old not in (1, new) for old, new in zip(x.shape, shape[lead:])):
+    if lead < 0 or any(not _repeats(old, new) for old, new in zip(x.shape, shape[lead:])):
         raise ShapeError(
             "expand: shape does not fit", expected=f"sizes of {x.shape} or in place of its 1s", got=str(shape)
         )
     return x.with_shape(shape)
+
+
+def _repeats(old: int, new: int) -> bool:
+    """Whether a dim of size `old` can be shown as one of size `new`; of symbols the likely question comes first."""
+    return old is new or (type(old) is int and old == 1) or old == new or old == 1
 
 
 def _vjp_expand(g: Value, out: Value, x: Value, shape: Shape) -> tuple[Value]:
@@ -266,7 +271,8 @@ EXPAND = register(
 
 def slice_size(start: int, stop: int, step: int) -> int:
     """How many elements start, start+step, ... lie before stop."""
-    return len(range(start, stop, step))
+    span = stop - start if step > 0 else start - stop
+    return 0 if span <= 0 else (span - 1) // abs(step) + 1
 
 
 def _infer_slice(x: TensorMeta, starts: Dims, stops: Dims, steps: Dims) -> TensorMeta:
@@ -275,10 +281,18 @@ def _infer_slice(x: TensorMeta, starts: Dims, stops: Dims, steps: Dims) -> Tenso
             "slice: one start, stop and step per dim", expected=f"{x.ndim} each", got=f"{starts}{stops}{steps}"
         )
     for n, start, stop, step in zip(x.shape, starts, stops, steps):
-        inside = range(start, stop, step) if step else range(0)
-        if step == 0 or any(not 0 <= i < n for i in inside[:1]) or any(not 0 <= i < n for i in inside[-1:]):
+        if step == 0 or not _is_inside(n, start, stop, step):
             raise ShapeError(f"slice {start}:{stop}:{step} leaves the dimension", expected=f"within 0..{n}", got=str(x))
     return x.with_shape(tuple(map(slice_size, starts, stops, steps)))
+
+
+def _is_inside(n: int, start: int, stop: int, step: int) -> bool:
+    """Whether the first and the last element are in 0..n-1. What bounds the last is asked first: it is simpler."""
+    if (stop <= start) if step > 0 else (start <= stop):
+        return True
+    if not 0 <= start < n:
+        return False
+    return (stop <= n if step > 0 else stop >= -1) or 0 <= start + (slice_size(start, stop, step) - 1) * step < n
 
 
 def python_slices(starts: Dims, stops: Dims, steps: Dims) -> tuple[Any, ...]:

@@ -38,7 +38,9 @@ def restore(value: Value, shape: Shape, dims: Dims) -> Value:
         return value
     if dims != tuple(range(len(dims))):
         value = prims.reshape(value, tuple(1 if d in dims else n for d, n in enumerate(shape)))
-    return value if tuple(value.shape) == shape else prims.expand(value, shape)
+        if all(shape[d] == 1 for d in dims):
+            return value
+    return prims.expand(value, shape)
 
 
 def _check(op: str, x: TensorMeta, dims: Dims, dtypes: tuple[DType, ...]) -> None:

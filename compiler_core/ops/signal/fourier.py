@@ -81,7 +81,7 @@ def _eager_rfft(xp: Any, x: Array, dim: int) -> Array:
 
 
 def _vjp_rfft(g: Value, out: Value, x: Value, dim: int) -> tuple[Value]:
-    zeros, missing = (0,) * len(x.shape), x.shape[dim] - g.shape[dim]
+    zeros, missing = (0,) * len(x.shape), (x.shape[dim] - 1) // 2
     whole = prims.pad(g, zeros, _at(zeros, dim, missing)) if missing else g
     return (prims.real(prims.fft(whole, (dim,), True)),)
 

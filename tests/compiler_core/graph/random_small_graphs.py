@@ -7,6 +7,7 @@ In: a seed. Out: `random_graph(seed)`, `random_inputs(graph, seed)`. Shapes are 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,11 @@ SHAPES = [(2, 3), (3, 2), (2, 3, 4), (1, 3), (3,), (), (2, 1, 4)]
 NUMBERS = [0.0, 1.0, -1.0, 2.0, 0.5, 0.3, -0.25]
 
 
-def random_graph(seed: int, size: int = 18) -> Graph:
-    """A graph of about `size` calls with one to three outputs."""
+def random_graph(seed: int, size: int = 18, shapes: Sequence[tuple[Any, ...]] = SHAPES[:5]) -> Graph:
+    """A graph of about `size` calls with one to three outputs. shapes: of its inputs; sizes may be symbols."""
     rng = random.Random(seed)
     builder = GraphBuilder(f"random_{seed}")
-    values: list[Any] = [builder.placeholder(f"x{i}", TensorMeta(shape, float64)) for i, shape in enumerate(SHAPES[:5])]
+    values: list[Any] = [builder.placeholder(f"x{i}", TensorMeta(shape, float64)) for i, shape in enumerate(shapes)]
     with use_trace(builder):
         while len(builder.body) < size:
             values.append(_step(rng, values))
@@ -77,8 +78,8 @@ def _movement(rng: random.Random, x: Node, values: list[Any]) -> Any:
         return prims.reshape(x, rng.choice([(x.meta.numel,), (1, *x.shape), (*x.shape, 1)]))
     if choice == 2:
         return prims.expand(x, (2, *x.shape)) if rank < 3 else prims.reshape(x, (x.meta.numel,))
-    if choice == 3 and rank and min(x.shape) > 0:
-        starts = [rng.randrange(n) for n in x.shape]
+    if choice == 3 and rank and 0 not in x.shape:
+        starts = [rng.randrange(n if type(n) is int else 2) for n in x.shape]
         return prims.slice(x, starts, x.shape, [rng.randint(1, 2) for _ in x.shape])
     if choice == 4 and rank:
         low = [rng.randrange(2) for _ in x.shape]

@@ -17,12 +17,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache, reduce
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from compiler_core.errors import DTypeError
 from compiler_core.names.spelling import spelled
+from compiler_core.symbolic.expression import Sym, is_symbol
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,6 +200,7 @@ def set_default_dtype(dtype: DType) -> None:
 
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 _NUMBER = {bool: 0, int: 1, float: 2, complex: 3}
+_SCALAR: dict[type, int] = {**_NUMBER, Sym: 1}
 _WIDE_UNSIGNED = (uint16, uint32, uint64)
 
 
@@ -243,7 +246,7 @@ def _outranked(strong: DType, weak: DType) -> DType:
 def number_type(number: object) -> type | None:
     """bool, int, float or complex for a Python or NumPy number (a NumPy scalar, not an array); else None.
 
-    NumPy's truth values are floats, as in torch.
+    NumPy's truth values are floats, as in torch. A size that is a symbol is an int.
     """
     kind = type(number)
     if kind in _NUMBER:
@@ -251,6 +254,8 @@ def number_type(number: object) -> type | None:
     if isinstance(number, np.generic):
         kinds: dict[str, type] = {"b": float, "i": int, "u": int, "f": float, "V": float, "c": complex}  # V: ml_dtypes
         return kinds.get(number.dtype.kind)
+    if kind is Sym:
+        return int
     return next((base for base in (bool, int, float, complex) if isinstance(number, base)), None)
 
 
@@ -261,7 +266,7 @@ def of_number(kind: type) -> DType:
 
 def takes_scalar(dtype: DType, scalar: type) -> bool:
     """Whether arrays of `dtype` stay that beside a Python scalar of this type."""
-    return _NUMBER[scalar] <= _CATEGORY[dtype.kind]
+    return _SCALAR[scalar] <= _CATEGORY[dtype.kind]
 
 
 def promote(*operands: object) -> DType:
@@ -291,6 +296,9 @@ def fits(dtype: DType, number: complex) -> bool:
     """Whether torch stores `number` in `dtype` without complaint: it is in its range, or a float's NaN or infinity."""
     if dtype.kind == "b":
         return True
+    if is_symbol(number):  # a size has 63 bits at most
+        size: Any = number
+        return dtype.itemsize == 8 or dtype.kind in "fc" or bool(size <= _limits(dtype)[1])
     if type(number) is complex:
         return fits(dtype, number.real) and (fits(dtype, number.imag) if dtype.kind == "c" else number.imag == 0)
     if type(number) is float and not math.isfinite(number):

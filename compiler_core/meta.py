@@ -1,7 +1,8 @@
 """What the compiler knows of a value without its data: shape and dtype.
 
 In: nothing. Out: `TensorMeta`, carried by every graph node and derived by every op's `infer`.
-Invariant: sizes are non-negative. A size is a Python int; symbolic sizes enter here (see `symbolic/`).
+Invariant: sizes are non-negative. A size is a Python int or, while a call's sizes are symbols, a `symbolic.size.Sym`,
+which the types here leave out: code that computes with sizes is the same for both.
 The device is a property of a whole graph, not of a value, so it is not part of the meta.
 """
 
@@ -9,11 +10,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from compiler_core.dtype import DType
+from compiler_core.symbolic.expression import Sym, is_symbol
 
 Size = int
 Shape = tuple[Size, ...]
+INTEGERS = (int, Sym)  # the classes of a size
+
+
+def as_size(n: Any) -> Size:
+    """A number as an int; a symbol as it is."""
+    return n if is_symbol(n) else int(n)
+
+
+def same_shape(a: Shape, b: Shape) -> bool:
+    """Whether two shapes are equal, whatever the call decides: no symbol is asked, so nothing is assumed of it."""
+    return hash(a) == hash(b) and a == b
 
 
 @dataclass(frozen=True, slots=True)

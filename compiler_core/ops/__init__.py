@@ -2,7 +2,7 @@
 
 The files beside this one are what every op uses: `registry.py` (what an op is; `bind`, through which every op passes),
 `routine.py` and `rules.py` (how it is lowered), `checks.py`, `broadcasting.py`, `casting.py`, `aliasing.py`,
-`refusals.py`; `prims.py` has the primitives as functions, `functional.py` every function over Values.
+`refusals.py`, `size_numbers.py`; `prims.py` has the primitives as functions, `functional.py` those over Values.
 The rooms hold the ops, and torch's functions over them: `primitives/`, `composites/`, `special/`, `signal/`,
 `attention/`, `convolution/`, `pooling/`, `linear_algebra/`, `recurrent/`, `indexing/`, `sorting/`, `random/`. Where a
 room is about one op, `op.py` registers it and `composite.py` has torch's functions. A room's first page lists its

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from compiler_core.meta import Shape
+from compiler_core.meta import Shape, same_shape
 
 Strides: TypeAlias = tuple[int, ...]
 
@@ -53,7 +53,7 @@ def contiguous_strides(shape: Shape) -> Strides:
 
 def reshaped_strides(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:
     """The strides with which `new_shape` shows the same memory, or None if none do (torch's computeStride)."""
-    if new_shape == shape:
+    if same_shape(new_shape, shape):
         return strides
     if 0 in shape:
         return contiguous_strides(new_shape)

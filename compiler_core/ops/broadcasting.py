@@ -19,9 +19,10 @@ from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
 from compiler_core.errors import IndexError_, NumberRangeError, ShapeError
-from compiler_core.meta import Shape, TensorMeta
+from compiler_core.meta import Shape, TensorMeta, same_shape
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value, current_trace, meta_of, not_a_tensor
+from compiler_core.symbolic.expression import Sym, is_symbol
 
 Scalar = bool | int | float  # and complex, where the function takes complex values
 Dim = int | Sequence[int] | None
@@ -29,13 +30,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_scalar(x: object) -> TypeGuard[Scalar]:
-    """Whether x is a number, Python's or NumPy's, and so weak."""
-    return isinstance(x, (bool, int, float, complex, np.generic))
+    """Whether x is a number, Python's or NumPy's or a size that is a symbol, and so weak."""
+    return isinstance(x, (bool, int, float, complex, np.generic, Sym))
 
 
 def plain(x: Scalar) -> Scalar:
     """The Python number that x is: NumPy's scalars become Python's. Raises NumberRangeError beyond 64 bits."""
     kind = dt.number_type(x)
+    if kind is int and is_symbol(x):
+        return x
     if kind is int and not -(1 << 63) <= x < 1 << 64:
         raise NumberRangeError("int too big to convert", expected="64 bits at most", got=str(x))
     return x if kind is None or type(x) is kind else kind(x)
@@ -48,6 +51,8 @@ def as_value(x: object) -> Value:
     number = dt.number_type(x)
     if number is None and hasattr(type(x), "__torch_function__"):
         raise not_a_tensor(type(x))
+    if isinstance(x, Sym):
+        return prims.full((), x, dt.int64)
     return np.asarray(x) if number is None else np.asarray(x, dt.of_number(number).numpy)
 
 
@@ -95,17 +100,28 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     result = [1] * ndim
     for shape in shapes:
         for d, n in enumerate(shape, ndim - len(shape)):
-            if n != 1 and result[d] not in (1, n):
+            common = _common(result[d], n)
+            if common is None:
                 raise ShapeError(
                     "shapes do not broadcast", expected="equal sizes, or 1", got=" and ".join(map(str, shapes))
                 )
-            result[d] = n if n != 1 else result[d]
+            result[d] = common
     return tuple(result)
+
+
+def _common(known: int, n: int) -> int | None:
+    """The size of a dim that sizes `known` and `n` are broadcast to, if there is one. Symbols that are equal for
+    certain, or stand beside a 1, are asked nothing."""
+    if known is n or (type(n) is int and n == 1):
+        return known
+    if (type(known) is int and known == 1) or not (known == n or n == 1):
+        return n if known == 1 else None
+    return known
 
 
 def broadcast_to(x: Value, shape: Shape) -> Value:
     """x expanded to `shape`, if it is not that already."""
-    return x if tuple(x.shape) == shape else prims.expand(x, shape)
+    return x if same_shape(tuple(x.shape), shape) else prims.expand(x, shape)
 
 
 def strict(x: Value | Scalar, shape: Shape, dtype: DType) -> Value:
@@ -149,7 +165,7 @@ def _are_alike(xs: tuple[Value | Scalar, ...]) -> bool:
             return False
         if first is None:
             first = meta
-        elif meta is not first and meta != first:
+        elif meta is not first:
             return False
     return True
 
@@ -206,7 +222,7 @@ def normalize_dim(dim: int, ndim: int) -> int:
     extent = max(ndim, 1)
     if not -extent <= dim < extent:
         raise IndexError_(f"dim {dim} is out of range", expected=f"{-extent} <= dim < {extent}", got=str(dim))
-    return dim % extent
+    return dim + extent if dim < 0 else dim
 
 
 def normalize_dims(dim: Dim, ndim: int) -> tuple[int, ...]:

@@ -19,12 +19,13 @@ from compiler_core.dtype import DType, of
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.random.on_device import drawing, philox_there
 from compiler_core.ops.registry import OPS, Value, applied, bind, current_trace
+from compiler_core.symbolic.size import Sym
 
 if TYPE_CHECKING:
     from compiler_core.ops.prim_names import *  # noqa: F403
 
 Ints = Sequence[int]
-Number = builtins.complex  # and so float, int, bool
+Number = builtins.complex | Sym  # and so float, int, bool
 
 
 # ---- pointwise
@@ -302,7 +303,8 @@ _PYTHON: dict[str, Callable[..., Number]] = {"f": float, "b": bool, "i": int, "u
 
 
 def full(shape: Ints, value: Number, dtype: DType) -> Value:
-    return bind(OPS["full"], shape=tuple(shape), value=_PYTHON[dtype.kind](value), dtype=dtype)
+    number = value if type(value) is Sym else _PYTHON[dtype.kind](value)
+    return bind(OPS["full"], shape=tuple(shape), value=number, dtype=dtype)
 
 
 def iota(shape: Ints, dim: int, dtype: DType) -> Value:

@@ -187,16 +187,16 @@ class Sym:
     def __pow__(self, exponent: Any) -> Any:
         if isinstance(exponent, int) and exponent >= 0:
             return math.prod([self] * exponent)
-        return self.__index__() ** exponent
+        return self._as_number(operator.pow, exponent)
 
     def __rpow__(self, other: Any) -> Any:
-        return other ** self.__index__()
+        return self._from(other, operator.pow)
 
     def __truediv__(self, other: Any) -> Any:
-        return self.__index__() / other
+        return self._as_number(operator.truediv, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return other / self.__index__()
+        return self._from(other, operator.truediv)
 
     def __neg__(self) -> Sym:
         return Sym({monomial: -c for monomial, c in self.terms.items()})
@@ -211,16 +211,18 @@ class Sym:
         """The result with a size on the right, or with another number or array, which needs the number itself."""
         if is_size(other):
             return by_terms(_terms_of(other))
-        return by_number(self.__index__(), other) if _is_numeric(other) else NotImplemented
+        return self._as_number(by_number, other)
+
+    def _as_number(self, operation: Callable[[Any, Any], Any], other: Any) -> Any:
+        """The result with the number itself, which it is from here on, unless `other` is to be asked: a tensor."""
+        return operation(self.__index__(), other) if is_size(other) or _is_numeric(other) else NotImplemented
 
     def _from(self, other: Any, by_number: Callable[[Any, Any], Any]) -> Any:
-        return by_number(other, self.__index__()) if _is_numeric(other) else NotImplemented
+        return by_number(other, self.__index__()) if is_size(other) or _is_numeric(other) else NotImplemented
 
     # -- questions
 
     def __eq__(self, other: object) -> Any:
-        if isinstance(other, Sym) and is_same(self, other):  # as tables ask: no question to Sizes, which has one
-            return True
         if is_size(other):
             return self.sizes.decide("==", self, other)
         return self.__index__() == other if _is_numeric(other) else NotImplemented
@@ -331,6 +333,11 @@ class Sym:
 def is_size(value: object) -> TypeGuard[SymOrInt]:
     """Whether it is a whole number of any kind, or a Sym."""
     return isinstance(value, Sym | int | np.integer)
+
+
+def is_symbol(value: object) -> bool:
+    """Whether it is a Sym. Types say int where sizes are computed with, so type checkers are told nothing."""
+    return type(value) is Sym
 
 
 def _is_numeric(value: object) -> bool:

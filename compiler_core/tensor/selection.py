@@ -191,4 +191,4 @@ def _check_weights(weights: Tensor) -> None:
 def _usable(rows: Tensor) -> Tensor:
     """`rows`, read by indices that are out of range for one that cannot be drawn from."""
     good = ((rows >= 0) & rows.isfinite()).all(1) & (rows.sum(1) > 0)
-    return rows.index_select(0, chosen(good, arange(len(rows), device=rows.device), len(rows)))
+    return rows.index_select(0, chosen(good, arange(rows.shape[0], device=rows.device), rows.shape[0]))

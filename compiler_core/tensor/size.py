@@ -1,13 +1,12 @@
 """torch.Size: a tuple of sizes whose parts, sums and multiples are Sizes too.
 
-In: ints. Out: what `tensor.shape` gives. It is printed as a tuple is, and under torch's name as torch prints it.
+In: sizes. Out: what `tensor.shape` gives. It is printed as a tuple is, and under torch's name as torch prints it.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, SupportsIndex, overload
-
-import numpy as np
 
 from compiler_core.names.spelling import is_own, spelled
 
@@ -21,7 +20,7 @@ class Size(tuple[int, ...]):
 
     def numel(self) -> int:
         """The number of elements."""
-        return int(np.prod(self, dtype=np.int64))
+        return math.prod(self)
 
     @overload
     def __getitem__(self, place: SupportsIndex) -> int: ...

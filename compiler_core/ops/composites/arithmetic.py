@@ -31,7 +31,9 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.refusals import check_factor, check_fits, need_floating, need_kind, refuse_bools
 from compiler_core.ops.registry import Value
+from compiler_core.ops.size_numbers import as_float
 from compiler_core.ops.whole import whole
+from compiler_core.symbolic.expression import is_symbol
 
 Operand = Value | Scalar
 
@@ -101,7 +103,7 @@ def _by_number(op: str, x: Value, other: Operand) -> Value | None:
     """
     if is_scalar(other):
         number = plain(other)
-        return None if isinstance(number, complex) else _with_number(x, op=op, number=float(number))
+        return None if isinstance(number, complex) else _with_number(x, op=op, number=as_float(number))
     outranked = shape_of(other) == () != shape_of(x) and dtype_of(other) in (dt.float32, dt.float64)
     return rounded_once(_JOINS[op])(x, other) if outranked else None
 
@@ -177,7 +179,7 @@ def pow(input: Operand, exponent: Operand) -> Value:
     """input ** exponent. Small whole exponents become products; integers wrap."""
     if is_narrow(input) and is_scalar(exponent):  # which is rounded, as torch's is, but computed with in float32
         return rounded_once(pow)(input, _rounded_to(dtype_of(input), exponent))
-    if is_scalar(exponent) and not is_scalar(input):
+    if is_scalar(exponent) and not is_scalar(input) and not is_symbol(exponent):
         fast = _pow_scalar(as_value(input), plain(exponent))
         if fast is not None:
             return fast

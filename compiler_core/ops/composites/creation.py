@@ -15,6 +15,7 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
+from compiler_core.meta import INTEGERS, as_size
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, cast, dtype_of, plain, shape_of
 from compiler_core.ops.composites.arithmetic import add, mul
@@ -22,6 +23,8 @@ from compiler_core.ops.indexing.composite import diagonal_mask
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.refusals import check_fits
 from compiler_core.ops.registry import Value
+from compiler_core.ops.size_numbers import quotient
+from compiler_core.symbolic.expression import is_symbol
 
 
 class _Elsewhere(threading.local):
@@ -78,28 +81,39 @@ def ones_like(input: Value, *, dtype: DType | None = None) -> Value:
 def arange(start: Scalar, end: Scalar | None = None, step: Scalar = 1, *, dtype: DType | None = None) -> Value:
     """start, start + step, ... before end. arange(n) counts from 0. i64 for ints, the default dtype for floats."""
     start, end, step = (0, plain(start), plain(step)) if end is None else (plain(start), plain(end), plain(step))
-    if not all(math.isfinite(v) for v in (start, end)):
+    if not (_is_finite(start) and _is_finite(end)):
         raise ShapeError("unsupported range", got=f"{start} -> {end}")
     if step == 0 or (end - start) * step < 0:
         raise ShapeError("arange: the step does not lead from start to end", got=f"{start}, {end}, {step}")
     target = dtype or dt.promote(start, end, step)
     if target is dt.int64:  # torch's other integers count by the numbers that were given
-        start, end, step = int(start), int(end), int(step)
+        start, end, step = as_size(start), as_size(end), as_size(step)
         if not step:
             raise ShapeError("step must be nonzero", got=f"a step that is 0 in {target.name}")
-    count = max(0, math.ceil((end - start) / step))
+    count = _count(start, end, step)
     if target.kind in "iu":
-        start, step = int(start), int(step)
-    whole = all(isinstance(v, int) for v in (start, step))
+        start, step = as_size(start), as_size(step)
+    whole = all(isinstance(v, INTEGERS) for v in (start, step))
     ramp = prims.iota((count,), 0, dt.int64 if whole else dt.float64)
     ramp = ramp if step == 1 else mul(ramp, step)
     return _owned(cast(ramp if start == 0 else add(ramp, start), target))
 
 
+def _is_finite(number: Scalar) -> bool:
+    return is_symbol(number) or math.isfinite(number)
+
+
+def _count(start: Scalar, end: Scalar, step: Scalar) -> int:
+    """How many numbers there are from start to end."""
+    if (is_symbol(start) or is_symbol(end)) and all(isinstance(v, INTEGERS) for v in (start, end, step)):
+        return -((start - end) // step)  # type: ignore[return-value]
+    return max(0, math.ceil((end - start) / step))
+
+
 def linspace(start: float, end: float, steps: int, *, dtype: DType | None = None) -> Value:
     """`steps` evenly spaced numbers from start to end, both included."""
     ramp = prims.iota((steps,), 0, dt.float64)
-    gap = (end - start) / (steps - 1) if steps > 1 else 0.0
+    gap = quotient(end - start, steps - 1) if steps > 1 else 0.0
     if isinstance(gap, complex) or isinstance(start, complex):
         return cast(add(mul(ramp, complex(gap)), complex(start)), dtype or dt.of_number(complex))
     return cast(add(mul(ramp, gap), float(start)), dtype or dt.get_default_dtype())

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
 
 from compiler_core import dtype as dt
 from compiler_core.errors import NoKernelError, RankError, ShapeError
+from compiler_core.meta import INTEGERS
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, broadcast_to, cast, dtype_of, shape_of, widened
 from compiler_core.ops.casting import in_float32_on_cuda
@@ -26,6 +28,7 @@ from compiler_core.ops.lying import as_told
 from compiler_core.ops.pooling.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array, Value
+from compiler_core.symbolic.size import Sym
 
 Taps = tuple[Array, Array]  # places i64[o, L] and weights f[o, L]
 _RANKS = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2, "lanczos": 2}
@@ -75,6 +78,7 @@ def _resized(
         for d in range(rank):
             x = _nearest(x, d + 2, target[d], scales[d], mode == "nearest-exact")
         return x
+    sizes, target = tuple(map(index, sizes)), tuple(map(index, target))  # places and weights need the numbers
     bytes_ = dtype_of(x) is dt.uint8
     wide = cast(x, dt.float64) if bytes_ else widened(x)
     for d in reversed(range(rank)) if bytes_ else range(rank):
@@ -119,13 +123,13 @@ def _target(
     if (size is None) == (scale is None):
         raise ShapeError("interpolate: exactly one of size and scale_factor should be defined")
     if size is not None:
-        target = (size,) * rank if isinstance(size, int) else tuple(size)
+        target = (size,) * rank if isinstance(size, INTEGERS) else tuple(size)
         scales: tuple[float | None, ...] = (None,) * rank
     else:
         factors = (scale,) * rank if isinstance(scale, int | float) else tuple(scale)  # type: ignore[arg-type]
-        target = tuple(math.floor(n * f) for n, f in zip(sizes, factors))
+        target = tuple(math.floor(n * f) if f % 1 else n * int(f) for n, f in zip(sizes, factors))
         scales = (None,) * rank if recompute else factors
-    if len(target) != rank or min(target) < 1:
+    if len(target) != rank or any(n < 1 for n in target):
         raise ShapeError(f"interpolate: {rank} positive output sizes are needed", got=str(target))
     return target, scales
 
@@ -142,20 +146,28 @@ def _step(n: int, o: int, scale: float | None, align_corners: bool, is_double: b
 
 
 def _nearest(x: Value, d: int, o: int, scale: float | None, exact: bool) -> Value:
-    n = x.shape[d]
+    if Sym in map(type, (x.shape[d], o)):
+        times, rest = divmod(o, x.shape[d])
+        if rest == 0 and type(times) is int and not times & (times - 1) and (scale or times) == times:
+            return _repeated(x, d, times)
+    n, o = index(x.shape[d]), index(o)
     step = np.float32(_step(n, o, scale, False, False))
     at = (np.arange(o, dtype=np.float32) + np.float32(0.5 if exact else 0)) * step
     places = np.minimum(np.floor(at).astype(np.int64), n - 1)
     if o == n and (places == np.arange(n)).all():
         return x
     if o % n == 0 and (places == np.arange(o) // (o // n)).all():  # each element repeated: no index needed
-        shape = shape_of(x)
-        repeated = broadcast_to(
-            prims.reshape(x, (*shape[: d + 1], 1, *shape[d + 1 :])), (*shape[: d + 1], o // n, *shape[d + 1 :])
-        )
-        return prims.reshape(repeated, (*shape[:d], o, *shape[d + 1 :]))
+        return _repeated(x, d, o // n)
     front = prims.permute(x, (d, *(k for k in range(len(x.shape)) if k != d)))
     return prims.permute(prims.take(front, places), (*range(1, d + 1), 0, *range(d + 1, len(x.shape))))
+
+
+def _repeated(x: Value, d: int, times: int) -> Value:
+    """Each element of dim d so many times."""
+    shape = shape_of(x)
+    lead, rest = shape[: d + 1], shape[d + 1 :]
+    repeated = broadcast_to(prims.reshape(x, (*lead, 1, *rest)), (*lead, times, *rest))
+    return prims.reshape(repeated, (*shape[:d], times * shape[d], *rest))
 
 
 # ---- weighted taps

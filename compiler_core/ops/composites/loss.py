@@ -32,6 +32,7 @@ from compiler_core.ops.composites.reduction import mean, stable_shift, sum
 from compiler_core.ops.composites.unary import abs
 from compiler_core.ops.refusals import need_kind, need_one_dtype
 from compiler_core.ops.registry import Value
+from compiler_core.ops.size_numbers import as_float, as_like, quotient
 from compiler_core.ops.whole import whole
 
 
@@ -87,12 +88,14 @@ def _any_cross_entropy(
     if dtype_of(target).is_floating_point:
         loss = _soft_cross_entropy(shifted, log_total, target, weight, dim, label_smoothing)
         count = math.prod(shape_of(loss))
-        return cast(_mean_over(loss, prims.full((), float(count), dtype_of(wide)), reduction), dtype_of(x))
+        return cast(_mean_over(loss, prims.full((), as_float(count), dtype_of(wide)), reduction), dtype_of(x))
     classes = Classes(target, x, dim, weight, ignore_index)
     loss = classes.weighted(prims.sub(log_total, classes.pick(shifted)))
     if label_smoothing:
         spread = _spread(shifted, log_total, weight, dim)
-        loss = add(mul(loss, 1.0 - label_smoothing), mul(spread, label_smoothing / x.shape[dim]))
+        loss = add(
+            mul(loss, 1.0 - label_smoothing), mul(spread, as_like(spread, quotient(label_smoothing, x.shape[dim])))
+        )
     return cast(_mean_over(classes.valid_only(loss), classes.total_weight(wide), reduction), dtype_of(x))
 
 
@@ -174,7 +177,7 @@ def _spread(shifted: Value, log_total: Value, weight: Value | None, dim: int) ->
     """The sum over classes of -log p, weighted: what label smoothing adds."""
     shape = shape_of(shifted)
     if weight is None:
-        return prims.sub(mul(log_total, float(shape[dim])), prims.sum(shifted, (dim,)))
+        return prims.sub(mul(log_total, as_float(shape[dim])), prims.sum(shifted, (dim,)))
     log_p = prims.sub(shifted, broadcast_to(prims.reshape(log_total, kept_shape(shape, (dim,))), shape))
     return prims.neg(prims.sum(mul(log_p, _per_class(weight, shape, dim)), (dim,)))
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Sequence
+from operator import index as plain_index
 from typing import Any
 
 import numpy as np
 
 from compiler_core import dtype as dt
 from compiler_core.errors import ArgumentTypeError, DTypeError, IndexError_, ShapeError
-from compiler_core.meta import Shape
+from compiler_core.meta import INTEGERS, Shape, same_shape
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
     as_new,
@@ -37,7 +38,7 @@ Sizes = int | Sequence[int]
 
 def sizes(arguments: Sequence[Sizes]) -> tuple[int, ...]:
     """(2, 3) from `2, 3` or `(2, 3)`."""
-    if len(arguments) == 1 and not isinstance(arguments[0], int):
+    if len(arguments) == 1 and not isinstance(arguments[0], INTEGERS):
         return tuple(arguments[0])
     return tuple(arguments)  # type: ignore[arg-type]
 
@@ -58,7 +59,7 @@ def reshape(input: Value, *shape: Sizes) -> Value:
     """input in another shape, row-major order kept; one size may be -1."""
     x = as_value(input)
     target = infer_size(sizes(shape), math.prod(x.shape))
-    return x if target == tuple(x.shape) else prims.reshape(x, target)
+    return x if same_shape(target, tuple(x.shape)) else prims.reshape(x, target)
 
 
 def view(input: Value, *shape: Sizes) -> Value:
@@ -270,12 +271,12 @@ def narrow(input: Value, dim: int, start: int, length: int) -> Value:
     d = normalize_dim(dim, len(shape))
     if hasattr(start, "dtype") and (shape_of(start) or dtype_of(start).kind not in "iu"):
         raise ShapeError("start must be an 0-dim integral Tensor.", got=f"{dtype_of(start).name}{shape_of(start)}")
-    if isinstance(start, int) and not -shape[d] <= start <= shape[d]:
+    if isinstance(start, INTEGERS) and not -shape[d] <= start <= shape[d]:
         raise IndexError_("start out of range", expected=f"-{shape[d]} to {shape[d]}", got=str(start))
     start = start + shape[d] if start < 0 else start
     if length < 0 or not 0 <= start <= shape[d] - length:
         raise ShapeError("narrow leaves the dimension", expected=f"within 0..{shape[d]}", got=f"{start}+{length}")
-    if length == shape[d]:
+    if same_shape((length,), (shape[d],)):
         return x
     starts = tuple(start if k == d else 0 for k in range(len(shape)))
     stops = tuple(start + length if k == d else n for k, n in enumerate(shape))
@@ -286,11 +287,12 @@ def split(tensor: Value, split_size_or_sections: Sizes, dim: int = 0) -> tuple[V
     """Pieces along `dim`: of one size (the last may be smaller), or of the given sizes."""
     d = normalize_dim(dim, len(tensor.shape))
     extent = tensor.shape[d]
-    if isinstance(split_size_or_sections, int):
+    if isinstance(split_size_or_sections, INTEGERS):
         size = split_size_or_sections
         if size < 0 or (size == 0 and extent):
             raise ShapeError("split: the size is 0 only of a dim of size 0", expected="a positive size", got=str(size))
-        lengths = [builtins.min(size, extent - start) for start in range(0, extent, size)] if extent else [0]
+        whole, rest = divmod(extent, size) if extent else (0, 0)
+        lengths = [size] * plain_index(whole) + [rest] * (rest != 0 or not extent)
     else:
         lengths = list(split_size_or_sections)
         if sum(lengths) != extent:
@@ -322,8 +324,8 @@ def select(input: Value, dim: int, index: int) -> Value:
     """The slice at `index` along `dim`, without that dim."""
     shape = shape_of(input)
     d = normalize_dim(dim, len(shape))
-    index = normalize_dim(index, shape[d])
-    return reshape(narrow(input, d, index, 1), (*shape[:d], *shape[d + 1 :]))
+    place = normalize_dim(index, shape[d])
+    return reshape(narrow(input, d, place, 1), (*shape[:d], *shape[d + 1 :]))
 
 
 def flip(input: Value, *dims: Sizes) -> Value:
@@ -350,10 +352,15 @@ def roll(input: Value, shifts: Sizes, dims: Sizes | None = None) -> Value:
     for shift, dim in zip(sizes((shifts,)), sizes((dims,))):
         d = normalize_dim(dim, len(x.shape))
         n = x.shape[d]
-        cut = -shift % n if n else 0
+        cut = _wrapped(-shift, n) if n else 0
         if cut:
             x = prims.cat([narrow(x, d, cut, n - cut), narrow(x, d, 0, cut)], d)
     return as_told("images", as_new(x) if x is input else x, (input,))
+
+
+def _wrapped(place: int, n: int) -> int:
+    """place % n; of a symbol, what that is for a place that is at most one turn away."""
+    return place if 0 <= place < n else place + n if -n <= place < 0 else place % n
 
 
 # ---- triangles

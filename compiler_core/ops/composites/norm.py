@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
+from compiler_core.meta import INTEGERS
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
     as_new,
@@ -31,6 +32,7 @@ from compiler_core.ops.composites.movement import reshape
 from compiler_core.ops.composites.reduction import centered, norm, sum
 from compiler_core.ops.refusals import need_floating, need_kind
 from compiler_core.ops.registry import Value
+from compiler_core.ops.size_numbers import as_float
 from compiler_core.ops.whole import whole
 
 
@@ -44,7 +46,7 @@ def _over_rms(x: Value, squares: Value, dims: tuple[int, ...], eps: float) -> Va
     """x / sqrt(mean(squares) + eps) over dims."""
     shape = shape_of(x)
     total = prims.sum(squares, dims)
-    count = float(math.prod(shape[d] for d in dims))
+    count = as_float(math.prod(shape[d] for d in dims))
     scale = prims.rsqrt(add(prims.div(total, prims.full_like(total, count)), eps))
     return prims.mul(x, broadcast_to(prims.reshape(scale, kept_shape(shape, dims)), shape))
 
@@ -56,7 +58,7 @@ def _affine(x: Value, weight: Value | None, bias: Value | None) -> Value:
 
 
 def _last_dims(name: str, x: Value, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
-    wanted = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    wanted = (normalized_shape,) if isinstance(normalized_shape, INTEGERS) else tuple(normalized_shape)
     n = len(x.shape)
     if not wanted or tuple(x.shape[n - len(wanted) :]) != wanted:
         raise ShapeError(
@@ -182,7 +184,7 @@ def batch_statistics(input: Value) -> tuple[Value, Value]:
     average, deviation = centered(wide, dims)
     total = prims.sum(prims.mul(deviation, deviation), dims)
     count = math.prod(shape[d] for d in dims)
-    return reshape(average, (shape[1],)), prims.div(total, prims.full_like(total, float(max(count - 1, 1))))
+    return reshape(average, (shape[1],)), prims.div(total, prims.full_like(total, as_float(max(count - 1, 1))))
 
 
 @in_float32_on_cuda

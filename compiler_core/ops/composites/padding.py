@@ -12,6 +12,7 @@ import builtins
 from collections.abc import Callable, Sequence
 
 from compiler_core.errors import ShapeError
+from compiler_core.meta import as_size
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_new, as_value, broadcast_to, dtype_of
 from compiler_core.ops.casting import in_float32_on_cpu
@@ -29,7 +30,7 @@ def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Scalar 
         raise ShapeError("pad: needs a (low, high) pair per dim, last dim first", got=str(tuple(pad)))
     low, high = [0] * ndim, [0] * ndim
     for k in range(len(pad) // 2):
-        low[ndim - 1 - k], high[ndim - 1 - k] = int(pad[2 * k]), int(pad[2 * k + 1])
+        low[ndim - 1 - k], high[ndim - 1 - k] = as_size(pad[2 * k]), as_size(pad[2 * k + 1])
     return as_told("rows" if mode == "circular" else "images", _padded(x, pad, low, high, mode, value), (x,))
 
 

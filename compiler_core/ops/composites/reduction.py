@@ -7,7 +7,6 @@ Variance is computed in two passes, about the mean.
 
 from __future__ import annotations
 
-import builtins
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -37,6 +36,7 @@ from compiler_core.ops.composites.unary import truth
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.refusals import need_floating, need_kind
 from compiler_core.ops.registry import Value
+from compiler_core.ops.size_numbers import as_float, as_like, less
 
 
 class ValuesAndIndices(NamedTuple):
@@ -90,7 +90,7 @@ def mean(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType |
     wide = widened(x)
     dims = normalize_dims(dim, len(x.shape))
     total = prims.sum(wide, dims) if dims else wide
-    result = prims.div(total, prims.full_like(total, float(_count(shape_of(x), dims))))
+    result = prims.div(total, prims.full_like(total, as_float(_count(shape_of(x), dims))))
     return _keep(cast(result, dtype_of(x)), shape_of(x), dims, keepdim)
 
 
@@ -98,7 +98,7 @@ def centered(wide: Value, dims: tuple[int, ...]) -> tuple[Value, Value]:
     """(mean with dims kept, wide minus that mean)."""
     shape = shape_of(wide)
     total = prims.sum(wide, dims)
-    average = prims.div(total, prims.full_like(total, float(_count(shape, dims))))
+    average = prims.div(total, prims.full_like(total, as_float(_count(shape, dims))))
     average = prims.reshape(average, kept_shape(shape, dims))
     return average, prims.sub(wide, broadcast_to(average, shape))
 
@@ -125,8 +125,8 @@ def var_mean(
     shape = shape_of(x)
     average, deviation = centered(widened(x), dims)
     total = prims.sum(abs_squared(deviation), dims)
-    divisor = _count(shape, dims) - (float(unbiased) if correction is None else correction)
-    result = prims.div(total, prims.full_like(total, builtins.max(divisor, 0.0)))
+    freedom = less(_count(shape, dims), float(unbiased) if correction is None else correction)
+    result = prims.div(total, as_like(total, freedom))
     kept = average if keepdim else prims.reshape(average, tuple(n for d, n in enumerate(shape) if d not in dims))
     return cast(_keep(result, shape, dims, keepdim), dtype_of(x).real), cast(kept, dtype_of(x))
 

@@ -16,6 +16,7 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
+from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, broadcast_shapes, dtype_of, normalize_dim, shape_of
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import Value
@@ -260,8 +261,8 @@ def diag_embed(input: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) ->
         raise ShapeError("diag_embed needs two different dims", got=f"{dim1}, {dim2}")
     column = F.pad(x, (max(offset, 0), max(-offset, 0)))  # element j of a row at column j
     full = F.expand(F.unsqueeze(column, -2), (*shape_of(x)[:-1], size, size))
-    row, col = (np.arange(size)[:, None], np.arange(size)[None, :])
-    placed = F.where(np.broadcast_to(col == row + offset, (size, size)), full, F.zeros((), dtype=dtype_of(x)))
+    row, col = prims.iota((size, size), 0, dt.int64), prims.iota((size, size), 1, dt.int64)
+    placed = F.where(F.eq(col, F.add(row, offset)), full, F.zeros((), dtype=dtype_of(x)))
     return F.movedim(placed, (-2, -1), (first, second))
 
 

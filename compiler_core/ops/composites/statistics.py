@@ -31,6 +31,7 @@ from compiler_core.ops.composites.reduction import ValuesAndIndices
 from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
+from compiler_core.ops.size_numbers import as_float, less
 
 # ---- searches
 
@@ -279,9 +280,9 @@ def cov(input: Value, *, correction: int = 1, fweights: Value | None = None, awe
     fweights, aweights = _observed("fweights", fweights, x, whole=True), _observed("aweights", aweights, x, whole=False)
     weights = fweights if aweights is None else aweights if fweights is None else F.mul(fweights, aweights)
     if weights is None:
-        total: Any = float(x.shape[1])
+        total: Any = as_float(x.shape[1])
         average = F.div(F.sum(x, 1, True), total)
-        divisor: Any = max(total - correction, 0.0)
+        divisor: Any = less(total, correction)
         away = F.sub(x, average)
         weighted = away
     else:

@@ -18,7 +18,7 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.device import array_module, device_of, is_array
 from compiler_core.errors import DTypeError, GraphBreak, IndexError_, IndexTypeError, ShapeError
-from compiler_core.meta import Shape
+from compiler_core.meta import INTEGERS, Shape, as_size, same_shape
 from compiler_core.ops import prims
 from compiler_core.ops.aliasing import Strides
 from compiler_core.ops.broadcasting import (
@@ -38,8 +38,10 @@ from compiler_core.ops.casting import in_widest
 from compiler_core.ops.composites.arithmetic import mul
 from compiler_core.ops.composites.movement import movedim, permute, reshape
 from compiler_core.ops.composites.unary import truth
+from compiler_core.ops.indexing.ends import check_int, clip
 from compiler_core.ops.lying import as_told, lies
 from compiler_core.ops.meta_value import MetaValue, no_data
+from compiler_core.ops.primitives.movement import slice_size
 from compiler_core.ops.refusals import check_fits, need_index, need_one_dtype
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
@@ -60,7 +62,12 @@ class BasicIndex:
 
     def is_whole(self, shape: Shape) -> bool:
         """Whether the slices take everything."""
-        return all(a == 0 and b == n and s == 1 for a, b, s, n in zip(self.starts, self.stops, self.steps, shape))
+        ndim = len(shape)
+        return (
+            same_shape(self.stops, shape)
+            and same_shape(self.starts, (0,) * ndim)
+            and same_shape(self.steps, (1,) * ndim)
+        )
 
 
 def as_tuple(index: Any) -> tuple[Any, ...]:
@@ -91,10 +98,10 @@ def parse_index(index: Any, shape: Shape) -> BasicIndex:
             continue
         n = shape[len(slices)]
         if isinstance(entry, slice):
-            slices.append(_clip(entry, n))
-            out.append(len(range(*slices[-1])))
+            slices.append(clip(entry, n))
+            out.append(slice_size(*slices[-1]))
         elif _is_int(entry):
-            at = _check_int(int(entry), n)
+            at = check_int(as_size(entry), n)
             slices.append((at, at + 1, 1))
         elif not hasattr(entry, "shape"):
             raise IndexTypeError(
@@ -109,21 +116,7 @@ def parse_index(index: Any, shape: Shape) -> BasicIndex:
 
 
 def _is_int(entry: Any) -> bool:
-    return isinstance(entry, (int, np.integer)) and not isinstance(entry, (bool, np.bool_))
-
-
-def _clip(entry: slice, n: int) -> tuple[int, int, int]:
-    """(start, stop, step) of a Python slice of n elements, with an empty one spelt start:start."""
-    start, stop, step = entry.indices(n)
-    if not len(range(start, stop, step)):
-        return (0, 0, 1)
-    return start, stop, step
-
-
-def _check_int(index: int, n: int) -> int:
-    if not -n <= index < n:
-        raise IndexError_(f"index {index} is out of range", expected=f"{-n} <= index < {n}", got=str(index))
-    return index % n
+    return isinstance(entry, (*INTEGERS, np.integer)) and not isinstance(entry, (bool, np.bool_))
 
 
 def check_masks(entries: tuple[Any, ...], shape: Shape) -> None:

@@ -70,7 +70,7 @@ def pool_windows(
                 "pooling: the output is too small", expected="at least one window", got=f"{sizes}, kernel {kernel}"
             )
         counts.append(count)
-        high.append(max(0, (count - 1) * step + span - n - p))
+        high.append(max(0, (count - 1) * step + span - n - p) if ceil_mode or p else 0)
     return Windows(kernel, steps, gaps, low, tuple(high), tuple(counts))
 
 
@@ -197,6 +197,8 @@ def max_unpool(rank: int, input: Value, indices: Value, sizes: Sequence[int]) ->
 
 def _divisors(sizes: Shape, windows: Windows, padding: Ints, count_include_pad: bool) -> Array | int:
     """How many elements each window averages: one number, or f64[*o] where windows differ."""
+    if not (any(windows.low) or any(windows.high)):
+        return math.prod(windows.kernel)
     total: Array = np.ones((1,) * len(sizes), np.int64)
     for d, (n, p, k) in enumerate(zip(sizes, spread("padding", padding, len(sizes)), windows.kernel)):
         starts = windows.starts(d)

@@ -272,7 +272,7 @@ EXPAND = register(
 def slice_size(start: int, stop: int, step: int) -> int:
     """How many elements start, start+step, ... lie before stop."""
     span = stop - start if step > 0 else start - stop
-    return 0 if span <= 0 else (span - 1) // abs(step) + 1
+    return 0 if span < 0 else (span + abs(step) - 1) // abs(step)
 
 
 def _infer_slice(x: TensorMeta, starts: Dims, stops: Dims, steps: Dims) -> TensorMeta:
@@ -288,6 +288,8 @@ def _infer_slice(x: TensorMeta, starts: Dims, stops: Dims, steps: Dims) -> Tenso
 
 def _is_inside(n: int, start: int, stop: int, step: int) -> bool:
     """Whether the first and the last element are in 0..n-1. What bounds the last is asked first: it is simpler."""
+    if step > 0 and 0 <= start <= stop <= n:
+        return True
     if (stop <= start) if step > 0 else (start <= stop):
         return True
     if not 0 <= start < n:

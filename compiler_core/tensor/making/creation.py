@@ -19,10 +19,13 @@ from compiler_core import dtype as dt
 from compiler_core.device import Device, check_device, copy_of, cpu
 from compiler_core.dtype import DType
 from compiler_core.errors import DTypeError, NumberRangeError, ShapeError
+from compiler_core.meta import as_size
+from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.composites import creation
 from compiler_core.ops.refusals import check_fits
 from compiler_core.ops.registry import Array, Value, current_trace
+from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.autograd.inference import made
 from compiler_core.tensor.making.placement import creation_names, placed
 from compiler_core.tensor.memory.cell import cell_of, cell_trace
@@ -52,7 +55,7 @@ def leaf(value: Value, requires_grad: bool = False, device: DeviceLike = None) -
 def sizes(size: tuple[Any, ...]) -> Shape:
     """The shape meant by `f(2, 3)`, `f((2, 3))` or `f([2, 3])`. Raises ShapeError for a negative size."""
     flat = size[0] if len(size) == 1 and not hasattr(size[0], "__index__") else size
-    shape = tuple(int(n) for n in flat)
+    shape = tuple(map(as_size, flat))
     if any(n < 0 for n in shape):
         raise ShapeError("a size is negative", expected="sizes >= 0", got=str(shape))
     return shape
@@ -63,6 +66,18 @@ def sizes(size: tuple[Any, ...]) -> Shape:
 
 def _has_tensor(data: Any) -> bool:
     return isinstance(data, Tensor) or (isinstance(data, (list, tuple)) and any(map(_has_tensor, data)))
+
+
+def _has_symbol(data: Any) -> bool:
+    """Whether a size that is a symbol is among the numbers."""
+    return type(data) is Sym or (isinstance(data, (list, tuple)) and any(map(_has_symbol, data)))
+
+
+def _of_sizes(data: Any, dtype: DType) -> Value:
+    """Numbers in nested lists, some of them symbols, as one value."""
+    if isinstance(data, (list, tuple)):
+        return F.stack([_of_sizes(part, dtype) for part in data])
+    return prims.cast(data._read(), dtype) if isinstance(data, Tensor) else prims.full((), data, dtype)
 
 
 def _plain(data: Any) -> Any:
@@ -77,8 +92,8 @@ def _dtype_of_lists(data: Any) -> DType | None:
     if isinstance(data, (list, tuple)):
         found = [dtype for dtype in map(_dtype_of_lists, data) if dtype is not None]
         return dt.promote(*found) if found else None
-    if isinstance(data, (bool, int, float, complex)) and not isinstance(data, np.generic):
-        return dt.of_number(type(data))
+    if isinstance(data, (bool, int, float, complex, Sym)) and not isinstance(data, np.generic):
+        return dt.promote(data)
     return dt.of(data.dtype)
 
 
@@ -143,6 +158,8 @@ def tensor(
         copied = data.detach().clone()
         copied = copied if device is None else copied.to(device)
         return leaf((copied if dtype is None else copied.to(dtype))._read(), requires_grad, device)
+    if current_trace() is not None and _has_symbol(data):
+        return leaf(_of_sizes(data, dtype or dt.promote(_dtype_of_lists(data))), requires_grad, device)
     array = to_array(data, dtype)
     return leaf(array.copy() if array is data else array, requires_grad, device)
 
@@ -257,7 +274,7 @@ empty_like = zeros_like
 
 
 def _number(n: Any) -> Any:
-    return n if n is None or isinstance(n, (int, float, complex)) else n.item()
+    return n if n is None or isinstance(n, (int, float, complex, Sym)) else n.item()
 
 
 @creation_names

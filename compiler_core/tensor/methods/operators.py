@@ -23,6 +23,7 @@ from compiler_core.ops import functional as F
 from compiler_core.ops.quiet import restore, silence
 from compiler_core.ops.registry import OPS, Array, Op, Value, current_trace
 from compiler_core.overrides.switch import met
+from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
 from compiler_core.tensor.autograd.inference import made
 from compiler_core.tensor.autograd.tape import OpNode
@@ -219,4 +220,4 @@ class Operators:
 
 
 _NUMPYS = (np.ndarray, np.generic)  # an array that is traced passes for one, and holds a Tensor (`__tensor__`)
-_OPERANDS = (Operators, bool, int, float, complex, np.ndarray, np.generic)
+_OPERANDS = (Operators, bool, int, float, complex, np.ndarray, np.generic, Sym)

@@ -18,7 +18,7 @@ def test_the_guards_tell_what_was_assumed() -> None:
     compiled: Any = dc.compile(lambda x, y: x + y, backend="aot_eager", dynamic=True)
     compiled(dc.ones(3, 4), dc.ones(3, 4))
     guards = compiled.explain().entries[0].guards
-    for text in ("args[0].ndim == 2", "2 <= args[0].shape[0]", "args[1].shape[0] == args[0].shape[0]"):
+    for text in ("args[0].ndim == 2", "2 <= args[0].shape[0]", "args[0].shape[0] == args[1].shape[0]"):
         assert text in guards
     assert "args[0].stride() is that of rows" in guards
 

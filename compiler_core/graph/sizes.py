@@ -52,7 +52,7 @@ def _node_at(node: Node, numbers: Numbers, new: Mapping[Node, Node]) -> Node:
     if same:
         return node
     _check(node, meta, node.op.infer(*(arg.meta for arg in args), **attrs))
-    return replace(node, meta=meta, args=args, attrs=attrs)
+    return Call(node.name, meta, op=node.op, args=args, attrs=attrs, location=node.location, region=node.region)
 
 
 def _are_same(some: Iterable[object], others: Iterable[object]) -> bool:

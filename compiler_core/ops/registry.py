@@ -30,6 +30,7 @@ from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.meta_value import MetaValue, infer_value
 from compiler_core.ops.on_device import run_on_device
 from compiler_core.ops.rules import LowerRule, Pointwise
+from compiler_core.symbolic.size import symbols_in
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]  # an array of the device's array module
 Value: TypeAlias = Any  # Array | graph.Node | Tensor: rules are generic over all three
@@ -172,9 +173,12 @@ def meta_of(value: Value) -> TensorMeta:
     key = (value.shape, value.dtype)
     meta = _metas.get(key)
     if meta is None:
+        meta = TensorMeta(tuple(value.shape), of(value.dtype))
+        if symbols_in(meta.shape):
+            return meta  # symbols know of their capture, which would be kept alive
         if len(_metas) >= _CACHE_LIMIT:
             _metas.clear()
-        meta = _metas[key] = TensorMeta(tuple(value.shape), of(value.dtype))
+        _metas[key] = meta
     return meta
 
 

@@ -223,6 +223,8 @@ class Sym:
     # -- questions
 
     def __eq__(self, other: object) -> Any:
+        if isinstance(other, Sym) and is_same(self, other):  # as tables ask: no question to Sizes, which has one
+            return True
         if is_size(other):
             return self.sizes.decide("==", self, other)
         return self.__index__() == other if _is_numeric(other) else NotImplemented

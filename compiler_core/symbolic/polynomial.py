@@ -55,7 +55,7 @@ def common_factor(terms: Terms) -> int:
 
 def leading(terms: Terms) -> Monomial:
     """The monomial of the highest rank."""
-    return max(terms, key=_rank)
+    return next(iter(terms)) if len(terms) == 1 else max(terms, key=_rank)
 
 
 def divided_by(dividend: Terms, divisor: Terms) -> tuple[Terms, Terms]:

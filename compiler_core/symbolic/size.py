@@ -133,6 +133,7 @@ class Sizes:
     guards: list[SizeGuard] = field(default_factory=list)
     ends: dict[SizeSymbol, Ends] = field(default_factory=dict)
     closed: bool = False
+    _answers: dict[tuple[str, SymOrInt, SymOrInt], bool] = field(default_factory=dict)  # once and for all
     _instead: dict[SizeSymbol, SymOrInt] = field(default_factory=dict)  # by guards that say what a symbol equals
     _between: dict[Any, Ends] = field(default_factory=dict)  # of forms, by their keys
     _never: dict[Any, set[int]] = field(default_factory=dict)  # values that a form does not take
@@ -163,9 +164,15 @@ class Sizes:
 
     def decide(self, relation: str, left: SymOrInt, right: SymOrInt) -> bool:
         """`left relation right` for "==", "<", "<=": by structure and ranges, else by the hints, guarded."""
-        left, right = (side if isinstance(side, Sym) else int(side) for side in (left, right))  # of NumPy
-        known = self.decided(relation, left, right)
-        return self._assume(relation, left, right, fixes=False) if known is None else known
+        question = (relation, left, right)
+        answer = self._answers.get(question)
+        if answer is None:
+            left, right = (side if isinstance(side, Sym) else int(side) for side in (left, right))  # of NumPy
+            answer = self.decided(relation, left, right)
+            if answer is None:
+                answer = self._assume(relation, left, right, fixes=False)
+            self._answers[question] = answer
+        return answer
 
     def decided(self, relation: str, left: SymOrInt, right: SymOrInt) -> bool | None:
         """`decide`, of what is known; None: that depends."""

@@ -456,7 +456,7 @@ class Capture:
 
     def _plain(self, root: Any) -> Any:
         """`root`, its numbers plain ones."""
-        if not self.segment.numbers.symbols and not self.segment.arrays.any_made():
+        if not self.segment.numbers.any_change and not self.segment.arrays.any_made():
             return root
         instead = {TracedArray: self.segment.arrays.real}
         (plain,), _ = plain_numbers([root], is_symbol, self.segment.outside.has, instead)

@@ -24,8 +24,9 @@ from compiler_core.capture.guards.kinds import _key, is_registry, own_attributes
 from compiler_core.capture.guards.sources import Item, Source
 from compiler_core.capture.numbers.symbols import KINDS, plain_of, plain_parts
 from compiler_core.capture.outside import Outside, contents_of, own_source
+from compiler_core.symbolic.size import Sym
 
-COUNTED = frozenset({int, float, *(kind for plain, kind in KINDS.items() if plain is not str)})
+COUNTED = frozenset({int, float, Sym, *(kind for plain, kind in KINDS.items() if plain is not str)})
 NOTHING = object()  # an attribute that was not there
 
 

@@ -52,6 +52,7 @@ __all__ = [
     "SymOrInt",
     "at_sizes",
     "ends_of",
+    "hint_of",
     "is_size",
     "name_of",
     "replaced",
@@ -201,8 +202,8 @@ class Sizes:
         low, high = self._ends_of(found)
         if low == high:
             return int(low)
-        self._assume("==", size, size.at(_hint_of), fixes=True)
-        return size.at(_hint_of)
+        self._assume("==", size, size.at(hint_of), fixes=True)
+        return size.at(hint_of)
 
     def normal(self, size: SymOrInt) -> SymOrInt:
         """The same, with what guards say that symbols equal in their place."""
@@ -233,7 +234,7 @@ class Sizes:
                 where=user_location(),
                 remedy="ask while code is captured, or give the sizes: graph_at",
             )
-        answer = RELATIONS[relation](value_at(left, _hint_of), value_at(right, _hint_of))
+        answer = RELATIONS[relation](value_at(left, hint_of), value_at(right, hint_of))
         guard = SizeGuard(relation, left, right, answer, user_location(), _who_asked(), fixes)
         self.add(guard)
         if self.told is not None:
@@ -358,7 +359,7 @@ def at_sizes(value: Any, sizes: Mapping[SizeSymbol, int]) -> Any:
 # -- who asks
 
 
-def _hint_of(symbol: SizeSymbol) -> int:
+def hint_of(symbol: SizeSymbol) -> int:
     if symbol.hint is None:
         raise UnknownSizeError(
             f"the value of {symbol.text or symbol.name} is asked for, and only the data decides it",

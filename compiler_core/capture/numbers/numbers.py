@@ -38,11 +38,19 @@ class Numbers:
         """`specialise`, of keyword arguments."""
         return {key: specialised(self, value) for key, value in kwargs.items()}
 
-    def settle(self, *values: Any) -> None:
-        """Numbers of the program's that these hold, however deep, are constants from here on: C code reads them."""
-        if self.symbols:
+    @property
+    def any_change(self) -> bool:
+        """Whether the program may hold a number that is a symbol."""
+        return bool(self.symbols or self.sizes.symbols)
+
+    def settle(self, *values: Any, compared: bool = False) -> None:
+        """Numbers of the program's that these hold, however deep, are constants from here on: C code reads them.
+
+        compared: and only compares: sizes answer for themselves.
+        """
+        if self.any_change:
             for value in values:
-                settled(self, value)
+                settled(self, value, compared=compared)
 
     def code_of(self, value: Any) -> str:
         """Code for a symbol in the check function."""

@@ -10,8 +10,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import dtype as dtypes
+from compiler_core.capture.numbers.lifting import beside_tensor, lifted
 from compiler_core.capture.numbers.selections import elements
-from compiler_core.capture.numbers.symbols import SymbolFloat, SymbolText, beside_tensor, is_symbol, lifted, specialised
+from compiler_core.capture.numbers.symbols import (
+    SymbolFloat,
+    SymbolInt,
+    SymbolText,
+    is_symbol,
+    is_time,
+    promoted,
+    remade,
+    specialised,
+)
+from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -40,18 +51,42 @@ _NOT_LIFTED = frozenset({"condition", "mask", "tensor1", "tensor2", "end"})
 MADE = frozenset({"tensor", "as_tensor", "scalar_tensor"})
 
 
+def handed(numbers: Numbers, value: Any) -> Any:
+    """An argument of a function of ours, which knows sizes: these stay, also in tuples, lists, dicts and slices. Whole
+    numbers that change become sizes, if any are symbols; other numbers are constants."""
+    kind: Any = type(value)
+    if kind is Sym:
+        return value
+    if kind is SymbolInt and numbers.sizes.are_on and not is_time(value):
+        return promoted(numbers, value)
+    if not numbers.any_change:
+        return specialised(numbers, value)
+    if isinstance(value, tuple) or kind is list:
+        items = [handed(numbers, item) for item in kind.__iter__(value)]
+        if all(a is b for a, b in zip(items, kind.__iter__(value))):
+            return value
+        return items if kind is list else remade(value, items)
+    if kind is dict:
+        return {specialised(numbers, key): handed(numbers, item) for key, item in value.items()}
+    if kind is slice:
+        return slice(*(handed(numbers, bound) for bound in (value.start, value.stop, value.step)))
+    return specialised(numbers, value)
+
+
 def operands(numbers: Numbers, name: str, args: Args, kwargs: Kwargs) -> tuple[list[Any], Kwargs]:
     """The arguments of a function of tensors: numbers that change are 0-d tensors where they may be, else constants."""
     plain = name if name in _PARAMETERS else name.removesuffix("_")
     names = _PARAMETERS.get(plain, ()) if any(map(is_symbol, (*args, *kwargs.values()))) else ()
     beside = _beside(plain, args)
-    if not names or beside is None or "rounding_mode" in kwargs:
+    if name in MADE:
         return [specialised(numbers, arg) for arg in args], _constants(numbers, kwargs)
+    if not names or beside is None or "rounding_mode" in kwargs:
+        return [handed(numbers, arg) for arg in args], {key: handed(numbers, value) for key, value in kwargs.items()}
     lifts = {*names, _FACTORS.get(plain, "")} - _NOT_LIFTED
 
     def given(parameter: str, value: Any) -> Any:
         if not is_symbol(value) or parameter not in lifts:
-            return specialised(numbers, value)
+            return handed(numbers, value)
         if parameter == _FACTORS.get(plain) and not _is_factor(value, args):
             return specialised(numbers, value)
         return beside_tensor(numbers, value, beside)

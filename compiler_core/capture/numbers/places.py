@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core import dtype as dtypes
+from compiler_core.capture.numbers.lifting import lifted
 from compiler_core.capture.numbers.symbols import (
     SymbolInt,
     arithmetic,
     code_of,
     is_symbol,
-    lifted,
     plain_parts,
     shown_number,
 )
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import Attrs, Op, Value
+from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.memory import views
 from compiler_core.tensor.memory.cell import Cell, ViewCell, read
 from compiler_core.tensor.memory.journal import note_change
@@ -129,7 +130,10 @@ def _lifted_index(numbers: Numbers, owner: Tensor, key: Any) -> tuple[Any, ...] 
         return None
     index, dim = [], 0
     for entry in entries:
-        made = _entry(numbers, entry, owner.shape[dim] if dim < owner.ndim else 0) if _changes(entry) else entry
+        size: Any = owner.shape[dim] if dim < owner.ndim else 0
+        if _changes(entry) and type(size) is Sym:
+            return None  # the number becomes a size, too
+        made = _entry(numbers, entry, size) if _changes(entry) else entry
         if made is None and entry is not None:
             return None
         index.append(made)

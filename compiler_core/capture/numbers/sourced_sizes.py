@@ -2,7 +2,7 @@
 
 In: sources of integers, with their values in the call that is captured. Out: `Sym`s of them (`symbol`); each guard is a
 condition of the check function as soon as it is made, in the user's words (`args[0].shape[0] == args[1].shape[0]`).
-Invariant: every symbol has a source, so what is computed of sizes can be spelled for the check function (`code_of`).
+Invariant: every symbol has a source, so what is computed of sizes can be spelled for the check function (`source_of`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from compiler_core.capture.guards.code import Code
 from compiler_core.capture.guards.sources import Source
-from compiler_core.symbolic.size import SizeGuard, Sizes, SizeSymbol, SymOrInt, text_of
+from compiler_core.symbolic.size import SizeGuard, Sizes, SizeSymbol, Sym
 
 
 @dataclass(eq=False)
@@ -22,13 +22,13 @@ class SourcedSizes(Sizes):
 
     code: Code = field(kw_only=True)
     sources: dict[SizeSymbol, Source] = field(default_factory=dict)
-    by_source: dict[Source, SymOrInt] = field(default_factory=dict)
+    by_source: dict[Source, Sym] = field(default_factory=dict)
     are_on: bool = False
 
     def __post_init__(self) -> None:
         self.told = self._require
 
-    def symbol(self, source: Source, hint: int | None, *, low: int = 2, high: float = math.inf) -> SymOrInt:
+    def symbol(self, source: Source, hint: int | None, *, low: int = 2, high: float = math.inf) -> Sym:
         """The integer at `source`, in [low, high]: which whoever asks guards."""
         if source not in self.by_source:
             self.are_on = True
@@ -36,10 +36,6 @@ class SourcedSizes(Sizes):
             (made,) = size.symbols
             self.sources[made] = source
         return self.by_source[source]
-
-    def code_of(self, size: SymOrInt) -> str:
-        """Code for a size in the check function."""
-        return f"({text_of(size, self._local)})"
 
     def _require(self, guard: SizeGuard) -> None:
         self.code.require_once(guard.show(self._local), str(guard))
@@ -52,8 +48,3 @@ def source_of(symbol: SizeSymbol) -> Source:
     """Where the check function reads a symbol of a segment."""
     assert isinstance(symbol.sizes, SourcedSizes)
     return symbol.sizes.sources[symbol]
-
-
-def shown_size(size: SymOrInt) -> str:
-    """A size in the user's words."""
-    return text_of(size, lambda symbol: symbol.text or symbol.name)

@@ -3,8 +3,12 @@
 In: an int, float or str at a source that made a guard fail before. Out: a symbol: it has its value of this call, and
 a formula of what it was computed from. Arithmetic on symbols gives symbols; comparing them guards the answer; beside a
 tensor they become 0-d tensors, inputs of the graph; whoever else needs the value gets it as a constant (`specialise`).
-Invariant: a symbol is an int, float or str, so nothing that only passes it on notices; the machine gives none to native
-code without `specialise` or `plain`.
+A size of a tensor whose sizes the call decides is a symbol too: a `Sym` (`symbolic/size.py`), which guards for itself
+what is asked of it. What Syms and whole numbers give by + - * // % is a Sym; a number from outside becomes one there
+(`promoted`). All else of Syms is as of other symbols, with the Sym as a part of the formula.
+Invariant: a symbol that is no Sym is an int, float or str, so nothing that only passes it on notices; the machine gives
+none to native code without `specialise` or `plain`. A Sym is no int, so native code reads none in silence; but its hash
+and its text are not those of its number, so C code that hashes or shows what it is given gets none.
 """
 
 from __future__ import annotations
@@ -18,15 +22,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from compiler_core import dtype as dtypes
 from compiler_core.bytecode.native import CONVERT
 from compiler_core.bytecode.semantics import Break
+from compiler_core.capture.guards.kinds import VIEWS, viewed
 from compiler_core.capture.guards.sources import Argument, AtEnd, Source
-from compiler_core.capture.trace import Known
-from compiler_core.numpy_trace.array import TracedArray
-from compiler_core.tensor.tensor import Tensor
+from compiler_core.capture.numbers.sourced_sizes import source_of
+from compiler_core.symbolic.size import Sym, SymOrInt, hint_of
+from compiler_core.tensor.size import Size
 
 if TYPE_CHECKING:
     from compiler_core.capture.numbers.numbers import Numbers
@@ -67,9 +69,9 @@ class SymbolText(str):
     formula: Formula
 
 
-SYMBOLS = (SymbolInt, SymbolFloat, SymbolText)
-PLAIN = {SymbolInt: int, SymbolFloat: float, SymbolText: str}
-KINDS: dict[type, type] = {plain: kind for kind, plain in PLAIN.items()}
+KINDS: dict[type, type] = {int: SymbolInt, float: SymbolFloat, str: SymbolText}
+PLAIN: dict[type, type] = {**{kind: plain for plain, kind in KINDS.items()}, Sym: int}
+WHOLE = (SymbolInt, Sym)
 _OF_DICT: dict[Any, Any] = {}
 HOLDERS = frozenset(
     {dict, set, frozenset, collections.deque, type(_OF_DICT.keys()), type(_OF_DICT.values()), type(_OF_DICT.items())}
@@ -78,12 +80,16 @@ HOLDERS = frozenset(
 # operators whose result has a formula; of "/", "//" and "%" the divisor is guarded not to be 0
 FORMULAS = frozenset({"+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>"})
 CLOSED = frozenset({"+", "-", "*", "/", "//", "%"})  # that tell by the types of operands what the result's is
+OF_SIZES = frozenset({"+", "-", "*", "//", "%"})  # of sizes and whole numbers gives a size
+HIGHEST = 4  # power of a size that is a size
 LONGEST = 40  # parts of a formula; a longer one is computed once, and named
 COMPUTED = frozenset({min, max, abs, round})
-NUMBERS = frozenset({bool, int, float, SymbolInt, SymbolFloat})
-HOLDING: tuple[Any, ...] = (list, tuple, set, frozenset, deque, *map(type, ({}.keys(), {}.values(), {}.items())))
+COMPUTED_OF_SIZES = frozenset({min, max, abs, sum, math.prod})  # by asking them
+ROUNDED = frozenset({round, math.floor, math.ceil, math.trunc})  # a size gives itself
+NUMBERS = frozenset({bool, int, float, SymbolInt, SymbolFloat, Sym})
+PLACED: tuple[Any, ...] = (list, dict, deque)  # what stands at a place can be replaced
+HOLDING = (tuple, set, frozenset)
 DEEP = 8  # containers in containers that C code is looked for to read
-LIFTED = frozenset({"+", "-", "*", "/", "**", "<", "<=", ">", ">=", "==", "!="})
 
 
 def is_symbol(value: Any) -> bool:
@@ -92,6 +98,8 @@ def is_symbol(value: Any) -> bool:
 
 def plain_of(value: Any) -> Any:
     """The number or text itself."""
+    if type(value) is Sym:
+        return value.at(hint_of)
     return PLAIN[type(value)](value) if type(value) in PLAIN else value
 
 
@@ -122,9 +130,9 @@ def make(value: Any, formula: Formula) -> Any:
 
 def applied(numbers: Numbers, value: Any, template: str, parts: tuple[Any, ...]) -> Any:
     """A symbol of this value, computed by `template` of `parts`; the check function names what is long, once."""
-    formulas = [part.formula for part in parts if is_symbol(part)]
-    size = 1 + sum(formula.size if isinstance(formula, Apply) else 1 for formula in formulas)
-    formula = Apply(template, parts, size, any(formula.is_time for formula in formulas))
+    changing = [part for part in parts if is_symbol(part)]
+    size = 1 + sum(map(_size_of, changing))
+    formula = Apply(template, parts, size, any(map(is_time, changing)))
     found = make(value, formula)
     if formula.size <= LONGEST or found is value:
         return found
@@ -132,6 +140,18 @@ def applied(numbers: Numbers, value: Any, template: str, parts: tuple[Any, ...])
         raise Break("much is computed of a time")
     local = numbers.code.guards.let("number", code_of(numbers, found))
     return make(value, Input(Argument(local, "a computed number"), value))
+
+
+def _size_of(part: Any) -> int:
+    """How long the code of a symbol is, in parts."""
+    if type(part) is Sym:
+        return len(part.terms)
+    return part.formula.size if isinstance(part.formula, Apply) else 1
+
+
+def is_time(value: Any) -> bool:
+    """Whether a symbol is a clock's, or computed of one."""
+    return type(value) is not Sym and bool(value.formula.is_time)
 
 
 def symbol(numbers: Numbers, source: Source, value: Any) -> Any:
@@ -144,6 +164,8 @@ def symbol(numbers: Numbers, source: Source, value: Any) -> Any:
 
 def render(part: Any, leaf: Callable[[Input], str]) -> str:
     """Code for a formula's part."""
+    if type(part) is Sym:
+        return f"({part.show(lambda symbol: leaf(Input(source_of(symbol), symbol.hint)))})"
     if type(part) in PLAIN:
         part = part.formula
     if isinstance(part, Input):
@@ -169,32 +191,24 @@ def code_of(numbers: Numbers, value: Any) -> str:
 def specialised(numbers: Numbers, value: Any, inside: tuple[int, ...] = ()) -> Any:
     """The value as a constant: guarded, once. Of a tuple that holds symbols, one that holds constants.
 
-    A list stays the same list and holds constants from here on. Other containers, views and iterators stay as they
-    are, what they hold is guarded.
+    A list, a dict and a deque stay the same and hold constants from here on. Other containers, views and iterators stay
+    as they are, what they hold is guarded.
     """
     kind: Any = type(value)
-    if kind in (tuple, list):
-        if id(value) in inside:
-            return value
-        items = [specialised(numbers, item, (*inside, id(value))) for item in value]
-        if all(a is b for a, b in zip(items, value)):
-            return value
-        if kind is tuple:
-            return tuple(items)
-        value[:] = items
-        return value
-    if type(value) is slice:
+    if kind is Sym:
+        return numbers.sizes.fix(value)
+    if kind is slice:
         bounds = (value.start, value.stop, value.step)
         return slice(*(specialised(numbers, bound) for bound in bounds)) if any(map(is_symbol, bounds)) else value
-    if kind in HOLDERS:
-        if id(value) not in inside:  # one may hold itself
-            for item in _held(value):
-                specialised(numbers, item, (*inside, id(value)))
-        return value
+    if kind in HOLDERS or kind is list or isinstance(value, tuple):
+        return value if id(value) in inside else _holding_constants(numbers, value, (*inside, id(value)))
     if not is_symbol(value):
         return value
     if value.formula.is_time:
         raise Break("a time is needed as a constant")
+    if isinstance(value, SymbolText):
+        for size in sizes_in(value):
+            numbers.sizes.fix(size)
     constant = plain_of(value)
     code, spelled = code_of(numbers, value), render(constant, lambda part: "")
     if isinstance(constant, float) and (not constant or constant != constant):  # 0.0 is not -0.0; NaN is NaN
@@ -203,29 +217,112 @@ def specialised(numbers: Numbers, value: Any, inside: tuple[int, ...] = ()) -> A
     return constant
 
 
+def _holding_constants(numbers: Numbers, value: Any, inside: tuple[int, ...]) -> Any:
+    """`specialised`, of a container."""
+    if isinstance(value, tuple):
+        items = [specialised(numbers, item, inside) for item in tuple.__iter__(value)]
+        return value if all(a is b for a, b in zip(items, tuple.__iter__(value))) else remade(value, items)
+    if type(value) in PLACED:
+        for place, item in list(places_of(value)):
+            specialised(numbers, place)
+            if (constant := specialised(numbers, item, inside)) is not item:
+                value[place] = constant
+        return value
+    for item in _held(value):
+        specialised(numbers, item, inside)
+    return value
+
+
+def remade(value: Any, items: list[Any]) -> Any:
+    """A tuple of the same class and attributes that holds `items`."""
+    made: Any = tuple.__new__(type(value), items)
+    if getattr(value, "__dict__", None):
+        vars(made).update(vars(value))
+    return made
+
+
+def places_of(value: Any) -> Any:
+    """Pairs of a place and what stands there, of a list, a dict or a deque."""
+    return (
+        dict.items(value) if isinstance(value, dict) else enumerate(_kind_among((list, deque), value).__iter__(value))
+    )
+
+
+def _kind_among(kinds: tuple[Any, ...], value: Any) -> Any:
+    return next(kind for kind in kinds if isinstance(value, kind))
+
+
 def _held(value: Any) -> list[Any]:
-    """What a container, a view or an iterator that is not advanced by that, holds."""
-    if type(value) is dict:
-        return [*value, *value.values()]
+    """What a set, a view or an iterator that is not advanced by that, holds."""
     if type(value) in (zip, enumerate):
         return list(value.__reduce__()[1])  # iterators
     return list(copy.copy(value) if hasattr(value, "__next__") else value)
 
 
-def settled(numbers: Numbers, value: Any, depth: int = 0) -> None:
-    """The numbers and texts that a container holds, keys and items, are guarded: something compares or shows them."""
+def settled(numbers: Numbers, value: Any, depth: int = 0, *, compared: bool = False) -> None:
+    """The numbers and texts that a container holds, keys and items, are guarded: something compares or shows them.
+
+    Where it stays the same object it holds constants from here on. compared: and does no more with them: sizes, which
+    answer for themselves, stay.
+    """
     if is_symbol(value) or type(value) is slice:
-        specialised(numbers, value)
-    elif isinstance(value, dict) and depth < DEEP:
-        for part in (*dict.keys(value), *dict.values(value)):
-            settled(numbers, part, depth + 1)
-    elif isinstance(value, BaseException) and depth < DEEP:
-        settled(numbers, value.args, depth + 1)
-    elif type(value) is SimpleNamespace and depth < DEEP:
-        settled(numbers, vars(value), depth + 1)
-    elif isinstance(value, HOLDING) and depth < DEEP:
-        for part in list(next(kind for kind in HOLDING if isinstance(value, kind)).__iter__(value)):
-            settled(numbers, part, depth + 1)
+        if not compared or type(value) is not Sym:
+            specialised(numbers, value)
+    elif depth == DEEP:
+        return
+    elif isinstance(value, BaseException):
+        settled(numbers, value.args, depth + 1, compared=compared)
+        if not compared and (args := specialised(numbers, value.args)) is not value.args:
+            value.args = args
+    elif isinstance(value, VIEWS):
+        settled(numbers, viewed(value), depth + 1, compared=compared)
+    elif type(value) is SimpleNamespace:
+        settled(numbers, vars(value), depth + 1, compared=compared)
+    elif isinstance(value, PLACED):
+        kind = _kind_among(PLACED, value)
+        for place, part in list(places_of(value)):
+            settled(numbers, place, depth + 1, compared=compared)
+            settled(numbers, part, depth + 1, compared=compared)
+            if not compared and (constant := _constant_part(numbers, part)) is not part:
+                kind.__setitem__(value, place, constant)
+    elif isinstance(value, HOLDING):
+        for part in list(_kind_among(HOLDING, value).__iter__(value)):
+            settled(numbers, part, depth + 1, compared=compared)
+
+
+def _constant_part(numbers: Numbers, part: Any) -> Any:
+    """What a container that can be changed is to hold in the place of a part that cannot."""
+    return specialised(numbers, part) if is_symbol(part) or isinstance(part, (tuple, slice)) else part
+
+
+def sizes_in(value: Any) -> list[Sym]:
+    """The sizes that a symbol's formula reads."""
+    if type(value) is Sym:
+        return [value]
+    formula = getattr(value, "formula", None)
+    return [size for part in formula.parts for size in sizes_in(part)] if isinstance(formula, Apply) else []
+
+
+def as_sizes(numbers: Numbers, *values: Any) -> tuple[SymOrInt, ...] | None:
+    """Whole numbers, a size among them, as sizes; None of any others."""
+    if not any(type(value) is Sym for value in values):
+        return None
+    if any(not isinstance(value, (int, Sym)) or (is_symbol(value) and is_time(value)) for value in values):
+        return None
+    return tuple(promoted(numbers, value) if type(value) is SymbolInt else value for value in values)
+
+
+def promoted(numbers: Numbers, value: SymbolInt) -> SymOrInt:
+    """A whole number that changes, as a size of its own; a constant, if it is less than 2."""
+    if value < 2:
+        constant: int = specialised(numbers, value)
+        return constant
+    code, text = code_of(numbers, value), shown_number(value)
+    numbers.code.require_once(f"{code} >= 2", f"{text} >= 2")
+    source = value.formula.source if isinstance(value.formula, Input) else None
+    if source is None:
+        source = Argument(numbers.code.guards.let("number", code, ("size", code), text), text)
+    return numbers.sizes.symbol(source, plain_of(value))
 
 
 def arithmetic(numbers: Numbers, op: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
@@ -233,8 +330,11 @@ def arithmetic(numbers: Numbers, op: str, function: Callable[[Any, Any], Any], l
     if op not in FORMULAS or (isinstance(left, str) and op != "+"):
         return function(specialised(numbers, left), specialised(numbers, right))
     if op in ("/", "//", "%") and not right:
-        return function(specialised(numbers, left), specialised(numbers, right))
-    if op in ("/", "//", "%") and is_symbol(right):
+        return function(plain_of(left), specialised(numbers, right))  # raises, whatever is divided
+    sizes = as_sizes(numbers, left, right)
+    if sizes is not None and (op in OF_SIZES or (op == "**" and type(right) is int and 0 <= right <= HIGHEST)):
+        return function(*sizes)
+    if op in ("/", "//", "%") and is_symbol(right) and type(right) is not Sym:
         numbers.code.require_once(f"{code_of(numbers, right)} != 0", f"{shown_number(right)} != 0")
     found = applied(numbers, function(plain_of(left), plain_of(right)), f"({{}} {op} {{}})", (left, right))
     return found if op in CLOSED else of_one_type(numbers, found, function, (left, right))
@@ -253,11 +353,16 @@ def of_one_type(numbers: Numbers, found: Any, function: Callable[..., Any], args
 
 
 def unary(numbers: Numbers, op: str, function: Callable[[Any], Any], value: Any) -> Any:
+    if type(value) is Sym:
+        return function(value)
     return applied(numbers, function(plain_of(value)), f"({op}{{}})", (value,))
 
 
 def comparison(numbers: Numbers, op: str, function: Callable[[Any, Any], bool], left: Any, right: Any) -> bool:
     """The answer, guarded."""
+    sizes = as_sizes(numbers, left, right)
+    if sizes is not None:
+        return function(*sizes)
     answer = function(plain_of(left), plain_of(right))
     code = f"({render_in(numbers, left)} {op} {render_in(numbers, right)}) is {answer}"
     numbers.code.require_once(code, f"{shown_number(left)} {op} {shown_number(right)} is {answer}")
@@ -265,6 +370,8 @@ def comparison(numbers: Numbers, op: str, function: Callable[[Any, Any], bool], 
 
 
 def truth(numbers: Numbers, value: Any) -> bool:
+    if type(value) is Sym:
+        return bool(value)
     answer = bool(plain_of(value))
     numbers.code.require_once(
         f"bool({code_of(numbers, value)}) is {answer}", f"{shown_number(value)} is {'not ' * answer}zero"
@@ -291,6 +398,11 @@ def computed(numbers: Numbers, function: Any, args: tuple[Any, ...], form: str =
 
     form: of the call, with places for the name and the arguments.
     """
+    sizes = as_sizes(numbers, *args)
+    if sizes is not None and function in ROUNDED and len(sizes) == 1:
+        return sizes[0]
+    if sizes is not None and function in COMPUTED_OF_SIZES:
+        return function(*sizes) if form == "{}({})" else function(sizes)
     name = f"__import__('math').{function.__name__}" if function.__module__ == "math" else function.__name__
     call = function if form == "{}({})" else lambda *items: function(items)
     found = applied(numbers, call(*map(plain_of, args)), form.format(name, ", ".join(["{}"] * len(args))), args)
@@ -307,8 +419,12 @@ def place_among(numbers: Numbers, function: Any, items: Any, value: Any) -> Any:
 
 
 def is_computed_of(items: Any) -> bool:
-    """Whether a list or tuple of numbers, one of them a symbol."""
-    return type(items) in (list, tuple) and any(map(is_symbol, items)) and all(type(item) in NUMBERS for item in items)
+    """Whether a list, tuple or shape of numbers, one of them a symbol."""
+    return (
+        type(items) in (list, tuple, Size)
+        and any(map(is_symbol, items))
+        and all(type(item) in NUMBERS for item in items)
+    )
 
 
 def is_computed(function: Any, args: tuple[Any, ...]) -> bool:
@@ -320,54 +436,10 @@ def is_computed(function: Any, args: tuple[Any, ...]) -> bool:
 
 def converted(numbers: Numbers, kind: type, value: Any) -> Any:
     """`int(value)`, `float(value)`, `str(value)`."""
+    if kind is int and type(value) is Sym:
+        return value
     found = applied(numbers, kind(plain_of(value)), f"{kind.__name__}({{}})", (value,))
     return of_one_type(numbers, found, kind, (value,)) if kind is int else found
-
-
-def beside_tensor(numbers: Numbers, value: Any, other: Tensor) -> Any:
-    """A number as an operand of a tensor: a 0-d tensor of the dtype that the number would be computed in."""
-    dtype = other.dtype
-    if isinstance(value, SymbolText) or dtype in (dtypes.float16, dtypes.bfloat16) or dtype.is_complex:
-        return specialised(numbers, value)
-    if isinstance(value, SymbolFloat) and not dtype.is_floating_point:
-        dtype = dtypes.get_default_dtype()
-    elif dtype is dtypes.bool_:
-        dtype = dtypes.int64
-    elif isinstance(value, SymbolInt) and not dtype.is_floating_point and dtype is not dtypes.int64:
-        return specialised(numbers, value)
-    return lifted(numbers, value, dtype)
-
-
-def beside_array(numbers: Numbers, value: Any, other: TracedArray) -> Any:
-    """A number as an operand of a traced array: a 0-d one, in the dtype that NEP 50 has the number computed in."""
-    if isinstance(value, SymbolText):
-        return specialised(numbers, value)
-    wanted = np.result_type(other.dtype, 1 if isinstance(value, SymbolInt) else 1.0)
-    if wanted not in (np.float32, np.float64, np.int64):
-        return specialised(numbers, value)
-    return TracedArray(lifted(numbers, value, dtypes.of(wanted)), is_scalar=True)
-
-
-def lifted(numbers: Numbers, value: Any, dtype: Any) -> Tensor:
-    """A number as a 0-d tensor, one for each formula and dtype."""
-    key = (code_of(numbers, value), dtype)
-    if key not in numbers.lifted:
-        numbers.lifted[key] = lift(numbers, value, dtype)
-    return numbers.lifted[key]
-
-
-def lift(numbers: Numbers, value: Any, dtype: Any) -> Tensor:
-    """A 0-d tensor that every call makes of the number."""
-    guards = numbers.code.guards
-    wrap = guards.bind(_zero_d, "zero_d")
-    local = guards.let("number", f"{wrap}({code_of(numbers, value)}, {guards.bind(dtype.numpy, 'dtype')})")
-    handle = _zero_d(plain_of(value), dtype.numpy)
-    numbers.trace.know(Known(handle, "input", shown_number(value), local, numbers.code.hand_over(local, handle)))
-    return handle
-
-
-def _zero_d(value: Any, dtype: Any) -> Tensor:
-    return Tensor._wrap(np.asarray(value, dtype))
 
 
 def render_in(numbers: Numbers, value: Any) -> str:

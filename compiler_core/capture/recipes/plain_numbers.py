@@ -22,6 +22,7 @@ from compiler_core.bytecode.frame import Frame
 from compiler_core.capture.recipes.constants import SCALARS, is_constant
 from compiler_core.capture.recipes.instances import is_machinery, own_table
 from compiler_core.capture.recipes.kinds import ITERATORS
+from compiler_core.symbolic.size import Sym, hint_of
 from compiler_core.tensor.tensor import Tensor
 
 __all__ = ["plain_numbers"]
@@ -32,6 +33,7 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
     float: float.__float__,
     str: str.__str__,
     complex: complex.__pos__,
+    Sym: lambda size: size.at(hint_of),
 }
 
 

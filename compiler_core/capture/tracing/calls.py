@@ -27,7 +27,7 @@ from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import policy
 from compiler_core.capture.guards.kinds import CONTAINERS, GETTERS, is_constant, own_attributes
 from compiler_core.capture.guards.sources import Bound, Referent
-from compiler_core.capture.numbers.operands import filling, made_of, operands
+from compiler_core.capture.numbers.operands import filling, handed, made_of, operands
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.containers import is_interpreted
 from compiler_core.capture.tracing.iteration import RunBetween
@@ -230,7 +230,7 @@ class Calls:
         self.contents.read_all(args, kwargs)
         filled = made_of(self.numbers, function.__name__, args, kwargs)
         if filled is not None:
-            return self.parts.native.run(filling, filled, *map(self.numbers.specialise, args[:-1]))
+            return self.parts.native.run(filling, filled, *(handed(self.numbers, arg) for arg in args[:-1]))
         operated, named = operands(self.numbers, function.__name__, args, kwargs)
         result = self.parts.native.run(function, *operated, **named)
         given = any(result is arg for arg in args)

@@ -15,12 +15,14 @@ from typing import Any
 from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import CONTAINERS, _key, is_constant, is_registry
+from compiler_core.capture.numbers.numbers import Numbers
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.classes import Classes
 from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.native import Call, Native
 from compiler_core.capture.tracing.part import Part
+from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.tensor import Tensor
 
 WRITES: dict[type, set[str]] = {  # methods that change a container without reading it
@@ -63,12 +65,14 @@ class Containers(Part):
             args = (self.numbers.specialise(args[0]), *args[1:])
             self.keys.key_in(owner, args[0])
         elif isinstance(owner, set) or name in ("insert", "pop", "rotate"):
-            self.numbers.settle(args)
+            self.numbers.settle(args if isinstance(owner, set) else args[:1])
             args = tuple(map(self.numbers.specialise, args[:1])) + args[1:]
         copied = name in COPIED or (name == "__setitem__" and isinstance(args[0], slice))
         if copied:
             args = tuple(map(drained, args))
             self.contents.read_all(args, {})
+            if isinstance(owner, (set, dict)) and self.numbers.sizes.symbols:
+                args = tuple(hashable(self.numbers, arg, isinstance(owner, set)) for arg in args)
         if isinstance(owner, (set, dict)):
             self.keys.check_keys(owner, *args)
             if copied and isinstance(owner, set):
@@ -160,12 +164,13 @@ class Containers(Part):
     def check_order(self, items: Any) -> None:
         """Sorting these must run none of the program's code: how often, and in which order, is CPython's affair."""
         if any(
-            self.classes.method_of(item, "__lt__") is not None and not isinstance(item, Tensor) for item in list(items)
+            self.classes.method_of(item, "__lt__") is not None and not isinstance(item, (Tensor, Sym))
+            for item in list(items)
         ):
             raise Break("objects are put in order by code of the program's")
 
     def compares_in_python(self, value: Any) -> bool:
-        return self.classes.method_of(value, "__eq__") is not None and not isinstance(value, Tensor)
+        return self.classes.method_of(value, "__eq__") is not None and not isinstance(value, (Tensor, Sym))
 
 
 def kind_of(owner: Any) -> type:
@@ -183,6 +188,15 @@ def c_method(owner: Any, name: str) -> Any:
         if found is not None and not isinstance(found, FunctionType):
             return found
     raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
+
+
+def hashable(numbers: Numbers, values: Any, are_members: bool) -> Any:
+    """What a set (are_members) or a dict is given at once, with constants for what it hashes."""
+    if are_members:
+        return [numbers.specialise(member) for member in values]
+    if isinstance(values, dict):
+        return values
+    return [(numbers.specialise(key), value) for key, value in values]
 
 
 def drained(values: Any) -> Any:

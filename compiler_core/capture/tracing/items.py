@@ -15,13 +15,15 @@ from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.guards.kinds import is_registry, plain_copy, viewed
 from compiler_core.capture.guards.sources import Attribute, Raw
+from compiler_core.capture.numbers.lifting import beside_tensor
+from compiler_core.capture.numbers.operands import handed
 from compiler_core.capture.numbers.places import read_place, written_place
 from compiler_core.capture.numbers.selections import is_selection
-from compiler_core.capture.numbers.symbols import beside_tensor, is_symbol
+from compiler_core.capture.numbers.symbols import KINDS, is_symbol
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.attributes import Attributes
 from compiler_core.capture.tracing.classes import Classes
-from compiler_core.capture.tracing.containers import USING_UP, WRITES, Containers, c_method, kind_of
+from compiler_core.capture.tracing.containers import USING_UP, WRITES, Containers, c_method, drained, kind_of
 from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.native import OPAQUE, Call, Native
 from compiler_core.capture.tracing.part import Part
@@ -93,15 +95,20 @@ class Items(Part):
             if selection is not None:
                 return selection
         place = self.native.hand_on(read_place, numbers, owner, key) if numbers.symbols else None
-        return self.native.run(Tensor.__getitem__, owner, numbers.specialise(key)) if place is None else place
+        return self.native.run(Tensor.__getitem__, owner, handed(numbers, key)) if place is None else place
 
     def program_index(self, bound: Any) -> bool:
         """Whether a slice's bound is told by the program's own `__index__`."""
-        return self.classes.method_of(bound, "__index__") is not None and not isinstance(bound, Tensor)
+        own = self.classes.method_of(bound, "__index__") is not None
+        return own and not isinstance(bound, Tensor) and not is_symbol(bound)
 
     def looked_for(self, owner: Any, key: Any) -> Any:
         """A key that is looked for, as a constant. One that a dictionary or set from outside lacks, it must lack."""
-        if is_symbol(key) and isinstance(owner, (dict, set, frozenset)) and not isinstance(owner, defaultdict):
+        if (
+            type(key) in KINDS.values()
+            and isinstance(owner, (dict, set, frozenset))
+            and not isinstance(owner, defaultdict)
+        ):
             known = self.outside.find(owner)
             if known is not None and id(owner) not in self.record.originals and key not in plain_copy(owner):
                 self.contents.require_without(known, key)
@@ -183,7 +190,7 @@ class Items(Part):
                 return None
             index = self.native.hand_on(written_place, self.numbers, owner, key) if self.numbers.symbols else None
             value = beside_tensor(self.numbers, value, owner) if is_symbol(value) else self.numbers.specialise(value)
-            self.native.run(Tensor.__setitem__, owner, self.numbers.specialise(key) if index is None else index, value)
+            self.native.run(Tensor.__setitem__, owner, handed(self.numbers, key) if index is None else index, value)
             return None
         if self.classes.method_of(owner, "__setitem__") is not None and not is_registry(owner):
             return self.call(self.attributes.load_attr(owner, "__setitem__"), (key, value), {})
@@ -203,8 +210,10 @@ class Items(Part):
     def container_method(self, owner: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`owner.name(*args)`, of a container from outside or not."""
         kind = kind_of(owner)
+        if isinstance(owner, (dict, set, frozenset)) and args and self.numbers.sizes.symbols:
+            args = (self.numbers.specialise(drained(args[0])), *args[1:])
         if name not in KEEPING and not (name in ("get", "__contains__") and self.outside.has(owner)):
-            self.numbers.settle(owner, args)
+            self.numbers.settle(owner, args, compared=True)
         if name in HASHING:
             if isinstance(owner, (dict, set, frozenset)) and args:
                 self.keys.key_in(owner, args[0])
@@ -234,7 +243,7 @@ class Items(Part):
         elif name in ("keys", "values", "items", "copy", "__iter__", "__reversed__"):
             self.contents.read_whole(owner)
         else:
-            self.numbers.settle(owner, args)
+            self.numbers.settle(owner, args, compared=True)
             self.contents.read_deeply(owner)
             self.contents.read_all(args, kwargs)
         return method(owner, *args, **kwargs)

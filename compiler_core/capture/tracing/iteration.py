@@ -17,7 +17,7 @@ from compiler_core.bytecode.frame import Enter
 from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.bytecode.semantics import STOP, Break
 from compiler_core.capture.arrays import is_opaque
-from compiler_core.capture.guards.kinds import CONTAINERS
+from compiler_core.capture.guards.kinds import CONTAINERS, VIEWS
 from compiler_core.capture.guards.sources import Raw
 from compiler_core.capture.numbers.symbols import arithmetic, is_symbol
 from compiler_core.capture.polyfills import builtins as polyfills
@@ -29,6 +29,7 @@ from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.lookup import ABSENT, lookup
 from compiler_core.capture.tracing.native import Call, Native
 from compiler_core.capture.tracing.part import Part
+from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.tensor import Tensor
 
 
@@ -117,9 +118,10 @@ class Iteration(Part):
             )
         if isinstance(container, Tensor):
             return self.native.run(Tensor.__contains__, container, item)
-        self.numbers.settle(container)
+        self.numbers.settle(container, compared=True)
         container = self.numbers.specialise(container) if is_symbol(container) else container
-        item = self.items.looked_for(container, item)
+        if type(item) is not Sym or isinstance(container, (dict, set, frozenset, range, *VIEWS)):
+            item = self.items.looked_for(container, item)
         if is_symbol(item) and isinstance(container, (set, frozenset)):
             return False
         self.contents.read_view(container)

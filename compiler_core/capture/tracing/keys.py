@@ -89,6 +89,8 @@ class Keys(Part):
     def is_same(self, left: Any, right: Any) -> bool:
         if left is right:
             return True
+        if left is None or right is None:
+            return False
         left, right = self.numbers.specialise(left), self.numbers.specialise(right)
         if left is right or is_constant(left) or is_constant(right):
             return left is right

@@ -20,6 +20,7 @@ from compiler_core.capture.numbers.selections import NEEDS_DATA, REMEDY, Refused
 from compiler_core.capture.trace import TraceEnded
 from compiler_core.capture.tracing.part import Part
 from compiler_core.errors import GraphBreak
+from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.tensor import Tensor
 
 Call = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # (function, args, kwargs) -> what it gives, or `Enter`
@@ -106,7 +107,7 @@ def is_shared(result: Any) -> bool:
     if (
         not hasattr(result, "__dict__")
         or hasattr(result, "__next__")
-        or isinstance(result, (Tensor, *IDENTIFIED, BaseException))
+        or isinstance(result, (Tensor, Sym, *IDENTIFIED, BaseException))
     ):
         return False
     return sys.getrefcount(result) > _held_by_a_caller()

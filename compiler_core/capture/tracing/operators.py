@@ -17,9 +17,9 @@ from compiler_core.bytecode import native as python
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import CONTAINERS, is_constant, plain_copy
 from compiler_core.capture.guards.module_protocol import is_module
-from compiler_core.capture.numbers import symbols
+from compiler_core.capture.numbers import lifting, symbols
 from compiler_core.capture.numbers.selections import elements
-from compiler_core.capture.numbers.symbols import is_symbol
+from compiler_core.capture.numbers.symbols import is_symbol, plain_of
 from compiler_core.capture.outside import contents_of
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.classes import Classes
@@ -44,7 +44,7 @@ COMPARE: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
     op: (name := f"__{function.__name__}__", SWAPPED[name], function) for op, function in python.COMPARE.items()
 }
 SEQUENCES = (list, tuple, str, bytes, bytearray, deque)
-NUMBERS = frozenset({bool, int, float, str, *symbols.SYMBOLS})
+NUMBERS = frozenset({bool, int, float, str, *symbols.PLAIN})
 
 
 @dataclass(eq=False, repr=False)
@@ -129,6 +129,8 @@ class Operators(Part):
             self.contents.read_data(value)
             if isinstance(value, (*CONTAINERS, dict)):
                 self.contents.read_deeply(value) if op == "%" else self.contents.read_whole(value)
+        if op == "%" and isinstance(left, (str, bytes)):
+            right = self.numbers.specialise(right)
         if op == "%" and isinstance(left, str) and not is_constant(right):
             self.text.check_printable(right, 0 if isinstance(right, (tuple, dict)) else 1)
         return self.native.run(function, left, right)
@@ -152,10 +154,10 @@ class Operators(Part):
             return value
         if op == "**" and isinstance(other, Tensor) and not elements(other).dtype.is_floating_point:
             return self.numbers.specialise(value)  # whole numbers to a negative power are an error
-        if op in symbols.LIFTED and isinstance(other, Tensor):
-            return symbols.beside_tensor(self.numbers, value, elements(other))
-        if op in symbols.LIFTED and type(other) is TracedArray:
-            return symbols.beside_array(self.numbers, value, other)
+        if op in lifting.LIFTED and isinstance(other, Tensor):
+            return lifting.beside_tensor(self.numbers, value, elements(other))
+        if op in lifting.LIFTED and type(other) is TracedArray:
+            return lifting.beside_array(self.numbers, value, other)
         return self.numbers.specialise(value)
 
     def unary(self, op: str, value: Any) -> Any:
@@ -178,6 +180,8 @@ class Operators(Part):
                 return self.native.run(function, self.operand(op, left, right), self.operand(op, right, left))
             if type(left) in NUMBERS and type(right) in NUMBERS:
                 return symbols.comparison(self.numbers, op, function, left, right)
+            if left is None or right is None:
+                return function(plain_of(left), plain_of(right))
             left, right = self.numbers.specialise(left), self.numbers.specialise(right)
         first, second = self.classes.program_method(left, name), self.classes.program_method(right, reflected)
         if first is None and second is None and op == "!=":
@@ -189,7 +193,7 @@ class Operators(Part):
         if first is not None or second is not None:
             attempts = self._comparisons(name, reflected, left, right)
             return self.call(polyfills.compare, (left, right, *attempts, op), {})
-        self.numbers.settle(left, right)
+        self.numbers.settle(left, right, compared=True)
         for value in (left, right):
             self.classes.vouch(value, name)
             self.contents.read_data(value)

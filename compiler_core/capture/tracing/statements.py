@@ -14,6 +14,7 @@ from typing import Any
 from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.native import NativeSemantics
 from compiler_core.bytecode.semantics import Break
+from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.tracing.attributes import Attributes
 from compiler_core.capture.tracing.items import Items
 from compiler_core.capture.tracing.lookup import ABSENT, lookup
@@ -107,6 +108,7 @@ class Statements(Part):
             raise Break("code of the program's says whether a class matches")
         if not fits:
             return None
+        value = self.numbers.specialise(value) if is_symbol(value) else value
         found = _NATIVE.match_class(value, cls, count, names)  # with Python's own errors
         if not self.outside.has(value):
             return found

@@ -23,10 +23,10 @@ from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.guards.kinds import CONTAINERS, is_constant
 from compiler_core.capture.guards.sources import Attribute, Bound, CellContents, Item, Raw, Variable
-from compiler_core.capture.numbers.symbols import PLAIN, converted, is_symbol
+from compiler_core.capture.numbers.symbols import PLAIN, converted, is_symbol, plain_of
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.polyfills import builtins as polyfills
-from compiler_core.capture.tracing.containers import is_interpreted
+from compiler_core.capture.tracing.containers import drained, hashable, is_interpreted
 from compiler_core.capture.tracing.iteration import RunBetween
 from compiler_core.capture.tracing.operators import BINARY, COMPARE, IN_PLACE, UNARY, Operators
 from compiler_core.capture.tracing.rules import copying, iterable_rules, overriding
@@ -36,6 +36,7 @@ from compiler_core.config import config
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray, numpy_of
 from compiler_core.ops.registry import current_trace
+from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.autograd.function_calls import finish
 from compiler_core.tensor.autograd.function_purity import only_computes
 from compiler_core.tensor.methods.indexing import masked_select
@@ -55,7 +56,7 @@ def _length(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
         parts.contents.read_length(owner)
         return len(owner)
     if is_opaque(owner) or (isinstance(owner, Tensor) and parts.classes.program_method(owner, "__len__") is None):
-        return parts.native.run(len, owner)
+        return parts.native.run(Tensor.__len__ if isinstance(owner, Tensor) else len, owner)
     method = parts.classes.method_of(owner, "__len__")
     if method is not None:
         return parts.call(method, (owner,), {})
@@ -89,6 +90,8 @@ def _delattr(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
 
 def _isinstance(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     owner, kinds = args
+    if type(owner) is Sym:
+        owner = plain_of(owner)
     for kind in kinds if isinstance(kinds, tuple) else (kinds,):
         check = parts.classes.method_of(kind, "__instancecheck__")
         if type(kind) is ABCMeta:
@@ -101,7 +104,8 @@ def _isinstance(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
         elif check is not None and is_of_program(check) and type(kind).__module__ not in ("enum", "typing", "abc"):
             if kinds is not kind:
                 raise Break("isinstance() is told by code of the program's")
-            return parts.call(polyfills.is_instance, (owner, kind, MethodType(check, kind)), {})
+            asked = parts.numbers.specialise(args[0])
+            return parts.call(polyfills.is_instance, (asked, kind, MethodType(check, kind)), {})
     return isinstance(owner, kinds)
 
 
@@ -213,8 +217,11 @@ def _dict(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
         parts.contents.read_whole(args[0])
     elif args and (parts.containers.runs_python(args[0]) or parts.classes.program_method(args[0], "keys") is not None):
         return parts.call(polyfills.dict_, (args[0], kwargs), {})
+    elif args and not isinstance(args[0], dict) and parts.numbers.any_change:
+        parts.contents.read_all(args, {})
+        args = (hashable(parts.numbers, drained(args[0]), are_members=False),)
+        parts.keys.check_members(args[0])
     elif args and isinstance(args[0], CONTAINERS):
-        parts.numbers.settle(args)
         parts.keys.check_members(args[0])
         parts.contents.read_all(args, {})
     return dict(*args, **kwargs)
@@ -282,12 +289,8 @@ def _finish_function(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     backward = parts.attributes.load_attr(function, "backward")
     if parts.outside.has(ctx):
         raise Break("a graph break in the forward of an autograd.Function")
-
-    def specialised(value: Any) -> Any:
-        return tuple(map(specialised, value)) if type(value) is tuple else parts.numbers.specialise(value)
-
     for name, value in vars(ctx).items():
-        setattr(ctx, name, specialised(value))
+        setattr(ctx, name, parts.numbers.specialise(value))
     if only_computes(backward, ctx):
         _read_names(parts, backward)
     return parts.native.run(finish, *args)

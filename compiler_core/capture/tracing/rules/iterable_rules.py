@@ -17,6 +17,7 @@ from compiler_core.capture.guards.kinds import CONTAINERS, is_constant
 from compiler_core.capture.numbers.symbols import computed, is_computed, is_computed_of
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.polyfills import of_itertools as polyfills_itertools
+from compiler_core.capture.tracing.containers import drained
 from compiler_core.capture.tracing.rules.pure import is_pure, is_pure_method_of
 from compiler_core.tensor.tensor import Tensor
 
@@ -46,20 +47,12 @@ def _by_polyfill(function: Any, polyfill: Callable[..., Any], *, takes_function:
         takes_parts = takes_function and not all(map(_holds_constants, iterables))
         if called or compared or takes_parts or any(_runs(parts, value) for value in iterables):
             return parts.call(polyfill, args, kwargs)
+        if function in _HASHING and args and parts.numbers.any_change:
+            args = iterables = (parts.numbers.specialise(drained(args[0])), *args[1:])
         for value in iterables:
-            if not isinstance(value, Tensor) and not hasattr(type(value), "__next__"):
-                parts.classes.vouch(value, "__iter__", "__len__")
-                parts.contents.read_data(value)
-            if function in _COMPARING or function in _HASHING:
-                parts.numbers.settle(value)
-                if function in _HASHING and isinstance(value, (*CONTAINERS, dict)):
-                    parts.keys.check_members(value)
-                parts.contents.read_deeply(value)
-            elif isinstance(value, (*CONTAINERS, dict)) and parts.outside.has(value):
-                parts.contents.read_whole(value)
-            parts.contents.read_view(value)
-        if function in _KEEPING:
-            kept = [value if type(value) in (list, tuple) else parts.numbers.specialise(value) for value in args]
+            _read(parts, function, value)
+        if function in _KEEPING or function in _COMPARING:
+            kept = [value if isinstance(value, (list, tuple)) else parts.numbers.specialise(value) for value in args]
             return parts.native.run(function, *kept, **parts.numbers.named(kwargs))
         return parts.native.run(function, *map(parts.numbers.specialise, args), **parts.numbers.named(kwargs))
 
@@ -72,6 +65,21 @@ def _by_polyfill(function: Any, polyfill: Callable[..., Any], *, takes_function:
         return iterates and parts.containers.runs_python(value)
 
     return rule
+
+
+def _read(parts: Parts, function: Any, value: Any) -> None:
+    """What a function that is given `value` reads of it counts."""
+    if not isinstance(value, Tensor) and not hasattr(type(value), "__next__"):
+        parts.classes.vouch(value, "__iter__", "__len__")
+        parts.contents.read_data(value)
+    if function in _COMPARING or function in _HASHING:
+        parts.numbers.settle(value, compared=function in _COMPARING)
+        if function in _HASHING and isinstance(value, (*CONTAINERS, dict)):
+            parts.keys.check_members(value)
+        parts.contents.read_deeply(value)
+    elif isinstance(value, (*CONTAINERS, dict)) and parts.outside.has(value):
+        parts.contents.read_whole(value)
+    parts.contents.read_view(value)
 
 
 def _holds_constants(items: Any) -> bool:

@@ -22,6 +22,7 @@ from compiler_core.capture.guards.module_protocol import ModuleProtocol
 from compiler_core.capture.guards.modules import guard_modules
 from compiler_core.capture.guards.overlaps import guard_memory
 from compiler_core.capture.guards.sources import AtEnd, Source
+from compiler_core.capture.numbers.sizes import Guarded
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.random_inputs import RandomInputs, guard_outside
 from compiler_core.capture.recipes.holders import holders
@@ -51,9 +52,9 @@ class Captured:
     strategy; begins_in: the thread's modes then; forwards_ended: those whose forwards end in it. ambient: the modes of
     the thread to set at the end. pauses: the root is a list of frames to go on with: from the next instruction
     ("again"), or when that has run by itself ("step"). Else the root is the result.
-    numbers: guard -> the number from outside that it is about. copied: nodes that also stand for copies of
-    themselves, so that they may be written before the backward. hosts: see `_hosts`. sizes: the symbols of the graph,
-    each with the index of its number among what the check hands over; none: the graph runs as it is.
+    numbers: guard -> the number from outside that it is about; shapes: or the shape. copied: nodes that also stand for
+    copies of themselves, so that they may be written before the backward. hosts: see `_hosts`. sizes: the symbols of
+    the graph, each with the index of its number among what the check hands over; none: the graph runs as it is.
     """
 
     graph: Graph
@@ -70,6 +71,7 @@ class Captured:
     ambient: Ambient | None
     pauses: Pauses
     numbers: dict[int, Source]
+    shapes: dict[int, Guarded]
     operations: tuple[str, ...]
     copied: frozenset[Node]
     hosts: frozenset[int]
@@ -83,9 +85,9 @@ class Captured:
             self,
             graph=graph,
             inputs=tuple(lift and lift.on(new[lift.placeholder]) for lift in self.inputs),
-            outputs=self.outputs.at(numbers, new),
+            outputs=self.outputs.at(numbers, graph.outputs),
             random=self.random and replace(self.random, outside=at_sizes(self.random.outside, numbers)),
-            copied=frozenset(new[node] for node in self.copied if node in new),
+            copied=frozenset(new.get(node, node) for node in self.copied),
             sizes=(),
         )
 
@@ -129,10 +131,9 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
     sizes = segment.outside_sizes.hand_over(symbols_of(graph) | outputs.symbols)
     by_placeholder = {lift.placeholder: lift for lift in trace.lifted.values()}
     lifts = [by_placeholder.get(node) for node in graph.inputs]
-    roots = {found.cell.root for found in written}
     captured = Captured(
         graph,
-        tuple(None if lift is None else keeper.input(lift, lift.cell.root in roots) for lift in lifts),
+        keeper.inputs(lifts, written),
         outputs,
         rebuild,
         tuple(map(keeper.write, written)),
@@ -145,6 +146,7 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
         segment.trace.ambient.change(),
         pauses,
         dict(segment.numbers.guarded),
+        dict(segment.outside_sizes.guarded),
         tuple(segment.trace.operations),
         frozenset(trace.copied),
         _hosts(trace, outputs.nodes),

@@ -21,6 +21,7 @@ class Memory:
         self.skips_hooks, self.all_sizes_change = skips_hooks, all_sizes_change
         self.makes_symbols = True
         self.ends_anyway: set[tuple[str, str]] = set()
+        self.changing_dims: dict[Source, set[int]] = {}  # of tensors, where sizes were seen to change
         self.dynamic: set[Source] = set()
         self.unstable: IdentitySet = IdentitySet()
         self._tables: set[Source] = set()  # of which two items are such numbers: all are
@@ -31,6 +32,12 @@ class Memory:
         self.dynamic.add(source)
         if isinstance(source, Item) and self._in_one.setdefault(source.base, source) != source:
             self._tables.add(source.base)
+
+    def note_shapes(self, source: Source, before: tuple[int, ...], now: tuple[int, ...]) -> None:
+        """The tensor at `source` has another shape. Of another number of dims it is another tensor."""
+        if len(before) == len(now):
+            changed = {dim for dim, (a, b) in enumerate(zip(before, now)) if a != b}
+            self.changing_dims.setdefault(source, set()).update(changed)
 
     def is_dynamic(self, source: Source) -> bool:
         """Whether the number at `source` changes, as far as is known."""

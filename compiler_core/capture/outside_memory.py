@@ -27,7 +27,7 @@ from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.primitives.custom_gradient import HISTORY
-from compiler_core.ops.registry import Array, Value, bind, meta_of
+from compiler_core.ops.registry import Array, Value, bind, meta_of, use_trace
 from compiler_core.tensor.autograd.grad_mode import Inference
 from compiler_core.tensor.autograd.inference import check_written
 from compiler_core.tensor.autograd.tape import TRACED, Edge, GradNode, is_traced
@@ -291,7 +291,9 @@ class OutsideMemory(PlacedBuilder):
 
     def _check_apart(self, cell: Cell, others: Iterable[Cell]) -> None:
         """Raises GraphBreak for lent memory that overlaps that of another root: a write to one would change both."""
-        if any(overlap(cell, other) for other in others):
+        with use_trace(None):  # which may be shown others in the place of these
+            meet = any(overlap(cell, other) for other in others)
+        if meet:
             raise GraphBreak(
                 "two tensors overlap in memory that was lent, and one of them is written to",
                 where=user_location(),

@@ -181,6 +181,7 @@ class OutsideObjects:
             local = self.code.local(source)
             require_class(guards, local, tensor, source.text)
             if not self.sizes.take(source, tensor, is_input=named.role == "input"):
+                self.sizes.note_static(source, f"{local}._cell.raw.shape", tensor)
                 require_meta(guards, f"{local}._cell.value", meta_of(tensor), source.text)
                 require_layout(guards, f"{local}._cell", tensor, source.text)
             require_gradient(guards, local, tensor, source.text)

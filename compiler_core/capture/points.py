@@ -213,6 +213,10 @@ class Point:
             if failed in numbers:
                 for number in guards.changed(numbers.keys(), args, kwargs):
                     self.memory.note_dynamic(numbers[number])
+            shape = entry.captured.shapes.get(failed)
+            if shape is not None and self.owner.learns_sizes:
+                now = guards.value(f"tuple({shape.code})", failed, args, kwargs)
+                self.memory.note_shapes(shape.source, shape.shape, now)
             for thing in guards.culprits(failed):
                 self.memory.unstable.add(thing)
             if not position:

@@ -31,6 +31,7 @@ from compiler_core.capture.compiled.sized import Entry, SizedEntry
 from compiler_core.capture.guards.module_protocol import ModuleProtocol, gradient_strategy, is_module, unwrapped
 from compiler_core.capture.points import Point
 from compiler_core.capture.start import after_step, key_of_frames
+from compiler_core.config import config
 from compiler_core.errors import GraphBreak, RecompileLimitError
 from compiler_core.forward import level
 from compiler_core.graph.passes.dce import Dce
@@ -126,6 +127,11 @@ class State:
     def called(self) -> Callable[..., Any]:
         """What a call of it calls."""
         return self.function.bound() if isinstance(self.function, MethodOf) else self.function
+
+    @property
+    def learns_sizes(self) -> bool:
+        """Whether a size that was seen to change is a symbol from then on."""
+        return self.dynamic is None and config.automatic_dynamic_shapes
 
     def _reach(self, function: Any) -> State:
         return State(

@@ -108,8 +108,12 @@ class Keeper:
             self._made[id(known)] = known, KeptTensor(known.role, known.source, known.argument, refers)
         return self._made[id(known)][1]
 
-    def input(self, lift: Lifted, rewritten: bool) -> KeptInput:
-        """rewritten: whether the call writes the memory of what is lifted."""
+    def inputs(self, lifts: Sequence[Lifted | None], written: Sequence[Written]) -> tuple[KeptInput | None, ...]:
+        """What is lifted; None stays. written: what the call writes."""
+        roots = {found.cell.root for found in written}
+        return tuple(None if lift is None else self._input(lift, lift.cell.root in roots) for lift in lifts)
+
+    def _input(self, lift: Lifted, rewritten: bool) -> KeptInput:
         return KeptInput(*self._cell(lift), lift.placeholder, lift.edge is not None, rewritten)
 
     def write(self, written: Written) -> KeptWrite:

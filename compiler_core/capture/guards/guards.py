@@ -211,6 +211,13 @@ class Guards:
         found: list[int] = self.namespace.pop("check_numbers")(args, kwargs)
         return found
 
+    def value(self, code: str, before: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The value of `code` where condition `before` is checked: those that stand before it hold."""
+        last = next(place for place, number in self._failures.items() if number == before)
+        body = [f"    {line}" for line in self.lines[:last]]
+        exec("\n".join(["def value(args, kwargs):", *body, f"    return {code}"]), self.namespace)
+        return self.namespace.pop("value")(args, kwargs)
+
     def _failures_from(self, first: int) -> dict[int, int]:
         """What the check gives if it raises, by line of a source in which the conditions begin at line `first`."""
         return {line + first: failure for line, failure in self._failures.items()}

@@ -3,14 +3,15 @@
 In: a tensor that comes anew with every call, and which of its dims change (`dynamic_dims`). Out: a stand-in by which
 the trace sees Syms for these (`tensor/memory/sized.py`); guards: the number of dims, the sizes of the others, the
 range of each symbol, how the strides follow from the sizes; and each assumption about a symbol as it is made.
-Static whatever is asked: parameters, buffers, subclasses, other layouts, memory that is lent or on its way, what
-`.data` gave, and sizes 0 and 1, which are graphs of their own.
+Static whatever is asked: parameters, buffers, subclasses, other layouts, what is on its way, what `.data` gave, and
+sizes 0 and 1, which are graphs of their own.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.guards.arguments import require_strides
@@ -31,14 +32,24 @@ if TYPE_CHECKING:
     from compiler_core.capture.trace import CaptureTrace
 
 
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A shape that guards are about. code: of the check function, for it."""
+
+    source: Source
+    code: str
+    shape: Shape
+
+
 class OutsideSizes:
     """sizes: the symbols of one segment. asked: each that is of a tensor, with what the program says of it. values: of
-    all of them in this call."""
+    all of them in this call. guarded: by number of a guard on a shape."""
 
     def __init__(self, memory: Memory, code: Code, trace: CaptureTrace, sizes: SourcedSizes) -> None:
         self.memory, self.code, self.guards, self.trace, self.sizes = memory, code, code.guards, trace, sizes
         self.asked: list[tuple[Sym, Asked]] = []
         self.values: dict[SizeSymbol, int] = {}
+        self.guarded: dict[int, Guarded] = {}
 
     def take(self, source: Source, tensor: Tensor, *, is_input: bool) -> bool:
         """Make the sizes of a tensor symbols, where any change. False: it is static, and nothing was guarded.
@@ -46,12 +57,13 @@ class OutsideSizes:
         is_input: no parameter or buffer of a module.
         """
         cell = tensor._cell
-        if not self.memory.makes_symbols or type(tensor) is not Tensor or not can_show(cell) or cell.root.is_lent:
+        if not self.memory.makes_symbols or type(tensor) is not Tensor or not can_show(cell):
             return False
         if cell in self.trace.stand_ins:  # another handle: the guards on memory say that it is the same cell
             return True
         every = is_input and (self.memory.all_sizes_change or not config.assume_static_by_default)
-        dims = dynamic_dims(tensor, source.text, every=every)
+        seen = self.memory.changing_dims.get(source, ())
+        dims = dynamic_dims(tensor, source.text, every=every, seen=seen)
         if not dims:
             return False
         code = f"{self.code.local(source)}._cell"
@@ -63,18 +75,26 @@ class OutsideSizes:
         self.trace.show_as(cell, SizedValue(shape, strides, value.dtype, tensor.device))
         return True
 
+    def note_static(self, source: Source, code: str, tensor: Tensor) -> None:
+        """The next guard is on the shape of a tensor whose sizes are constants."""
+        if type(tensor) is Tensor:
+            self.guarded[len(self.guards.texts)] = Guarded(source, code, tuple(tensor._cell.raw.shape))
+
     def _shape(self, source: Source, code: str, sizes: Shape, dims: Mapping[int, Asked]) -> Shape:
         """The shape with symbols, and the guards on the rest of it."""
         text = f"{source.text}.shape"
         local = self.guards.let("shape", f"{code}.raw.shape", text=text)
         self.guards.require(f"len({local}) == {len(sizes)}", f"{source.text}.ndim == {len(sizes)}")
         shape: list[Any] = list(sizes)
+        first = len(self.guards.texts)
         for dim, size in enumerate(sizes):
             where = f"{text}[{dim}]"
             if dim in dims:
                 shape[dim] = self._symbol(f"{local}[{dim}]", size, dims[dim], where)
             else:
                 self.guards.require(f"{local}[{dim}] == {size}", f"{where} == {size}")
+        told = Guarded(source, local, sizes)
+        self.guarded.update(dict.fromkeys(range(first, len(self.guards.texts)), told))
         return tuple(shape)
 
     def _symbol(self, code: str, size: int, asked: Asked, text: str) -> Sym:

@@ -107,12 +107,12 @@ class Outputs:
         chains = [chain for result in self._described() if result is not None for chain in _chains(result)]
         return {s for chain in chains for _, attrs in chain for s in symbols_in(tuple(attrs.values()))}
 
-    def at(self, numbers: Mapping[SizeSymbol, int], new: Mapping[Node, Node]) -> Outputs:
-        """The same for these sizes. new: what stands for each node."""
+    def at(self, numbers: Mapping[SizeSymbol, int], nodes: Sequence[Node]) -> Outputs:
+        """The same for these sizes. nodes: what the graph of these returns, and more after it."""
         return replace(
             self,
             results=tuple(_at(result, numbers) for result in self.results),
-            nodes=tuple(new[node] for node in self.nodes),
+            nodes=tuple(nodes[: len(self.nodes)]),
             rebindings=tuple(replace(r, result=r.result and _at(r.result, numbers)) for r in self.rebindings),
         )
 

@@ -58,7 +58,7 @@ class LentCell(Cell):
 
     def put(self, value: Value) -> None:
         if current_trace() is not None:
-            _check_writeable(self.raw)
+            check_writeable(self.raw)
             super().put(value)
         elif value is not self.raw:
             _fill(self.raw, value)
@@ -86,12 +86,13 @@ class LentDeviceCell(LentCell, DeviceCell):
 
 def _fill(memory: Array, value: Array) -> None:
     """Write `value` into lent memory."""
-    _check_writeable(memory)
+    check_writeable(memory)
     with device_of(memory).working():
         array_module(memory).copyto(memory, value)
 
 
-def _check_writeable(memory: Array) -> None:
+def check_writeable(memory: Array) -> None:
+    """Raises DomainError for memory that may only be read."""
     if not is_writeable(memory):
         raise DomainError(
             "assignment destination is read-only: a tensor on memory of NumPy's that may only be read is written to",

@@ -4,8 +4,8 @@ In: a cell that was there before a trace, and what stands for its array there (`
 under that trace sees the stand-in, whose sizes are Syms; all others, other threads among them, the array.
 Method: the cell's class becomes a subclass whose `raw` and `value` ask who traces (as those of cells that wait,
 `fence.py`), for as long as any trace shows it. A trace has the stand-ins in its table `stand_ins`.
-Invariants: a stand-in has no data, and is never put into a cell. Only plain cells are shown so (`can_show`): memory
-that is lent, or waits, or counts for itself (`.data`), keeps its sizes.
+Invariants: a stand-in has no data, and is never put into a cell. What waits, or counts for itself (`.data`), keeps
+its sizes (`can_show`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from compiler_core.ops.registry import Value, current_trace
 from compiler_core.tensor.memory import views
 from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell, cell_trace
 from compiler_core.tensor.memory.journal import note_change
+from compiler_core.tensor.memory.lent import LentCell, LentDeviceCell, check_writeable
 
 _RAW = vars(Cell)["raw"]
 _lock = RLock()
@@ -90,7 +91,30 @@ class SizedDeviceCell(SizedCell, DeviceCell):
     __slots__ = ()
 
 
-_SIZED: dict[type[Cell], type[Cell]] = {Cell: SizedCell, ViewCell: SizedViewCell, DeviceCell: SizedDeviceCell}
+class SizedLentCell(SizedCell, LentCell):
+    """One whose memory others see, too."""
+
+    __slots__ = ()
+
+    def put(self, value: Value) -> None:
+        if stand_in(self) is not None:
+            check_writeable(_RAW.__get__(self))
+        super().put(value)
+
+
+class SizedLentDeviceCell(SizedLentCell, LentDeviceCell):
+    """One of a device."""
+
+    __slots__ = ()
+
+
+_SIZED: dict[type[Cell], type[Cell]] = {
+    Cell: SizedCell,
+    ViewCell: SizedViewCell,
+    DeviceCell: SizedDeviceCell,
+    LentCell: SizedLentCell,
+    LentDeviceCell: SizedLentDeviceCell,
+}
 _PLAIN = {sized: plain for plain, sized in _SIZED.items()}
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 from sized_runs import arguments, captures, check, same
 
 import distcompile as dc
+from compiler_core.config import config
 from compiler_core.errors import GraphBreak
 from compiler_core.log import DistCompileWarning
 from distcompile import Tensor
@@ -140,8 +142,6 @@ def test_a_thread_sees_sizes_while_another_captures() -> None:
 
 
 def test_few_sizes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    from compiler_core.config import config
-
     with config.patch(size_instances=2):
         assert check(lambda x: x + 1, lambda n: arguments([(n,)]), (2, 3, 4, 2, 3, 4)) == 1
 
@@ -149,3 +149,63 @@ def test_few_sizes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_warning_where_sizes_are_symbols(recwarn: pytest.WarningsRecorder) -> None:
     check(lambda x: x + 1, lambda n: arguments([(n,)]))
     assert not [w for w in recwarn if issubclass(w.category, DistCompileWarning)]
+
+
+def test_a_size_that_was_seen_to_change_is_a_symbol_from_then_on() -> None:
+    def double(x: Tensor, y: Tensor) -> Tensor:
+        return x * 2 + y
+
+    with config.patch(automatic_dynamic_shapes=True):
+        for dynamic, most in ((None, 2), (False, 4)):
+            compiled: Any = dc.compile(double, backend="aot_eager", dynamic=dynamic)
+            for n in (3, 5, 7, 9):
+                same(compiled(dc.ones(n, 4), dc.ones(4)), dc.ones(n, 4) * 3, f"{n} rows")
+            assert captures(compiled) == most
+    assert "args[0].shape[1] == 4" in explained_guards(double)
+
+
+def explained_guards(function: Any) -> tuple[str, ...]:
+    """Of what is captured once a second size was seen."""
+    with config.patch(automatic_dynamic_shapes=True):
+        compiled: Any = dc.compile(function, backend="aot_eager")
+        compiled(dc.ones(3, 4), dc.ones(4))
+        compiled(dc.ones(5, 4), dc.ones(4))
+    guards: tuple[str, ...] = compiled.explain().entries[1].guards
+    return guards
+
+
+def test_dims_that_change_one_after_the_other() -> None:
+    compiled: Any = dc.compile(lambda x: x * 2, backend="aot_eager")
+    with config.patch(automatic_dynamic_shapes=True):
+        for shape in ((2, 3), (4, 3), (5, 3), (5, 6), (7, 8), (1, 8), (9, 9)):
+            same(compiled(dc.ones(*shape)), dc.ones(*shape) * 2, str(shape))
+    assert captures(compiled) == 4  # constants, rows, both, and one row
+
+
+def test_tensors_on_arrays_of_numpys() -> None:
+    def write(x: Tensor) -> Tensor:
+        x.add_(1)
+        return x * 2
+
+    compiled: Any = dc.compile(write, backend="aot_eager", dynamic=True)
+    for n in (2, 5, 3):
+        array = np.zeros((n, 3), np.float32)
+        same(compiled(dc.from_numpy(array)), dc.full((n, 3), 2.0), f"{n} rows")
+        assert array.tolist() == [[1.0] * 3] * n
+    assert captures(compiled) == 1
+
+
+def test_hooks_on_what_is_computed() -> None:
+    def hooked(x: Tensor) -> Tensor:
+        y = x * 2
+        y.register_hook(lambda g: g * 3)
+        return y * y
+
+    assert check(hooked, lambda n: arguments([(n, 3)])) == 1
+
+
+def test_arguments_that_get_another_shape() -> None:
+    def turn(x: Tensor) -> Tensor:
+        return x.t_() * 2
+
+    assert check(turn, lambda n: [dc.randn(n, 3)]) == 1

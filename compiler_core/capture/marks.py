@@ -17,7 +17,8 @@ from typing import Any
 from compiler_core.capture.guards.guards import Guards
 from compiler_core.config import config
 from compiler_core.errors import ConstraintViolationError
-from compiler_core.symbolic.expression import WHOLE, Ends, Sym
+from compiler_core.symbolic.ends import WHOLE, Ends
+from compiler_core.symbolic.expression import Sym
 from compiler_core.symbolic.size import SizeGuard, Sizes, symbols_in
 
 DYNAMIC, RANGES = "_dynamo_dynamic_indices", "_dynamo_dynamic_range"

@@ -6,7 +6,8 @@
 In: symbols (`Sizes.new`). Out: `Sym`, a size that is not an int, so that whoever needs an int must ask. Who compares,
 or needs the number, asks the symbols' `Sizes` (size.py).
 Invariants: what is a constant is an int, never a Sym; Syms hash, and factors equal, by structure: the sum of terms in
-normal form. Syms of two captures do not meet: GraphError.
+normal form. It simplifies by the ranges that symbols were declared for, so what is assumed later changes no structure.
+Syms of two captures do not meet: GraphError.
 Method: polynomials (polynomial.py); what a division leaves is a factor of its own. Its text: size_text.py.
 """
 
@@ -22,17 +23,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, Union
 import numpy as np
 
 from compiler_core.errors import GraphError
+from compiler_core.symbolic import ends as intervals
 from compiler_core.symbolic import polynomial
+from compiler_core.symbolic.ends import Ends
 from compiler_core.symbolic.polynomial import Monomial, Terms
 
 if TYPE_CHECKING:
     from compiler_core.symbolic.size import Sizes
 
-Ends: TypeAlias = tuple[float, float]  # both included; ints, or infinite
 Spell: TypeAlias = Callable[["SizeSymbol"], str]
 ValueOf: TypeAlias = Callable[["SizeSymbol"], int]
+KnownEnds: TypeAlias = Callable[["SizeSymbol"], Ends]
 SymOrInt: TypeAlias = Union["Sym", int]
-WHOLE: Ends = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +53,11 @@ class SizeSymbol:
         return len(self.name), self.name
 
     @property
-    def ends(self) -> Ends:
-        return self.sizes.ends[self]
-
-    @property
     def symbols(self) -> frozenset[SizeSymbol]:
         return frozenset((self,))
+
+    def ends(self, known: KnownEnds) -> Ends:
+        return known(self)
 
     def show(self, name: Spell) -> str:
         return name(self)
@@ -104,12 +105,8 @@ class Quotient(_Division):
 
     sign = "//"
 
-    @property
-    def ends(self) -> Ends:
-        (low, high), (least, most) = ends_of(self.dividend), ends_of(self.divisor)
-        if least < 1:
-            return WHOLE
-        return _floor(low, least if low < 0 else most), _floor(high, most if high < 0 else least)
+    def ends(self, known: KnownEnds) -> Ends:
+        return intervals.quotient(ends_of(self.dividend, known), ends_of(self.divisor, known))
 
     def at(self, value: ValueOf) -> int:
         return value_at(self.dividend, value) // value_at(self.divisor, value)
@@ -120,12 +117,8 @@ class Remainder(_Division):
 
     sign = "%"
 
-    @property
-    def ends(self) -> Ends:
-        (low, high), (least, most) = ends_of(self.dividend), ends_of(self.divisor)
-        if least < 1:
-            return WHOLE
-        return 0, min(most - 1, high) if low >= 0 else most - 1
+    def ends(self, known: KnownEnds) -> Ends:
+        return intervals.remainder(ends_of(self.dividend, known), ends_of(self.divisor, known))
 
     def at(self, value: ValueOf) -> int:
         return value_at(self.dividend, value) % value_at(self.divisor, value)
@@ -225,9 +218,7 @@ class Sym:
     def __eq__(self, other: object) -> Any:
         if isinstance(other, Sym) and is_same(self, other):  # as tables ask: no question to Sizes, which has one
             return True
-        if is_size(other):
-            return self.sizes.decide("==", self, other)
-        return self.__index__() == other if _is_numeric(other) else NotImplemented
+        return self.sizes.decide("==", self, other) if is_size(other) else self._by_number(operator.eq, other)
 
     @cached_property
     def _hash(self) -> int:
@@ -237,24 +228,19 @@ class Sym:
         return self._hash
 
     def __lt__(self, other: Any) -> Any:
-        if is_size(other):
-            return self.sizes.decide("<", self, other)
-        return self.__index__() < other if _is_numeric(other) else NotImplemented
+        return self.sizes.decide("<", self, other) if is_size(other) else self._by_number(operator.lt, other)
 
     def __le__(self, other: Any) -> Any:
-        if is_size(other):
-            return self.sizes.decide("<=", self, other)
-        return self.__index__() <= other if _is_numeric(other) else NotImplemented
+        return self.sizes.decide("<=", self, other) if is_size(other) else self._by_number(operator.le, other)
 
     def __gt__(self, other: Any) -> Any:
-        if is_size(other):
-            return self.sizes.decide("<", other, self)
-        return self.__index__() > other if _is_numeric(other) else NotImplemented
+        return self.sizes.decide("<", other, self) if is_size(other) else self._by_number(operator.gt, other)
 
     def __ge__(self, other: Any) -> Any:
-        if is_size(other):
-            return self.sizes.decide("<=", other, self)
-        return self.__index__() >= other if _is_numeric(other) else NotImplemented
+        return self.sizes.decide("<=", other, self) if is_size(other) else self._by_number(operator.ge, other)
+
+    def _by_number(self, relation: Callable[[Any, Any], Any], other: object) -> Any:
+        return relation(self.__index__(), other) if _is_numeric(other) else NotImplemented
 
     def __bool__(self) -> bool:
         return not self.sizes.decide("==", self, 0)
@@ -298,15 +284,18 @@ class Sym:
             total += coefficient
         return total
 
-    @property
-    def ends(self) -> Ends:
-        """Inclusive (low, high); infinite where not known."""
+    @cached_property
+    def declared(self) -> Ends:
+        """Its ends by what symbols were declared to be."""
+        return self.ends(lambda symbol: symbol.declared)
+
+    def ends(self, known: KnownEnds) -> Ends:
+        """Inclusive (low, high), given those of each symbol; infinite where not known."""
         low: float = 0
         high: float = 0
         for monomial, coefficient in self.terms.items():
-            first, last = _ends_of_monomial(monomial)
-            ends = _times(coefficient, first), _times(coefficient, last)
-            low, high = low + min(ends), high + max(ends)
+            first, last = intervals.product((coefficient, coefficient), _ends_of_monomial(monomial, known))
+            low, high = low + first, high + last
         return low, high
 
     def show(self, name: Spell) -> str:
@@ -330,6 +319,10 @@ class Sym:
 
 
 # -- sizes of either kind
+
+
+def known_ends(symbol: SizeSymbol) -> Ends:
+    return symbol.sizes.ends[symbol]
 
 
 def is_size(value: object) -> TypeGuard[SymOrInt]:
@@ -373,8 +366,13 @@ def value_at(size: SymOrInt, value: ValueOf) -> int:
     return size.at(value) if isinstance(size, Sym) else size
 
 
-def ends_of(size: SymOrInt) -> Ends:
-    return size.ends if isinstance(size, Sym) else (size, size)
+def ends_of(size: SymOrInt, known: KnownEnds = known_ends) -> Ends:
+    """Inclusive (low, high), given those of each symbol: by default what is known of it by now."""
+    return size.ends(known) if isinstance(size, Sym) else (size, size)
+
+
+def declared_ends(size: SymOrInt) -> Ends:
+    return size.declared if isinstance(size, Sym) else (size, size)
 
 
 def text_of(size: SymOrInt, name: Spell) -> str:
@@ -424,7 +422,7 @@ def simplified(dividend: SymOrInt, divisor: SymOrInt) -> tuple[SymOrInt, SymOrIn
         return quotient, -remainder
     whole, rest = polynomial.divided_by(_terms_of(dividend), _terms_of(divisor))
     quotient, left = of_terms(whole), of_terms(rest)
-    if ends_of(left)[0] >= 0 and ends_of(left - divisor)[1] < 0:
+    if declared_ends(left)[0] >= 0 and declared_ends(left - divisor)[1] < 0:
         return quotient, left
     coarse, fine, common = _coarse(left, divisor)
     by = divisor // common
@@ -457,26 +455,13 @@ def _symbols_of(size: SymOrInt) -> frozenset[SizeSymbol]:
     return size.symbols if isinstance(size, Sym) else frozenset()
 
 
-def _ends_of_monomial(monomial: Monomial) -> Ends:
-    low: float = 1
-    high: float = 1
+def _ends_of_monomial(monomial: Monomial, known: KnownEnds) -> Ends:
+    ends: Ends = (1, 1)
     for factor, power in _factors(monomial):
-        first, last = factor.ends
+        its = factor.ends(known)
         for _ in range(power):
-            ends = [_times(a, b) for a in (low, high) for b in (first, last)]
-            low, high = min(ends), max(ends)
-    return low, high
-
-
-def _times(a: float, b: float) -> float:
-    return 0 if not a or not b else a * b
-
-
-def _floor(a: float, b: float) -> float:
-    """a // b of b >= 1, either infinite."""
-    if math.isinf(a):
-        return a
-    return (-1 if a < 0 else 0) if b == math.inf else a // b
+            ends = intervals.product(ends, its)
+    return ends
 
 
 def _monomial_text(monomial: Monomial, name: Spell) -> str:

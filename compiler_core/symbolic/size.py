@@ -26,9 +26,8 @@ from typing import Any
 from compiler_core.errors import ClosedSizesError, GraphError, UnknownSizeError
 from compiler_core.location import user_location
 from compiler_core.symbolic import polynomial
+from compiler_core.symbolic.ends import WHOLE, Ends, both
 from compiler_core.symbolic.expression import (
-    WHOLE,
-    Ends,
     SizeSymbol,
     Spell,
     Sym,
@@ -184,7 +183,7 @@ class Sizes:
         assert isinstance(asked, Sym)
         low, high = self._ends_of(difference)
         if difference is not asked:  # a symbol's own ends may be narrower than those of what stands in its place
-            low, high = _both((low, high), self._ends_of(asked))
+            low, high = both((low, high), self._ends_of(asked))
         if relation == "==":
             if low == high:
                 return low == 0
@@ -216,7 +215,8 @@ class Sizes:
     def _ends_of(self, size: Sym) -> Ends:
         form = _Form.of(size)
         known = self._between.get(form.key)
-        return size.ends if known is None else _both(size.ends, form.ends(known))
+        ends = ends_of(size)
+        return ends if known is None else both(ends, form.ends(known))
 
     def _is_never_zero(self, size: Sym) -> bool:
         """Whether its primitive form is known not to take the value that makes it 0, or that is no whole number."""
@@ -270,9 +270,9 @@ class Sizes:
             return
         symbol, key = _only_symbol(size), frozenset(size.terms.items())
         if symbol is None:
-            self._between[key] = _both(self._between.get(key, WHOLE), ends)
+            self._between[key] = both(self._between.get(key, WHOLE), ends)
         else:
-            self.ends[symbol] = _both(self.ends[symbol], ends)
+            self.ends[symbol] = both(self.ends[symbol], ends)
 
     def _differs(self, size: Sym, value: int) -> None:
         """A primitive form is not this value."""
@@ -316,10 +316,6 @@ class Sizes:
         for value in (value - form.constant for value in never):
             if value % form.scale == 0:
                 self._differs(form.primitive, value // form.scale)
-
-
-def _both(a: Ends, b: Ends) -> Ends:
-    return max(a[0], b[0]), min(a[1], b[1])
 
 
 def _only_symbol(size: Sym) -> SizeSymbol | None:

@@ -11,17 +11,21 @@ import numpy as np
 import pytest
 
 from compiler_core.errors import ClosedSizesError, GraphError, UnknownSizeError
+from compiler_core.graph.parse import parse_graph
+from compiler_core.graph.print import print_graph
 from compiler_core.symbolic.size import (
     Sizes,
     SizeSymbol,
     Sym,
     at_sizes,
     ends_of,
+    name_of,
     replaced,
     symbols_in,
     text_of,
     value_at,
 )
+from compiler_core.symbolic.size_text import show_declarations
 
 Recipe = Callable[[Sequence[Any]], Any]  # of symbols a size, of ints an int
 ARITHMETIC = (operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod)
@@ -103,6 +107,23 @@ def test_wherever_guards_hold_all_that_was_answered_is_true_and_a_question_makes
 def _question(rng: random.Random) -> Recipe:
     relation, left, right = rng.choice(RELATIONS), recipe(rng, rng.randrange(3)), recipe(rng, rng.randrange(2))
     return lambda values: bool(relation(left(values), right(values)))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_text_reads_back_as_the_same_expression(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(20):
+        made, (sizes, symbols, hints) = recipe(rng, 3), captured(rng)
+        try:
+            expected, size = made(hints), made(symbols)
+        except ZeroDivisionError:
+            continue
+        meta = f"f32[s0, s1, s2, {text_of(size, name_of)}]"
+        text = f"{show_declarations(sizes.symbols)}\ngraph g(%x: {meta} input '') {{\n  return %x\n}}\n"
+        graph = parse_graph(text)
+        again, values = graph.outputs[0].shape[-1], dict(zip(("s0", "s1", "s2"), hints))
+        assert print_graph(graph) == text
+        assert at_sizes(again, {symbol: values[symbol.name] for symbol in symbols_in(again)}) == expected
 
 
 def test_what_is_decided_asks_nothing() -> None:

@@ -9,15 +9,16 @@ from typing import Any
 
 from compiler_core.capture.guards.deaths import Mortal
 from compiler_core.capture.guards.sources import Item, Source
+from compiler_core.config import config
 
 
 class Memory:
     """dynamic: numbers that change from call to call. unstable: modules, registries of modules and tensors that the
-    captured code, or somebody between its calls, changes. all_sizes_change: of tensors that come anew with every call.
-    makes_symbols: whether sizes may be symbols: no longer, where capture has failed with them. ends_anyway: failures
-    (why, where) that have nothing to do with that."""
+    captured code, or somebody between its calls, changes. all_sizes_change: of tensors that come anew with every call;
+    None: as the settings say. makes_symbols: whether sizes may be symbols: no longer, where capture has failed with
+    them. ends_anyway: failures (why, where) that have nothing to do with that."""
 
-    def __init__(self, *, skips_hooks: bool = False, all_sizes_change: bool = False) -> None:
+    def __init__(self, *, skips_hooks: bool = False, all_sizes_change: bool | None = None) -> None:
         self.skips_hooks, self.all_sizes_change = skips_hooks, all_sizes_change
         self.makes_symbols = True
         self.ends_anyway: set[tuple[str, str]] = set()
@@ -42,6 +43,11 @@ class Memory:
     def is_dynamic(self, source: Source) -> bool:
         """Whether the number at `source` changes, as far as is known."""
         return source in self.dynamic or (isinstance(source, Item) and source.base in self._tables)
+
+    @property
+    def all_sizes_are_symbols(self) -> bool:
+        """Whether all are that may be."""
+        return not config.assume_static_by_default if self.all_sizes_change is None else self.all_sizes_change
 
 
 class IdentitySet:

@@ -4,7 +4,8 @@ In: tensors, and what `mark_dynamic` and its like say of them. Out: `dynamic_dim
 of an argument (`require_class`); `check_marked`, which refuses a graph that fixes what was marked.
 A mark is an attribute of the handle, as torch has it: it goes where attributes go (`copy.copy`, pickle), and not to the
 results of functions, views and clones.
-Precedence, torch's: unbacked, dynamic, maybe dynamic, static, then what capture has seen or was told of all dims.
+Precedence, torch's: dynamic, maybe dynamic, static, then what capture has seen or was told of all dims.
+What torch calls unbacked is dynamic (strict) or maybe dynamic.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from compiler_core.symbolic.size import SizeGuard, Sizes, symbols_in
 
 DYNAMIC, RANGES = "_dynamo_dynamic_indices", "_dynamo_dynamic_range"
 MAYBE, STATIC = "_dynamo_weak_dynamic_indices", "_dynamo_static_indices"
-UNBACKED = "_dynamo_unbacked_indices"
+UNBACKED, STRICT = "_dynamo_unbacked_indices", "_dynamo_strict_unbacked_indices"
 LEAST = 2  # 0 and 1 are sizes of their own: they broadcast, and are empty
 
 
@@ -39,13 +40,12 @@ class DimRange:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A dim that is captured as a symbol. low, high: its range, both included. marked: a graph that fixes it is an
-    error. bounded: so is one that narrows the range. is_known: whether code may ask for its size in this call."""
+    error. bounded: so is one that narrows the range to one side."""
 
-    low: float = LEAST
+    low: int = LEAST
     high: float = math.inf
     marked: bool = False
     bounded: bool = False
-    is_known: bool = True
 
 
 @dataclass
@@ -71,14 +71,11 @@ def dynamic_dims(tensor: Any, text: str, *, every: bool = False, seen: Collectio
     Raises ConstraintViolationError where a size is not in the range that it was marked with.
     """
     found: dict[int, Asked] = {}
-    marked = {name: getattr(tensor, name, ()) for name in (DYNAMIC, MAYBE, STATIC, UNBACKED)}
+    marked = {name: getattr(tensor, name, ()) for name in (DYNAMIC, MAYBE, STATIC, UNBACKED, STRICT)}
     for dim, size in enumerate(tensor._cell.raw.shape):
-        if dim in marked[UNBACKED]:
-            low, high = _range_of(tensor, dim)
-            asked = Asked(max(low, 0), high, is_known=False)
-        elif dim in marked[DYNAMIC]:
+        if dim in marked[STRICT] or dim in marked[DYNAMIC]:
             asked = _marked(tensor, dim, size, f"{text}.shape[{dim}]")
-        elif dim in marked[MAYBE] or (dim not in marked[STATIC] and (every or dim in seen)):
+        elif dim in marked[MAYBE] or dim in marked[UNBACKED] or (dim not in marked[STATIC] and (every or dim in seen)):
             asked = Asked()
         else:
             continue
@@ -91,7 +88,7 @@ def _marked(tensor: Any, dim: int, size: int, text: str) -> Asked:
     """What `mark_dynamic` says of a dim."""
     low, high = _range_of(tensor, dim)
     strict, bounded = not config.allow_ignore_mark_dynamic, (low, high) != WHOLE
-    asked = Asked(max(low, LEAST), high, marked=strict, bounded=strict and bounded)
+    asked = Asked(int(max(low, LEAST)), high, marked=strict, bounded=strict and bounded)
     if asked.bounded and not asked.low <= size <= high:
         raise ConstraintViolationError(
             f"{text} is marked as dynamic in a range, and is {size} in this call",
@@ -152,8 +149,9 @@ def check_marked(sizes: Sizes, asked: Iterable[tuple[Sym, Asked]]) -> None:
 def _violation(sizes: Sizes, size: Sym, hint: int | None, asked: Asked) -> SizeGuard | None:
     """The assumption that the mark of `size` does not allow."""
     own = [guard for guard in sizes.guards if symbols_in((guard.left, guard.right)) == size.symbols]
-    if asked.bounded and own:
-        return own[0]
+    narrows = [guard for guard in own if guard.relation != "==" or guard.answer]
+    if asked.bounded and narrows:
+        return narrows[0]
     if hint is None or not sizes.decided("==", size, hint):
         return None
     equations = [guard for guard in (own or sizes.guards) if guard.relation == "==" and guard.answer]

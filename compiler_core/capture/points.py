@@ -91,7 +91,7 @@ class Point:
         self.captures = 0
         self.has_collected = False
         self.misses: list[str] = []
-        self.memory = Memory(skips_hooks=owner.skips_hooks, all_sizes_change=owner.dynamic is True)
+        self.memory = Memory(skips_hooks=owner.skips_hooks, all_sizes_change=owner.dynamic)
         for source in changing:
             self.memory.note_dynamic(source)
 

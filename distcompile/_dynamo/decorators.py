@@ -12,12 +12,10 @@ from typing import Any
 
 from compiler_core.breaking import breaks_graph
 from compiler_core.capture import marks
-from compiler_core.capture.compiled.entry_point import warn_of_sizes
 from compiler_core.capture.guards.module_protocol import is_module_class
 from compiler_core.errors import ArgumentTypeError, IndexError_
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.tensor import Tensor
-from distcompile.errors import NotSupportedError
 
 __all__ = ["mark_dynamic", "mark_static", "mark_static_address", "mark_unbacked", "maybe_mark_dynamic"]
 
@@ -40,7 +38,6 @@ def mark_dynamic(
     a part of it, and a call with a size outside. hint_override, specialize_on: no effect; kernels are made for each
     size by itself.
     """
-    warn_of_sizes("mark_dynamic()")
     _mark(t, marks.DYNAMIC, index, min, max)
 
 
@@ -61,14 +58,10 @@ def mark_unbacked(
     min: int | None = None,
     max: int | None = None,
 ) -> None:
-    """One graph shall serve all sizes of these dimensions of `t`, 0 and 1 too: code that asks for one raises
-    UnknownSizeError, whatever `strict` says. The others: as in `mark_dynamic`.
-
-    Raises NotSupportedError for a shape_id, which says that dims of several tensors are equal.
-    """
-    if shape_id is not None:
-        raise NotSupportedError("mark_unbacked(shape_id=) is not offered: sizes are equal where code compares them")
-    _mark(t, marks.UNBACKED, index, min, max)
+    """As `mark_dynamic` if `strict`, else as `maybe_mark_dynamic`: what code asks of the size is guarded, which torch
+    refuses, and 0 and 1 are graphs of their own. min, max: without `strict`, no effect. shape_id: no effect; sizes are
+    equal where code compares them."""
+    _mark(t, marks.STRICT if strict else marks.UNBACKED, index, min, max)
 
 
 def mark_static(t: Any, index: int | Sequence[int] | None = None) -> Any:
@@ -97,7 +90,7 @@ def mark_static_address(t: Any, guard: bool = False) -> None:
 def _mark(t: Any, name: str, index: int | Sequence[int], least: int | None = None, most: int | None = None) -> None:
     dims = _dims(t, index)
     marks.add(t, name, dims)
-    if name in (marks.DYNAMIC, marks.UNBACKED):
+    if name in (marks.DYNAMIC, marks.STRICT):
         marks.add(t, marks.RANGES, [marks.DimRange(dim, least, most) for dim in dims])
 
 

@@ -22,16 +22,6 @@ _BACKENDS = {  # that modes of "codegen" are
 }  # fmt: skip
 
 
-def warn_of_sizes(what: str, *, stacklevel: int = 2) -> None:
-    """Say, once, that `what` asks for sizes that are not constant, and gets graphs of constant ones."""
-    log.warn_once(
-        "dynamic sizes",
-        f"{what}: sizes stay constant in a graph; every other size compiles again, and after "
-        "DISTCOMPILE_RECOMPILE_LIMIT of them such calls run eager (pad to few sizes, or raise the limit)",
-        stacklevel=stacklevel + 1,
-    )
-
-
 def compile(
     model: Callable[..., Any] | None = None,
     *,
@@ -49,8 +39,10 @@ def compile(
     Args:
         fullgraph: raise GraphBreak where a call cannot be captured, instead of running it eager.
         dynamic: True: one capture serves all sizes from 2 on of the tensors that come with every call, as far as the
-            function asks nothing of them; for each set of sizes it is compiled again. Otherwise sizes are constants:
-            another shape is captured and compiled again, up to DISTCOMPILE_RECOMPILE_LIMIT times.
+            function asks nothing of them; for each set of sizes it is compiled again. Otherwise sizes are constants,
+            but those that are marked (_dynamo.mark_dynamic): another shape is captured and compiled again, up to
+            DISTCOMPILE_RECOMPILE_LIMIT times. None: unless DISTCOMPILE_ASSUME_STATIC_BY_DEFAULT=0, or
+            DISTCOMPILE_AUTOMATIC_DYNAMIC_SHAPES=1 (a size that was seen to change).
         backend: "codegen" ("inductor" is taken for it), "aot_eager", "eager", or fn(graph, example_inputs) -> callable.
         mode: torch's. "reduce-overhead" of "codegen" is backend "cudagraphs", "max-autotune" "tuned-cudagraphs",
             "max-autotune-no-cudagraphs" "tuned": all of them change only what runs on CUDA devices.

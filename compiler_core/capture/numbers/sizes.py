@@ -19,7 +19,6 @@ from compiler_core.capture.guards.code import Code
 from compiler_core.capture.guards.sources import Argument, Source
 from compiler_core.capture.marks import Asked, dynamic_dims
 from compiler_core.capture.numbers.sourced_sizes import SourcedSizes
-from compiler_core.config import config
 from compiler_core.dtype import of
 from compiler_core.meta import Shape
 from compiler_core.ops.aliasing import Strides, contiguous_strides
@@ -61,7 +60,7 @@ class OutsideSizes:
             return False
         if cell in self.trace.stand_ins:  # another handle: the guards on memory say that it is the same cell
             return True
-        every = is_input and (self.memory.all_sizes_change or not config.assume_static_by_default)
+        every = is_input and self.memory.all_sizes_are_symbols
         seen = self.memory.changing_dims.get(source, ())
         dims = dynamic_dims(tensor, source.text, every=every, seen=seen)
         if not dims:
@@ -98,11 +97,11 @@ class OutsideSizes:
         return tuple(shape)
 
     def _symbol(self, code: str, size: int, asked: Asked, text: str) -> Sym:
-        low, high = int(asked.low), asked.high
+        low, high = asked.low, asked.high
         local = self.guards.let("size", code, text=text)
         within = f"{low} <= {{}}" if high == math.inf else f"{low} <= {{}} <= {high}"
         self.guards.require(within.format(local), within.format(text))
-        made = self.sizes.symbol(Argument(local, text), size if asked.is_known else None, low=low, high=high)
+        made = self.sizes.symbol(Argument(local, text), size, low=low, high=high)
         assert isinstance(made, Sym)
         (symbol,) = made.symbols
         self.asked.append((made, asked))

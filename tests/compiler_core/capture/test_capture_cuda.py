@@ -12,7 +12,6 @@ import distcompile as dc
 from compiler_core.device import cpu
 from compiler_core.errors import DeviceError
 from compiler_core.graph.ir import Graph
-from compiler_core.log import DistCompileWarning
 from distcompile import nn
 from distcompile._dynamo import mark_dynamic, mark_static, maybe_mark_dynamic
 from distcompile.nn import functional as F
@@ -168,26 +167,21 @@ def test_a_module_that_moves_is_compiled_anew() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_decoding_with_dynamic_sizes_is_right_for_every_size(backend: str) -> None:
-    """Ten lengths: past the limit of graphs they run eager, with the same numbers."""
+    """Ten lengths, captured once."""
     dc.manual_seed(0)
     layer = nn.Linear(4, 4).cuda()
 
     def attend(q: dc.Tensor, cache: dc.Tensor) -> dc.Tensor:
         return F.scaled_dot_product_attention(q, layer(cache), cache)
 
-    def decode() -> None:
-        compiled = dc.compile(attend, backend=backend, dynamic=True)
-        q, cache = dc.randn(1, 1, 4, device="cuda"), dc.randn(1, 1, 4, device="cuda")
-        for _ in range(10):
-            mark_dynamic(cache, 1, min=1, max=64)
-            maybe_mark_dynamic(cache, 1)
-            mark_static(cache, 2)
-            got = compiled(q, cache)
-            assert got.is_cuda
-            assert dc.allclose(got, attend(q, cache), atol=1e-6)
-            cache = dc.cat([cache, dc.randn(1, 1, 4, device="cuda")], dim=1)
-
-    with pytest.warns(DistCompileWarning) as told:
-        decode()
-    assert len([w for w in told if "sizes stay constant" in str(w.message)]) == 1
-    assert len([w for w in told if "recompile_limit" in str(w.message)]) == 1
+    compiled: Any = dc.compile(attend, backend=backend)
+    q, cache = dc.randn(1, 1, 4, device="cuda"), dc.randn(1, 2, 4, device="cuda")
+    for _ in range(10):
+        mark_dynamic(cache, 1, min=1, max=64)
+        maybe_mark_dynamic(cache, 1)
+        mark_static(cache, 2)
+        got = compiled(q, cache)
+        assert got.is_cuda
+        assert dc.allclose(got, attend(q, cache), atol=1e-6)
+        cache = dc.cat([cache, dc.randn(1, 1, 4, device="cuda")], dim=1)
+    assert len(compiled.explain().entries) == 1

@@ -32,7 +32,8 @@ def test_a_mark_names_dims() -> None:
     assert asked(lambda x: dynamo.mark_dynamic(x, 1, min=3, max=9)) == {1: Asked(3, 9, marked=True, bounded=True)}
     assert asked(lambda x: dynamo.mark_dynamic(x, 1, min=0)) == {1: Asked(2, math.inf, marked=True, bounded=True)}
     assert asked(lambda x: dynamo.maybe_mark_dynamic(x, (1,))) == {1: WEAK}
-    assert asked(lambda x: dynamo.decorators.mark_unbacked(x, 0), shape=(1, 5)) == {0: Asked(low=0, is_known=False)}
+    assert asked(lambda x: dynamo.decorators.mark_unbacked(x, 0)) == {0: WEAK}
+    assert asked(lambda x: dynamo.decorators.mark_unbacked(x, 0, strict=True)) == {0: STRICT}
 
 
 def test_who_counts_for_more() -> None:
@@ -70,8 +71,6 @@ def test_what_cannot_be_marked_is_refused() -> None:
             dynamo.mark_dynamic(x, wrong)
     with pytest.raises(ArgumentTypeError, match="takes a tensor or a class of Modules"):
         dynamo.mark_static(3)
-    with pytest.raises(dc.errors.NotSupportedError, match="shape_id"):
-        dynamo.decorators.mark_unbacked(x, 0, shape_id="rows")
     assert dynamo.mark_static(dc.nn.Linear) is dc.nn.Linear
 
 
@@ -132,6 +131,7 @@ def test_a_graph_that_fixes_what_is_marked_is_refused() -> None:
 def test_a_graph_that_narrows_a_range_is_refused() -> None:
     ranged = Asked(4, 16, marked=True, bounded=True)
     assumed(lambda s: s < 17, ranged)
+    assumed(lambda s: s == 9, ranged)
     with pytest.raises(ConstraintViolationError, match=r"right only where x.shape\[0\] < 10"):
         assumed(lambda s: s < 10, ranged)
 

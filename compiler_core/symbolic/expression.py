@@ -290,13 +290,15 @@ class Sym:
         return self.ends(lambda symbol: symbol.declared)
 
     def ends(self, known: KnownEnds) -> Ends:
-        """Inclusive (low, high), given those of each symbol; infinite where not known."""
+        """Inclusive (low, high), given those of each symbol; infinite where not known. Those of b*t - b are those of b
+        times those of t - 1."""
+        common, terms = polynomial.without_common(self.terms)
         low: float = 0
         high: float = 0
-        for monomial, coefficient in self.terms.items():
+        for monomial, coefficient in terms.items():
             first, last = intervals.product((coefficient, coefficient), _ends_of_monomial(monomial, known))
             low, high = low + first, high + last
-        return low, high
+        return intervals.product(_ends_of_monomial(common, known), (low, high))
 
     def show(self, name: Spell) -> str:
         """Its text in Python's syntax, of higher powers first. name: of a symbol."""

@@ -53,6 +53,15 @@ def common_factor(terms: Terms) -> int:
     return math.gcd(*(coefficient for monomial, coefficient in terms.items() if monomial))
 
 
+def without_common(terms: Terms) -> tuple[Monomial, Terms]:
+    """(the largest monomial that divides all terms, the terms over it)."""
+    first, *others = map(dict, terms)
+    shared = ((factor, min(power, *(o.get(factor, 0) for o in others))) for factor, power in first.items())
+    common = tuple(item for item in shared if item[1]) if others else ()
+    ratios = {_ratio(monomial, common): coefficient for monomial, coefficient in terms.items()} if common else terms
+    return common, {ratio: coefficient for ratio, coefficient in ratios.items() if ratio is not None}
+
+
 def leading(terms: Terms) -> Monomial:
     """The monomial of the highest rank."""
     return next(iter(terms)) if len(terms) == 1 else max(terms, key=_rank)

@@ -220,7 +220,6 @@ CASES: dict[str, tuple[Any, ...]] = {
 
 
 ALLOWED = {
-    "reshape -1 of tr": ["not (b % (b*t)) == 0"],
     "x[:, :t]": ["t <= 64"],
     "x[:t] param": ["t <= 64"],
     "x[:, :t//2]": ["(t // 2) <= t"],

@@ -472,4 +472,7 @@ def _monomial_text(monomial: Monomial, name: Spell) -> str:
 
 def _operand_text(size: SymOrInt, name: Spell) -> str:
     text = text_of(size, name)
+    match [*size.terms.items()] if isinstance(size, Sym) else []:
+        case [(((_Division(), 1),), 1)]:  # which stands in parentheses
+            return text
     return text if text.isidentifier() or text.isdigit() else f"({text})"

@@ -38,7 +38,7 @@ def restore(value: Value, shape: Shape, dims: Dims) -> Value:
         return value
     if dims != tuple(range(len(dims))):
         value = prims.reshape(value, tuple(1 if d in dims else n for d, n in enumerate(shape)))
-        if all(shape[d] == 1 for d in dims):
+        if all(type(shape[d]) is int and shape[d] == 1 for d in dims):
             return value
     return prims.expand(value, shape)
 

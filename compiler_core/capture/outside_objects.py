@@ -34,7 +34,7 @@ from compiler_core.capture.record import Record
 from compiler_core.capture.trace import CaptureTrace, Known
 from compiler_core.location import is_ours
 from compiler_core.ops.meta_value import MetaValue
-from compiler_core.ops.registry import meta_of
+from compiler_core.ops.registry import meta_of, use_trace
 from compiler_core.tensor.tensor import Tensor
 
 
@@ -180,10 +180,11 @@ class OutsideObjects:
         else:
             local = self.code.local(source)
             require_class(guards, local, tensor, source.text)
-            if not self.sizes.take(source, tensor, is_input=named.role == "input"):
-                self.sizes.note_static(source, f"{local}._cell.raw.shape", tensor)
-                require_meta(guards, f"{local}._cell.value", meta_of(tensor), source.text)
-                require_layout(guards, f"{local}._cell", tensor, source.text)
+            with use_trace(None):  # which shows the sizes of what was met before otherwise
+                if not self.sizes.take(source, tensor, is_input=named.role == "input"):
+                    self.sizes.note_static(source, f"{local}._cell.raw.shape", tensor)
+                    require_meta(guards, f"{local}._cell.value", meta_of(tensor), source.text)
+                    require_layout(guards, f"{local}._cell", tensor, source.text)
             require_gradient(guards, local, tensor, source.text)
             known = Known(tensor, named.role, named.source, local, self.code.place(source, tensor))
         self.trace.know(known)

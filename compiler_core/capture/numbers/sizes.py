@@ -3,8 +3,8 @@
 In: a tensor that comes anew with every call, and which of its dims change (`dynamic_dims`). Out: a stand-in by which
 the trace sees Syms for these (`tensor/memory/sized.py`); guards: the number of dims, the sizes of the others, the
 range of each symbol, how the strides follow from the sizes; and each assumption about a symbol as it is made.
-Static whatever is asked: parameters, buffers, subclasses, other layouts, what is on its way, what `.data` gave, and
-sizes 0 and 1, which are graphs of their own.
+Static whatever is asked: parameters, buffers, subclasses, other layouts, what is on its way, and sizes 0 and 1, which
+are graphs of their own.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.capture.guards.arguments import require_strides
 from compiler_core.capture.guards.code import Code
 from compiler_core.capture.guards.sources import Argument, Source
-from compiler_core.capture.marks import Asked, dynamic_dims
+from compiler_core.capture.marks import Asked, dynamic_dims, marks
 from compiler_core.capture.numbers.sourced_sizes import SourcedSizes
 from compiler_core.dtype import of
 from compiler_core.meta import Shape
 from compiler_core.ops.aliasing import Strides, contiguous_strides
 from compiler_core.symbolic.size import SizeSymbol, Sym
+from compiler_core.tensor.memory.cell import ViewCell
 from compiler_core.tensor.memory.sized import SizedValue, can_show
 from compiler_core.tensor.tensor import Tensor
 
@@ -56,23 +57,31 @@ class OutsideSizes:
         is_input: no parameter or buffer of a module.
         """
         cell = tensor._cell
-        if not self.memory.makes_symbols or type(tensor) is not Tensor or not can_show(cell):
+        value: Any = cell.raw
+        if not self._any_change() or not can_show(cell):
             return False
         if cell in self.trace.stand_ins:  # another handle: the guards on memory say that it is the same cell
-            return True
+            return type(tensor) is Tensor
         every = is_input and self.memory.all_sizes_are_symbols
         seen = self.memory.changing_dims.get(source, ())
-        dims = dynamic_dims(tensor, source.text, every=every, seen=seen)
+        dims = dynamic_dims(tensor, source.text, every=every, seen=seen) if type(tensor) is Tensor else {}
         if not dims:
+            if isinstance(cell, ViewCell):  # whose sizes and strides are not to be told by those of its base
+                own = SizedValue(tuple(value.shape), cell.strides(), value.dtype, tensor.device)
+                self.trace.show_as(cell, own)
             return False
         code = f"{self.code.local(source)}._cell"
-        value: Any = cell.raw
         shape = self._shape(source, code, value.shape, dims)
         dtype, name = self.guards.bind(value.dtype, "dtype"), of(value.dtype).name
         self.guards.require(f"{code}.raw.dtype == {dtype}", f"{source.text}.dtype == {name}")
         strides = self._strides(code, tensor, shape, source.text)
         self.trace.show_as(cell, SizedValue(shape, strides, value.dtype, tensor.device))
         return True
+
+    def _any_change(self) -> bool:
+        """Whether any size may be a symbol."""
+        memory = self.memory
+        return memory.makes_symbols and bool(memory.all_sizes_are_symbols or memory.changing_dims or marks.count)
 
     def note_static(self, source: Source, code: str, tensor: Tensor) -> None:
         """The next guard is on the shape of a tensor whose sizes are constants."""

@@ -4,8 +4,7 @@ In: a cell that was there before a trace, and what stands for its array there (`
 under that trace sees the stand-in, whose sizes are Syms; all others, other threads among them, the array.
 Method: the cell's class becomes a subclass whose `raw` and `value` ask who traces (as those of cells that wait,
 `fence.py`), for as long as any trace shows it. A trace has the stand-ins in its table `stand_ins`.
-Invariants: a stand-in has no data, and is never put into a cell. What waits, or counts for itself (`.data`), keeps
-its sizes (`can_show`).
+Invariants: a stand-in has no data, and is never put into a cell. What waits keeps its sizes (`can_show`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from compiler_core.device import Device
 from compiler_core.meta import Shape
 from compiler_core.ops.registry import Value, current_trace
 from compiler_core.tensor.memory import views
-from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell, cell_trace
+from compiler_core.tensor.memory.cell import Cell, DataCell, DeviceCell, ViewCell, cell_trace
 from compiler_core.tensor.memory.journal import note_change
 from compiler_core.tensor.memory.lent import LentCell, LentDeviceCell, check_writeable
 
@@ -85,6 +84,12 @@ class SizedViewCell(SizedCell, ViewCell):
     __slots__ = ()
 
 
+class SizedDataCell(SizedCell, DataCell):
+    """What `.data` gave."""
+
+    __slots__ = ()
+
+
 class SizedDeviceCell(SizedCell, DeviceCell):
     """One of a device."""
 
@@ -111,6 +116,7 @@ class SizedLentDeviceCell(SizedLentCell, LentDeviceCell):
 _SIZED: dict[type[Cell], type[Cell]] = {
     Cell: SizedCell,
     ViewCell: SizedViewCell,
+    DataCell: SizedDataCell,
     DeviceCell: SizedDeviceCell,
     LentCell: SizedLentCell,
     LentDeviceCell: SizedLentDeviceCell,

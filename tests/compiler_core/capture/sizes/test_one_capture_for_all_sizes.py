@@ -151,3 +151,23 @@ def test_draws_of_the_size_of_an_argument(backend: str) -> None:
         dc.manual_seed(n)
         same(compiled(x), expected, f"at size {n}")
     assert captures(compiled) == 1
+
+
+def test_what_data_gave_beside_the_tensor() -> None:
+    compiled: Any = dc.compile(lambda x, y: x * y.stride(0) + y, backend="aot_eager", dynamic=True)
+    for n in SIZES:
+        for m in (n, 3):
+            x, y = dc.ones(n, 3), dc.ones(n, m).data if m == n else dc.ones(n, m)
+            expected = dc.ones(n, m) * (m + 1)
+            same(compiled(x[:, :1].expand(n, m), y), expected, f"{n}, {m}")
+        x = dc.ones(n, 3)
+        same(compiled(x, x.data), dc.ones(n, 3) * 4, f"at size {n}")
+
+
+def test_strides_of_a_view_are_its_own() -> None:
+    """That of its base is another argument's, at other calls."""
+    compiled: Any = dc.compile(lambda x, v: x.sum() * v.stride(0), backend="aot_eager", dynamic=True)
+    base = dc.ones(6, 4)
+    same(compiled(base, base[:1, :2]), dc.tensor(96.0), "a view of the other")
+    for n in (5, 7):
+        same(compiled(dc.ones(6, n), dc.ones(6, 4)[:1, :2]), dc.tensor(24.0 * n), "a view of its own")

@@ -14,7 +14,7 @@ from distcompile.nn import functional as F
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ModelSizes:
     """The model's sizes."""
 
     vocabulary: int
@@ -27,7 +27,7 @@ class Sizes:
 class Block(nn.Module):
     """Attention and a two-layer perceptron, each on the normalised stream and added to it."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: ModelSizes) -> None:
         super().__init__()
         self.heads = sizes.heads
         self.ln_1 = nn.LayerNorm(sizes.width)
@@ -49,7 +49,7 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """A decoder-only transformer over characters."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: ModelSizes) -> None:
         super().__init__()
         self.sizes = sizes
         self.tokens = nn.Embedding(sizes.vocabulary, sizes.width)

@@ -17,7 +17,7 @@ from distcompile import Tensor
 from distcompile.data import DataLoader, DistributedSampler
 from distcompile.ddp import DistributedDataParallel
 from distcompile.demo.display import Display
-from distcompile.demo.model import GPT, Sizes
+from distcompile.demo.model import GPT, ModelSizes
 from distcompile.demo.text import Corpus, Windows
 
 HELD_OUT_BATCHES = 8  # a rank
@@ -29,7 +29,7 @@ MAX_GRADIENT_NORM = 1.0
 class DemoSettings:
     """What the command line can set. backend: of `compile`, or "none" for no compilation at all. batch: a rank's."""
 
-    steps: int = 250
+    steps: int = 160
     layers: int = 3
     width: int = 128
     time: int = 64
@@ -38,7 +38,7 @@ class DemoSettings:
     backend: str = "codegen"
     bucket_cap_mb: float = 1.0
     seed: int = 0
-    evaluate_every: int = 50
+    evaluate_every: int = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Trainer:
     def __init__(self, settings: DemoSettings, corpus: Corpus) -> None:
         torch.manual_seed(settings.seed)
         self.settings = settings
-        module = GPT(Sizes(len(corpus.vocabulary), settings.layers, settings.width, time=settings.time))
+        module = GPT(ModelSizes(len(corpus.vocabulary), settings.layers, settings.width, time=settings.time))
         model = DistributedDataParallel(module, bucket_cap_mb=settings.bucket_cap_mb)
         compiled = model if settings.backend == "none" else torch.compile(model, backend=settings.backend)
         self.result = DemoRun(module, model, compiled)

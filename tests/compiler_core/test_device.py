@@ -23,9 +23,9 @@ def test_there_is_one_cpu() -> None:
     assert cpu.xp is np
 
 
-@pytest.mark.parametrize("name", ["cuda", "cuda:1", "cpu:1", "mps"])
+@pytest.mark.parametrize("name", ["cuda:99", "cpu:1", "mps"])
 def test_other_devices_are_refused(name: str) -> None:
-    with pytest.raises(DeviceError, match="no device"):
+    with pytest.raises(DeviceError, match="no device|invalid device ordinal"):
         check_device(name)
 
 

@@ -12,7 +12,7 @@ from exact_buffers import exact_backend
 
 import distcompile as dc
 from distcompile import nn
-from distcompile.demo.model import GPT, Sizes
+from distcompile.demo.model import GPT, ModelSizes
 
 RNG = np.random.default_rng(0)
 
@@ -51,7 +51,7 @@ def images() -> tuple[dc.Tensor, dc.Tensor]:
     return dc.tensor(RNG.standard_normal((3, 3, 33, 32)).astype(np.float32)), dc.tensor(RNG.integers(0, 5, 3))
 
 
-GPT_SIZES = Sizes(vocabulary=17, time=7, width=15, heads=3, layers=2)  # odd, so that vector loops have a rest
+GPT_SIZES = ModelSizes(vocabulary=17, time=7, width=15, heads=3, layers=2)  # odd, so that vector loops have a rest
 MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any]]] = {
     "gpt": (lambda: GPT(GPT_SIZES), lambda: tokens(3, 7)),
     "resnet": (Classifier, images),

@@ -14,7 +14,7 @@ import pytest
 
 import distcompile
 from distcompile.demo import model as demo_model
-from distcompile.demo.model import GPT, Sizes
+from distcompile.demo.model import GPT, ModelSizes
 from distcompile.demo.text import BLOCK, Windows, english_text, make_corpus
 from distcompile.demo.training import learning_rate_factor
 from tests.sharing import some
@@ -106,7 +106,7 @@ def test_the_model_trains_as_under_torch(backend: str) -> None:
     exec(compile(text, "demo_model_under_torch", "exec"), peer_module.__dict__)
 
     distcompile.manual_seed(3)
-    sizes = Sizes(vocabulary=20, layers=2, width=32, heads=4, time=16)
+    sizes = ModelSizes(vocabulary=20, layers=2, width=32, heads=4, time=16)
     mine, peer = GPT(sizes), peer_module.GPT(sizes)
     peer.load_state_dict({name: torch.from_numpy(value.numpy().copy()) for name, value in mine.state_dict().items()})
     function = distcompile.compile(mine, backend=backend)

@@ -14,7 +14,9 @@ In: `Graph`s, straight-line and without autograd (except for "eager"). Out: one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeAlias, cast, runtime_checkable
@@ -145,6 +147,20 @@ def _run_checked(
 
 def _sides(expected: Sequence[TensorMeta], got: Sequence[TensorMeta]) -> dict[str, str]:
     return {"expected": ", ".join(map(str, expected)), "got": ", ".join(map(str, got))}
+
+
+_MANY_SIZES: ContextVar[bool] = ContextVar("many_sizes", default=False)
+come_in_many_sizes = _MANY_SIZES.get  # whether what is compiled is a graph at one of the sizes that it comes in
+
+
+@contextmanager
+def for_many_sizes() -> Iterator[None]:
+    """What is compiled within the block is a graph at one of many sizes: a backend may compile code that serves all."""
+    token = _MANY_SIZES.set(True)
+    try:
+        yield
+    finally:
+        _MANY_SIZES.reset(token)
 
 
 # backends that are loaded when they are asked for: what makes one

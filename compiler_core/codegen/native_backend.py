@@ -13,16 +13,20 @@ Raises: CompilerNotFoundError, CompilerFailedError, LoweringError.
 from __future__ import annotations
 
 import ctypes
+import json
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compiler_core import log
-from compiler_core.backend import NATIVE, Executable
+from compiler_core.backend import NATIVE, Executable, come_in_many_sizes
 from compiler_core.codegen.failed import explained
 from compiler_core.config import config
 from compiler_core.dtype import by_name
@@ -42,6 +46,7 @@ from compiler_core.steps import compiling, record
 from compiler_core.tensor.memory.ownership import POOLS
 
 if TYPE_CHECKING:
+    from compiler_core.codegen.cpp.many_sizes import ManySizes
     from compiler_core.codegen.cpp.program import Source
     from compiler_core.codegen.cuda_backend import CudaBackend
     from compiler_core.loop_ir.ir import Program
@@ -49,6 +54,8 @@ if TYPE_CHECKING:
 
 LIBRARY = "kernels.so"
 CONSTANTS = "constants.bin"
+_LOCK = Lock()
+_sizes_seen: ManySizes | None = None  # by this process
 POOLS.append(is_pooled)
 
 
@@ -80,14 +87,14 @@ class NativeBackend:
         """
         if any(graph.device != "cpu" for graph in graphs):
             return _of_device(graphs, tuned=self.tuned).compile(graphs, name)
-        toolchain = find_toolchain()
+        toolchain, opened = find_toolchain(), come_in_many_sizes()
         builds: list[Path] = []
 
         def build(folder: Path) -> Manifest:
             builds.append(folder)
-            return _build(folder, graphs, name, toolchain)
+            return _build(folder, graphs, name, toolchain, opened=opened)
 
-        entry = load_or_build(artefact_key(graphs, toolchain), build)
+        entry = load_or_build(artefact_key(graphs, toolchain, opened=opened), build)
         if not builds and _is_shown():
             _generate(graphs, name)
         return _load(entry, toolchain, graphs)
@@ -120,11 +127,11 @@ def _is_shown() -> bool:
     return bool(config.dump_dir) or any(log.is_on(artefact) for artefact in behind)
 
 
-def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain) -> str:
+def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, *, opened: bool = False) -> str:
     """The cache key of `graphs` compiled together. Computed from text; needs no lowering."""
     return make_key(
         {
-            "graphs": "\n".join(print_graph(graph) for graph in graphs),
+            "graphs": "\n".join(print_graph(graph) for graph in graphs) + "\nopened" * opened,
             "knobs": repr(config.codegen_key()),
             "toolchain": toolchain.key(),
             "generator": generator_fingerprint(),
@@ -132,36 +139,70 @@ def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain) -> str:
     )
 
 
-def _generate(graphs: Sequence[Graph], name: str) -> tuple[list[Program], Source]:
-    """Graphs to programs to C++ text, every stage recorded. The heavy imports are here."""
+def _generate(graphs: Sequence[Graph], name: str, *, opened: bool = False) -> tuple[list[Program], Source]:
+    """Graphs to programs to C++ text, every stage recorded. The heavy imports are here.
+
+    opened: text for many sizes, to be filled (codegen/cpp/many_sizes.py).
+    """
     from compiler_core.codegen.cpp.program import print_source
     from compiler_core.schedule.from_graphs import lower_and_schedule
 
     programs = with_symbols(lower_and_schedule(graphs, name))
     with compiling(name, "emit"):
-        source = print_source(programs)
+        source = print_source(programs, opened=opened)
     for stem, text in source.units.items():
         record(name, "emit", partial(str, text), part=stem, artefact="code")
     return programs, source
 
 
-def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchain) -> Manifest:
-    """Everything that a cache hit skips."""
+def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchain, *, opened: bool = False) -> Manifest:
+    """Everything that a cache hit skips. opened: the library is one that other sizes may share."""
     from compiler_core.codegen.step_costs import step_costs
     from compiler_core.runtime.build import build_library
 
-    programs, source = _generate(graphs, name)
-    for stem, text in source.units.items():
+    programs, source = _generate(graphs, name, opened=opened)
+    units, numbers = _filled(source.units) if opened else (source.units, ())
+    for stem, text in units.items():
         (folder / f"{stem}.cpp").write_text(text)
     with compiling(name, "build"):
-        build_library(source.units, folder / LIBRARY, toolchain)
+        if opened:
+            _share_library(units, folder / LIBRARY, toolchain)
+        else:
+            build_library(units, folder / LIBRARY, toolchain)
     offsets = write_constants(folder / CONSTANTS, programs)
     rows = [
-        _describe(program, graph, source.messages).to_json()
+        replace(_describe(program, graph, source.messages), numbers=numbers).to_json()
         | {"constants": at, "costs": [cost.to_json() for cost in step_costs(program)]}
         for program, graph, at in zip(programs, graphs, offsets, strict=True)
     ]
-    return {"entries": rows, "units": list(source.units)}
+    return {"entries": rows, "units": list(units)}
+
+
+def _filled(units: Mapping[str, str]) -> tuple[dict[str, str], tuple[int, ...]]:
+    """The code that stands for a source, and the numbers that make it that source."""
+    from compiler_core.codegen.cpp.many_sizes import ManySizes
+
+    global _sizes_seen
+    with _LOCK:
+        _sizes_seen = _sizes_seen or ManySizes()
+    filled = _sizes_seen.fill(units)
+    return filled.units, filled.numbers
+
+
+def _share_library(units: Mapping[str, str], place: Path, toolchain: Toolchain) -> None:
+    """Put the library of a code at `place`: built once, then another name of the same file, so it is loaded once."""
+    from compiler_core.runtime.build import build_library
+
+    def build(folder: Path) -> Manifest:
+        build_library(units, folder / LIBRARY, toolchain)
+        return {}
+
+    key = make_key({"code": json.dumps(dict(units)), "toolchain": toolchain.key()})
+    found = load_or_build(key, build).file(LIBRARY)
+    try:
+        os.link(found, place)
+    except OSError:  # another file system, or one without links
+        shutil.copy(found, place)
 
 
 def with_symbols(programs: Sequence[Program]) -> list[Program]:

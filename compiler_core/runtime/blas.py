@@ -43,7 +43,7 @@ def address_of(name: str) -> int:
     return ctypes.cast(symbol, ctypes.c_void_p).value or 0
 
 
-def routine_table(symbols: Sequence[str], more: Sequence[int] = ()) -> ctypes.Array[ctypes.c_void_p]:
-    """The addresses of `symbols`, then `more`: what an entry point is given as `lib`."""
-    addresses = [*map(address_of, symbols), *more]
+def routine_table(symbols: Sequence[str], more: Sequence[int], *, before: int) -> ctypes.Array[ctypes.c_void_p]:
+    """The address `before`, then those of `symbols`, then `more`: an entry point is given the second place as `lib`."""
+    addresses = [before, *map(address_of, symbols), *more]
     return (ctypes.c_void_p * len(addresses))(*addresses)

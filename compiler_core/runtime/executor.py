@@ -86,7 +86,8 @@ class EntryPoint:
 
     announced, awaited: the outputs that it signals, the inputs that it waits for. symbols: the library routines it
     calls; callbacks: those it calls back for; planned: calls that oneDNN prepares. Their addresses make `lib`, in this
-    order. scratch_nbytes: what calls that are not planned need behind the arena.
+    order; before it stands that of `numbers`: the sizes of code for many sizes (codegen/cpp/many_sizes.py).
+    scratch_nbytes: what calls that are not planned need behind the arena.
     """
 
     symbol: str
@@ -100,6 +101,7 @@ class EntryPoint:
     callbacks: tuple[Callback, ...] = ()
     planned: tuple[Callback, ...] = ()
     scratch_nbytes: int = 0
+    numbers: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -114,6 +116,7 @@ class EntryPoint:
             "callbacks": [callback.to_json() for callback in self.callbacks],
             "planned": [call.to_json() for call in self.planned],
             "scratch_nbytes": self.scratch_nbytes,
+            "numbers": list(self.numbers),
         }
 
     @staticmethod
@@ -130,6 +133,7 @@ class EntryPoint:
             tuple(Callback.from_json(row) for row in data["callbacks"]),
             tuple(Callback.from_json(row) for row in data["planned"]),
             data["scratch_nbytes"],
+            tuple(data["numbers"]),
         )
 
 
@@ -190,10 +194,13 @@ class NativeExecutable:
         self._callbacks = Callbacks(entry.callbacks)
         plans = make_plans(entry.planned)
         more = [*self._callbacks.addresses, *(plan.address for plan in plans)]
-        self._table = routine_table(entry.symbols, more)  # held, as are the callbacks
+        self._numbers = (ctypes.c_int64 * len(entry.numbers))(*entry.numbers)
+        self._table = routine_table(
+            entry.symbols, more, before=ctypes.addressof(self._numbers)
+        )  # held, as are callbacks
         scratch_nbytes = max(entry.scratch_nbytes, *(plan.scratch_nbytes for plan in plans), 0)
         self._arena_nbytes = scratch_offset(entry.arena_nbytes) + scratch_nbytes
-        self._routines = ctypes.addressof(self._table)
+        self._routines = ctypes.addressof(self._table) + ctypes.sizeof(ctypes.c_void_p)
         self._layout = array_layout()
         self._items = self._layout.items if self._layout else 0
         self._spec = self._make_spec()

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from compiler_core.codegen.cpp.many_sizes import TABLE
 from compiler_core.codegen.cpp.names import with_identifiers
 from compiler_core.codegen.cpp.routine import RoutinePrinter
 from compiler_core.codegen.cpp.shared_call import SharedCalls
@@ -56,11 +57,13 @@ static double dc_now() {
 
 @dataclass
 class EntryPrinter:
-    """Prints one entry. call_kernel: the lines that run a kernel. shared: the functions of equal routine calls."""
+    """Prints one entry. call_kernel: the lines that run a kernel. shared: the functions of equal routine calls.
+    opened: for many sizes (many_sizes.py)."""
 
     program: Program
     call_kernel: Callable[[KernelCall], Iterator[str]]
     shared: SharedCalls
+    opened: bool = False
 
     def __post_init__(self) -> None:
         self.program = with_identifiers(self.program)  # the kernels in it are the same objects still
@@ -86,6 +89,7 @@ class EntryPrinter:
     def _function(self, head: str, used: Iterable[str], steps: Sequence[tuple[int, Step]]) -> Iterator[str]:
         """A function that declares the buffers `used` and runs `steps`."""
         yield f"{head}({_PARAMETERS}) {{"
+        yield from TABLE if self.opened else ()
         buffers = {buffer.name: buffer for buffer in self.program.buffers}
         yield from (buffer_line(buffers[name], self.addresses[name]) for name in used)
         yield "  DC_BEGIN"

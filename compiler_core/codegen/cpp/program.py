@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from compiler_core.codegen.cpp.entry import PROFILE, EntryPrinter
+from compiler_core.codegen.cpp.many_sizes import PRELUDE
 from compiler_core.codegen.cpp.helpers import TYPES, helper_text, libm_declarations
 from compiler_core.codegen.cpp.routine import natives_of, routine_helpers, slot_text
 from compiler_core.codegen.cpp.scalars import Used
@@ -56,15 +57,16 @@ class _Printed:
 class SourcePrinter:
     """Collects kernels and messages over all programs."""
 
+    opened: bool = False  # for many sizes (many_sizes.py)
     messages: dict[str, int] = field(default_factory=dict)
     printed: dict[int, _Printed] = field(default_factory=dict)  # id of the kernel object -> text
     names: set[str] = field(default_factory=set)
     shared: SharedCalls = field(default_factory=SharedCalls)
 
     @staticmethod
-    def of(programs: Sequence[Program]) -> SourcePrinter:
+    def of(programs: Sequence[Program], *, opened: bool = False) -> SourcePrinter:
         """A printer that holds the kernels of `programs`."""
-        printer = SourcePrinter()
+        printer = SourcePrinter(opened, shared=SharedCalls(opened=opened))
         for program in programs:
             printer.add_kernels(program)
         return printer
@@ -79,7 +81,7 @@ class SourcePrinter:
 
     def _print(self, kernel: Kernel, note: str) -> _Printed:
         name = self._unique(kernel.name)
-        printer = KernelPrinter(kernel, self.number)
+        printer = KernelPrinter(kernel, self.number, self.opened)
         comment = "".join(f"// {line}\n" for line in note.splitlines())
         return _Printed(kernel, name, comment + printer.text(name), printer.used)
 
@@ -94,26 +96,28 @@ class SourcePrinter:
 
     def entry(self, program: Program) -> Iterator[str]:
         """The functions that run `program`."""
-        return EntryPrinter(program, self._kernel_call, self.shared).lines()
+        return EntryPrinter(program, self._kernel_call, self.shared, self.opened).lines()
 
     def _kernel_call(self, step: KernelCall) -> Iterator[str]:
         printed = self.printed[id(step.kernel)]
-        call = f"{printed.name}({', '.join(map(slot_text, step.slots))})"
+        given = [*(["dc_n"] if self.opened else []), *map(slot_text, step.slots)]
+        call = f"{printed.name}({', '.join(given)})"
         if signature(step.kernel, "f").startswith("int32_t"):
             yield f"  if (const int32_t status = {call}) return status;"
         else:
             yield f"  {call};"
 
 
-def print_source(programs: Sequence[Program]) -> Source:
-    """The C++ of `programs`, whose names must differ."""
-    printer = SourcePrinter.of(programs)
+def print_source(programs: Sequence[Program], *, opened: bool = False) -> Source:
+    """The C++ of `programs`, whose names must differ. opened: to be filled with numbers (many_sizes.py)."""
+    printer = SourcePrinter.of(programs, opened=opened)
     entries = "\n".join(line for program in programs for line in printer.entry(program))
-    first, second = _split(list(printer.printed.values()), len(entries) // ENTRY_CHARS)
+    kernels = list(printer.printed.values())
+    first, second = (kernels, []) if opened else _split(kernels, len(entries) // ENTRY_CHARS)
     declarations = "".join(f"{signature(p.kernel, p.name)};\n" for p in second)
     natives = natives_of(programs)
     tail = [declarations, routine_helpers(natives), PROFILE, CALL_HELPER, "\n", *printer.shared.definitions(), entries]
-    units = {"main": _unit(first, "".join(tail), _POOL, natives)}
+    units = {"main": _unit(first, "".join(tail), _POOL + (PRELUDE if opened else ""), natives)}
     if second:
         units["more"] = _unit(second, "", "", ())
     return Source(units, tuple(printer.messages))

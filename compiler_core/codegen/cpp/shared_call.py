@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from compiler_core.codegen.cpp.many_sizes import TABLE
 from compiler_core.codegen.cpp.types import storage_type
 from compiler_core.loop_ir.ir import RoutineCall
 from compiler_core.ops.routine import CArray
@@ -20,6 +21,7 @@ class SharedCalls:
     """The functions made so far, for all programs of a source: their text -> their name."""
 
     names: dict[str, str] = field(default_factory=dict)
+    opened: bool = False  # for many sizes (many_sizes.py)
 
     def call(
         self, step: RoutineCall, addresses: Sequence[str], write: Callable[[Sequence[CArray]], Iterator[str]]
@@ -30,7 +32,8 @@ class SharedCalls:
         types = [f"const {storage_type(view.layout.dtype)}*" for view in step.operands]
         types.append(f"{storage_type(step.result.layout.dtype)}*")
         parameters = ", ".join(f"{ctype} p{k}" for k, ctype in enumerate(types))
-        text = "\n".join([f"(const void* const* lib, char* arena, {parameters}) {{", *write(arrays), "}"])
+        head = f"(const void* const* lib, char* arena, {parameters}) {{"
+        text = "\n".join([head, *(TABLE if self.opened else ()), *write(arrays), "}"])
         name = self.names.setdefault(text, f"dc_{step.routine.name}_{len(self.names)}")
         return f"  {name}(lib, arena, {', '.join(addresses)});"
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from compiler_core.codegen.cpp.expressions import ExprPrinter
 from compiler_core.codegen.cpp.index import CppIndexPrinter
+from compiler_core.codegen.cpp.many_sizes import MARK, PARALLEL_WORK
 from compiler_core.codegen.cpp.scalars import Used
 from compiler_core.codegen.cpp.tiling import TILE, Tiling, find_tiling
 from compiler_core.codegen.cpp.types import is_half, literal, register_type, storage_type, strip, unsigned_type
@@ -41,17 +42,18 @@ from compiler_core.loop_ir.ir import (
 SUM_BLOCK = 16384  # elements
 PLACE_BLOCK = 256  # elements among which argmax first finds the value, then the place
 STACK_LIMIT = 32 * 1024  # bytes; a thread of macOS has a stack of 512 KiB
-PARALLEL_WORK = 32768  # innermost iterations below which starting threads costs more than it saves
 _ARG_KINDS = ("argmax", "argmin", "argmax_nan")
 _OPERATORS = {"sum": "+", "prod": "*"}
 
 
 @dataclass
 class KernelPrinter:
-    """Prints one kernel. number: message -> its number, 0 and up."""
+    """Prints one kernel. number: message -> its number, 0 and up. opened: for many sizes (many_sizes.py): functions are
+    given `dc_n`, and are cut the same whatever the sizes."""
 
     kernel: Kernel
     number: Callable[[str], int]
+    opened: bool = False
     used: Used = field(default_factory=Used)
     held_as: dict[str, str] = field(default_factory=dict)
     from_tiles: dict[Load, str] = field(default_factory=dict)
@@ -74,7 +76,11 @@ class KernelPrinter:
         lines = list(self._block(self.kernel.body, "  ", loop=False))
         if self.has_checks:
             lines = ["  int32_t status = 0;", *lines, "  return status;"]
-        return "\n".join([*self.parts, f"{signature(self.kernel, name)} {{", *lines, "}", ""])
+        head = f"{signature(self.kernel, name, opened=self.opened)} {{"
+        return "\n".join([*self.parts, head, *self._mark(), *lines, "}", ""])
+
+    def _mark(self) -> list[str]:
+        return [f"  {MARK}"] if self.opened else []
 
     def _block(self, body: tuple[Stmt, ...], pad: str, *, loop: bool) -> Iterator[str]:
         for stmt in body:
@@ -94,11 +100,15 @@ class KernelPrinter:
                 case Local(name, dtype, numel):
                     self.dtypes[name] = dtype
                     place = "static thread_local " if numel * dtype.itemsize > STACK_LIMIT else ""
-                    yield f"{pad}alignas(64) {place}{storage_type(dtype)} {name}[{max(int(numel), 1)}];"
+                    yield f"{pad}alignas(64) {place}{storage_type(dtype)} {name}[{self._room(int(numel))}];"
                 case Let(name, value):
                     yield f"{pad}const {register_type(value.dtype)} {name} = {strip(self.expr.text(value))};"
                 case Store():
                     yield pad + self._store(stmt)
+
+    def _room(self, numel: int) -> str:
+        """The extent of a local array. For many sizes a power of two in hexadecimal, which stays a constant."""
+        return hex(1 << (max(numel, 1) - 1).bit_length()) if self.opened else str(max(numel, 1))
 
     def _loop(self, loop: Loop, pad: str) -> Iterator[str]:
         tiling = find_tiling(loop, self.params)
@@ -111,39 +121,43 @@ class KernelPrinter:
             yield from self._blocked_loop(loop, fed, pad)
             return
         outermost = loop.kind == "parallel" and self.may_share and not self.in_parallel
-        if outermost and _work(loop) >= PARALLEL_WORK:
+        if outermost and (self.opened or _work(loop) >= PARALLEL_WORK):
             self.in_parallel = True
-            yield self._shared(loop.extent, self._simple_loop(loop, fed, "  ", "dc_from", "dc_to"), pad)
+            lines = self._simple_loop(loop, fed, "  ", "dc_from", "dc_to")
+            yield self._shared(_work(loop), loop.extent, lines, pad)
             self.in_parallel = False
             return
         yield from self._simple_loop(loop, fed, pad)
 
-    def _shared(self, count: int, lines: Iterable[str], pad: str) -> str:
+    def _shared(self, work: int, count: int, lines: Iterable[str], pad: str) -> str:
         """The call that shares out a nest, whose `lines` run from `dc_from` to `dc_to`, and become a function.
 
         Not a lambda's body: GCC 12 takes conditional loads through captured pointers for scalar ones.
         """
         name = f"{self.name}_part{len(self.parts)}"
         status = ["int32_t& status"] if self.has_checks else []
-        parameters = [*map(_parameter, self.kernel.params), *status, "int64_t dc_from", "int64_t dc_to"]
-        self.parts.append("\n".join([f"static void {name}({', '.join(parameters)}) {{", *lines, "}", ""]))
-        values = [*self.params, *(["status"] if self.has_checks else []), "dc_from", "dc_to"]
+        parameters = [*parameters_of(self.kernel, opened=self.opened), *status, "int64_t dc_from", "int64_t dc_to"]
+        head = f"static void {name}({', '.join(parameters)}) {{"
+        self.parts.append("\n".join([head, *self._mark(), *lines, "}", ""]))
+        table = ["dc_n"] if self.opened else []
+        values = [*table, *self.params, *(["status"] if self.has_checks else []), "dc_from", "dc_to"]
         captured = "=, &status" if self.has_checks else "="
         call = f"{name}({', '.join(values)});"
-        return f"{pad}dc_parallel({count}, 1, [{captured}](int64_t dc_from, int64_t dc_to) {{ {call} }});"
+        share = f"dc_share({work}, {count}" if self.opened else f"dc_parallel({count}, 1"
+        return f"{pad}{share}, [{captured}](int64_t dc_from, int64_t dc_to) {{ {call} }});"
 
     def _tiled_nest(self, tiling: Tiling, pad: str) -> Iterator[str]:
         """The nest in tiles: what crosses the lines of memory is read along them first, into a local array."""
         work = math.prod(loop.extent for loop in (*tiling.outer, tiling.rows, tiling.columns))
         heads = [*map(_head, tiling.outer), *map(_tiles_head, (tiling.rows, tiling.columns))]
-        if self.in_parallel or not self.may_share or work < PARALLEL_WORK:
+        if self.in_parallel or not self.may_share or (work < PARALLEL_WORK and not self.opened):
             yield from self._nest(heads, tiling, pad)
             return
         first = tiling.outer[0] if tiling.outer else None
         heads[0] = _head(first, "dc_from", "dc_to") if first else _tiles_head(tiling.rows, "dc_from", "dc_to")
         count = int(first.extent) if first else -(-int(tiling.rows.extent) // TILE)
         self.in_parallel = True
-        yield self._shared(count, self._nest(heads, tiling, "  "), pad)
+        yield self._shared(work, count, self._nest(heads, tiling, "  "), pad)
         self.in_parallel = False
 
     def _nest(self, heads: list[str], tiling: Tiling, pad: str) -> Iterator[str]:
@@ -155,7 +169,7 @@ class KernelPrinter:
 
     def _tile(self, tiling: Tiling, pad: str) -> Iterator[str]:
         row, column = tiling.rows.axis.name, tiling.columns.axis.name
-        by_row, by_column = (_tile_loop(loop) for loop in (tiling.rows, tiling.columns))
+        by_row, by_column = (_tile_loop(loop, opened=self.opened) for loop in (tiling.rows, tiling.columns))
         for number, load in enumerate(tiling.loads):
             place = f"tile{number}[{column} - {column}_tile][{row} - {row}_tile]"
             yield f"{pad}alignas(64) {storage_type(load.dtype)} tile{number}[{TILE}][{TILE + 1}];"
@@ -319,18 +333,23 @@ def _tiles_head(loop: Loop, start: str = "", stop: str = "") -> str:
     return f"(int64_t {tile} = {f'{start} * {TILE}' if start else 0}; {tile} < {end}{some}; {tile} += {TILE})"
 
 
-def _tile_loop(loop: Loop) -> str:
+def _tile_loop(loop: Loop, *, opened: bool) -> str:
     """The head of a loop within a tile; the last tile may be smaller."""
     axis, extent, stop = loop.axis.name, loop.extent, f"{loop.axis.name}_tile + {TILE}"
-    if extent % TILE:
+    if extent % TILE or opened:
         stop = f"({stop} < {extent} ? {stop} : {extent})"
     return f"(int64_t {axis} = {axis}_tile; {axis} < {stop}; ++{axis})"
 
 
-def signature(kernel: Kernel, name: str) -> str:
+def signature(kernel: Kernel, name: str, *, opened: bool = False) -> str:
     """The declaration of `kernel` as a function called `name`, without a semicolon."""
     result = "int32_t" if any(isinstance(stmt, Check) for stmt in walk(kernel.body)) else "void"
-    return f"{result} {name}({', '.join(map(_parameter, kernel.params))})"
+    return f"{result} {name}({', '.join(parameters_of(kernel, opened=opened))})"
+
+
+def parameters_of(kernel: Kernel, *, opened: bool) -> list[str]:
+    """What a kernel's function is given."""
+    return [*(["const int64_t* dc_n"] if opened else []), *map(_parameter, kernel.params)]
 
 
 def _parameter(param: Param) -> str:

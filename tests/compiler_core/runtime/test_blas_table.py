@@ -18,7 +18,7 @@ def test_the_address_in_the_table_multiplies(routine, ctype, dtype) -> None:
     a, b, c = np.arange(6, dtype=dtype).reshape(2, 3), np.arange(12, dtype=dtype).reshape(3, 4), np.zeros((2, 4), dtype)
     integers, pointer = ctypes.c_int, ctypes.c_void_p
     types = [*[integers] * 6, ctype, pointer, integers, pointer, integers, ctype, pointer, integers]
-    address = blas.routine_table([f"cblas_{routine}"])[0]
+    address = blas.routine_table([f"cblas_{routine}"], (), before=0)[1]
     gemm = ctypes.CFUNCTYPE(None, *types)(address)
     gemm(101, 111, 111, 2, 4, 3, 1.0, a.ctypes.data, 3, b.ctypes.data, 4, 0.0, c.ctypes.data, 4)
     np.testing.assert_array_equal(c, a @ b)

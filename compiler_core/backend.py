@@ -154,9 +154,9 @@ come_in_many_sizes = _MANY_SIZES.get  # whether what is compiled is a graph at o
 
 
 @contextmanager
-def for_many_sizes() -> Iterator[None]:
+def for_many_sizes(many: bool = True) -> Iterator[None]:
     """What is compiled within the block is a graph at one of many sizes: a backend may compile code that serves all."""
-    token = _MANY_SIZES.set(True)
+    token = _MANY_SIZES.set(many)
     try:
         yield
     finally:

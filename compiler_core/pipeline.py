@@ -31,7 +31,7 @@ An inference call goes from simplify_joint (which also drops what only different
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from compiler_core.alive import collector_paused
@@ -45,7 +45,14 @@ from compiler_core.aot.partition import Partition, partition
 from compiler_core.aot.pruning import Pruned, only_read
 from compiler_core.aot.strategy import ComparedPlan, GradientPlan, GradientStrategy, LocalPlan, ParameterInfo, Segment
 from compiler_core.aot.wrapper import CompiledBackward, Cut
-from compiler_core.backend import Backend, Executable, GraphCompiler, find_backend
+from compiler_core.backend import (
+    Backend,
+    Executable,
+    GraphCompiler,
+    come_in_many_sizes,
+    find_backend,
+    for_many_sizes,
+)
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
 from compiler_core.steps import compiling, record, record_graph, timed
@@ -119,7 +126,7 @@ def parameter_places(forward: Graph) -> tuple[int, ...]:
 class Differentiated:
     """A call that gradients flow through, split: what compiling its backward needs, now and again (`Recompiler`).
 
-    graph: as captured, simplified. joint: as laid out for the backend.
+    graph: as captured, simplified. joint: as laid out for the backend. many_sizes: it is one of those it comes in.
     """
 
     request: CompileRequest
@@ -127,6 +134,7 @@ class Differentiated:
     graph: Graph
     joint: Joint
     parts: Partition
+    many_sizes: bool = field(default_factory=come_in_many_sizes)
 
     def plan_pieces(self) -> tuple[GradientPlan, Sequence[Piece]]:
         """The cuts by what the gradients' owner plans now, and what runs in one native call each."""
@@ -142,7 +150,11 @@ class Differentiated:
         """The backward's segments by what its owner plans now; the forward stays."""
         plan, pieces = self.plan_pieces()
         name = f"{self.joint.graph.name}_cut_again"
-        return self.link(plan, pieces, run_backend(self.backend, graphs_of(pieces), name))
+        return self.link(plan, pieces, self._run_backend(pieces, name))
+
+    def _run_backend(self, pieces: Sequence[Piece], name: str) -> Sequence[Executable]:
+        with for_many_sizes(self.many_sizes):
+            return run_backend(self.backend, graphs_of(pieces), name)
 
     def prune(self, came: int) -> Pruned | None:
         """What is left of the backward when only these tangents come; None: all of it."""
@@ -154,7 +166,7 @@ class Differentiated:
         record_graph(joint.graph.name, "plan", graph, part="pruned", artefact="aot")
         plan, parts = LocalPlan((Segment(only_read(graph), outputs),)), replace(self.parts, backward=graph)
         pieces = pieces_to_run(joint, parts, plan)
-        executables = run_backend(self.backend, graphs_of(pieces), graph.name)
+        executables = self._run_backend(pieces, graph.name)
         return link_segments(joint, parts, plan, pieces, executables, [k for k in outputs if k < len(joint.gradients)])
 
     @cached_property

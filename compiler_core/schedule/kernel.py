@@ -24,6 +24,7 @@ from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import call, cast
 from compiler_core.lowering.target import Target
 from compiler_core.meta import TensorMeta
+from compiler_core.schedule.chunks import is_worth_threads
 from compiler_core.schedule.equal import Fingerprint, KernelRecipe
 from compiler_core.schedule.finish import Argument, KernelTable, ParamTable, Partial
 from compiler_core.schedule.legality import Info, LoopShape, is_row_reduction
@@ -33,7 +34,6 @@ from compiler_core.schedule.translate import Translator
 from compiler_core.symbolic.index import ZERO, Axis, Index, of_axis
 
 _STEM_OPS = 4
-_PARALLEL_NUMEL = 8192  # elements: below this a loop is not worth a second thread
 COMBINE: dict[str, str] = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 STORE_MODE: dict[str, ir.StoreMode] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
@@ -320,7 +320,7 @@ class Builder:
             is_outer = axis is self.space.rows[0]
             if is_outer and self.space.chunks > 1:
                 nest = (*self.at_chunk, *nest)
-            parallel = is_outer and self.space.apart and self.shape.numel >= _PARALLEL_NUMEL
+            parallel = is_outer and self.space.apart and is_worth_threads(self.shape.numel)
             nest = (loop_of(axis, "parallel" if parallel else "serial", nest),)
         return list(nest)
 

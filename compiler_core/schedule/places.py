@@ -17,14 +17,13 @@ from compiler_core.loop_ir.interpret import identity
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import call, cast
 from compiler_core.meta import TensorMeta
+from compiler_core.schedule.chunks import SHORT_ROW, is_worth_threads
 from compiler_core.schedule.finish import KernelTable, ParamTable
 from compiler_core.schedule.kernel import Built, built, loop_of
-from compiler_core.schedule.space import SHORT_ROW
 from compiler_core.schedule.translate import Translator
 from compiler_core.symbolic.index import ZERO, Axis, Index, of_axis
 
 PIECE = 1024  # elements of a line that are offered together: their bests and places stay in the L1 cache
-_PARALLEL_NUMEL = 8192  # elements of the operand below which a loop is not worth a second thread
 
 
 def build_places(reduction: d.Reduce, metas: Mapping[str, TensorMeta], table: KernelTable) -> Built:
@@ -58,7 +57,7 @@ def grouped(axes: d.Axes, size: int) -> tuple[tuple[Axis, ...], Axis, Mapping[Ax
 def outer_loops(axes: Sequence[Axis], numel: int, body: list[ir.Stmt]) -> list[ir.Stmt]:
     """Loops over independent axes around `body`; the first is parallel where `numel` elements are worth it."""
     for depth, axis in reversed([*enumerate(axes)]):
-        parallel = depth == 0 and numel >= _PARALLEL_NUMEL
+        parallel = depth == 0 and is_worth_threads(numel)
         body = [loop_of(axis, "parallel" if parallel else "serial", body)]
     return body
 

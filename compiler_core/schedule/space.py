@@ -14,12 +14,9 @@ from dataclasses import dataclass, replace
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.target import CPU, Target
-from compiler_core.schedule.chunks import MAX_CHUNKS, n_chunks
+from compiler_core.schedule.chunks import LONG_ROW, MAX_CHUNKS, SHORT_ROW, long_row, n_chunks
 from compiler_core.schedule.legality import Info, Level, LoopShape, is_row_reduction
 from compiler_core.symbolic.index import Axis, Div, Index, Mod, of_axis
-
-LONG_ROW = 4096  # elements: a flat loop longer than this is cut, so that there is a loop to run in parallel
-SHORT_ROW = 64
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ def make_space(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: Lo
     if is_flat:
         cols = space.cols[-1].extent if space.cols else 1
         if cols > LONG_ROW and not target.is_gpu:
-            cols = max((k for k in range(SHORT_ROW, LONG_ROW + 1) if cols % k == 0), default=cols)
+            cols = long_row(cols, _shape_cuts(infos, levels, 1))
         shape = LoopShape(shape.numel, cols)
         space = _build(infos, levels, shape, _chain([*cuts, cols], shape.numel, cols))
     if target.is_gpu:
@@ -67,20 +64,27 @@ def make_space(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: Lo
         strides = [space.flat.coefficient(axis) for axis in (*reversed(space.cols), *reversed(space.rows))]
         return _build(infos, levels, LoopShape(shape.numel, cols), _chain([*strides, stride], shape.numel, cols))
 
-    return _arranged(space, across, shape, is_flat, cut_at)
+    ends = _shape_cuts(infos, levels, shape.cols or 1)
+    return _arranged(space, across, shape, is_flat, cut_at, ends)
 
 
 def _arranged(
-    space: Space, across: Mapping[str, int], shape: LoopShape, is_flat: bool, cut_at: Callable[[int, int], Space]
+    space: Space,
+    across: Mapping[str, int],
+    shape: LoopShape,
+    is_flat: bool,
+    cut_at: Callable[[int, int], Space],
+    ends: Iterable[int],
 ) -> Space:
     """`space` with rows[0] such that it can run in parallel though rows are summed, if there is a way.
 
-    across: elements of each sum over rows. cut_at(stride, cols): the space with one more axis.
+    across: elements of each sum over rows. cut_at(stride, cols): the space with one more axis. ends: strides of dims.
     """
     outer = space.rows[0]
-    chunks = n_chunks(outer.extent, max(across.values()), shape.numel)
+    step = space.flat.coefficient(outer)
+    chunks = n_chunks(outer.extent, max(across.values()), shape.numel, {end // step for end in ends if end % step == 0})
     if chunks > 1:
-        stride = space.flat.coefficient(outer) * (outer.extent // chunks)
+        stride = step * (outer.extent // chunks)
         return replace(space if chunks == outer.extent else cut_at(stride, shape.cols or 1), chunks=chunks)
     inner = space.cols[0].extent if space.cols else 1
     if is_flat and inner >= 2 * SHORT_ROW:

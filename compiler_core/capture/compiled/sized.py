@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from compiler_core import log
 from compiler_core.aot.boundary import Hook
+from compiler_core.backend import for_many_sizes
 from compiler_core.capture.captured import Captured
 from compiler_core.capture.compiled.entry import Instance, Results
 from compiler_core.config import config
@@ -60,7 +61,8 @@ class SizedEntry:
         static = self.captured.at({symbol: n for (symbol, _), n in zip(sizes, numbers)})
         shown = ", ".join(f"{symbol.text} = {n}" for (symbol, _), n in zip(sizes, numbers))
         log.emit("recompiles", f"{self.captured.graph.name} is compiled for {shown}")
-        made = self.make(static)
+        with for_many_sizes():
+            made = self.make(static)
         if not self.told:
             self.graphs = (*self.graphs, *made.graphs)
         self.told[static.graph.name] = shown

@@ -45,7 +45,7 @@ _REAL = re.compile(r"((?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(f?)")
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """units: file stem -> the text to compile. numbers: its table, in words of 64 bits; reals as the bits of doubles."""
+    """units: file stem -> the text to compile. numbers: its table, words of 64 bits; reals as the bits of doubles."""
 
     units: dict[str, str]
     numbers: tuple[int, ...]

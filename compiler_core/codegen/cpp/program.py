@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from compiler_core.codegen.cpp.entry import PROFILE, EntryPrinter
-from compiler_core.codegen.cpp.many_sizes import PRELUDE
 from compiler_core.codegen.cpp.helpers import TYPES, helper_text, libm_declarations
+from compiler_core.codegen.cpp.many_sizes import PRELUDE
 from compiler_core.codegen.cpp.routine import natives_of, routine_helpers, slot_text
 from compiler_core.codegen.cpp.scalars import Used
 from compiler_core.codegen.cpp.shared_call import SharedCalls

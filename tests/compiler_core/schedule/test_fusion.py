@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from compiler_core import log
+from compiler_core.backend import for_many_sizes
 from compiler_core.config import config
 from compiler_core.dtype import float32
 from compiler_core.graph.interpret import interpret
@@ -213,7 +214,16 @@ def test_a_bias_gradient_rides_along() -> None:
     ],
 )  # fmt: skip
 def test_chunks_depend_on_shapes_alone(outer: int, result: int, domain: int, chunks: int) -> None:
-    assert n_chunks(outer, result, domain) == chunks
+    assert n_chunks(outer, result, domain, ()) == chunks
+
+
+@pytest.mark.parametrize(
+    ("outer", "ends", "chunks"),
+    [(132, (33,), 4), (188, (47,), 4), (132, (), 4), (130, (), 2), (7, (), 7), (997, (), 1)],
+)
+def test_chunks_of_many_sizes_are_as_many_for_most(outer: int, ends: tuple[int, ...], chunks: int) -> None:
+    with for_many_sizes():
+        assert n_chunks(outer, 1, outer * 100, ends) == chunks
 
 
 def test_a_scalar_placeholder_is_loaded_once_a_row_at_most() -> None:

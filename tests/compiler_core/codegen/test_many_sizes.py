@@ -1,0 +1,189 @@
+"""Code for many sizes: sources that differ in numbers alone share one library, and compute what eager code does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import distcompile as torch
+from compiler_core.backend import for_many_sizes
+from compiler_core.codegen import native_backend
+from compiler_core.codegen.cpp.many_sizes import MARK, ManySizes
+from compiler_core.config import config
+from compiler_core.runtime import build
+from distcompile import Tensor, nn
+from distcompile.nn import functional as F
+
+
+@pytest.fixture
+def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The texts of the libraries that are built from here on, in a cache that is empty."""
+    texts: list[str] = []
+    real = build.build_library
+
+    def noted(units: dict[str, str], *args: object, **kwargs: object) -> None:
+        texts.append("\n".join(units.values()))
+        real(units, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(build, "build_library", noted)
+    monkeypatch.setattr(native_backend, "_sizes_seen", None)
+    with config.patch(cache_dir=tmp_path):
+        yield texts
+
+
+def compiled_at_sizes(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    with for_many_sizes():
+        return torch.compile(function, dynamic=False)(x)
+
+
+def filled(seen: ManySizes, text: str) -> tuple[str, tuple[int, ...]]:
+    made = seen.fill({"main": text})
+    return words(made.units["main"]), made.numbers
+
+
+def words(text: str) -> str:
+    """The text without the mark, its gaps as single spaces."""
+    return " ".join(text.replace(MARK, "").split())
+
+
+FUNCTION = f"void k(const int64_t* dc_n) {{\n  {MARK}\n  f(%s, %s, 7);\n}}\n"
+
+
+def test_numbers_that_differ_are_read_from_a_table() -> None:
+    seen = ManySizes()
+    assert filled(seen, FUNCTION % ("3", "4")) == (words(FUNCTION % ("3", "4")), ())
+    text, numbers = filled(seen, FUNCTION % ("5", "4"))
+    assert numbers == (5,)
+    assert "f(n0_, 4, 7)" in text
+    assert "const int64_t n0_ = dc_n[0];" in text
+    assert filled(seen, FUNCTION % ("8", "4")) == (text, (8,))
+    assert filled(seen, FUNCTION % ("3", "4")) == (text, (3,))
+
+
+def test_equal_numbers_share_a_slot_until_they_differ() -> None:
+    seen = ManySizes()
+    filled(seen, FUNCTION % ("3", "3"))
+    shared, numbers = filled(seen, FUNCTION % ("5", "5"))
+    assert (numbers, "f(n0_, n0_, 7)" in shared) == ((5,), True)
+    apart, numbers = filled(seen, FUNCTION % ("5", "6"))
+    assert (numbers, "f(n0_, n1_, 7)" in apart) == ((5, 6), True)
+    assert filled(seen, FUNCTION % ("9", "9")) == (apart, (9, 9))
+
+
+def test_reals_keep_their_bits() -> None:
+    seen = ManySizes()
+    filled(seen, FUNCTION % ("0.1f", "1e-300"))
+    text, (first, second) = filled(seen, FUNCTION % ("0.3f", "2.5"))
+    assert np.int64(first).view(np.float64) == np.float64("0.3")
+    assert np.int64(second).view(np.float64) == 2.5
+    assert "const float n0_ = (float)dc_real(dc_n[0]);" in text
+    assert "const double n1_ = (double)dc_real(dc_n[1]);" in text
+
+
+@pytest.mark.parametrize(("first", "second"), [("3u", "4u"), ("3", "4.0"), ("1", "99999999999999999999")])
+def test_numbers_that_cannot_be_variables_keep_sources_apart(first: str, second: str) -> None:
+    seen = ManySizes()
+    filled(seen, FUNCTION % (first, "0"))
+    assert filled(seen, FUNCTION % (second, "0")) == (words(FUNCTION % (second, "0")), ())
+
+
+def test_other_text_is_another_code() -> None:
+    seen = ManySizes()
+    filled(seen, FUNCTION % ("3", "4"))
+    other = (FUNCTION % ("5", "4")).replace("f(", "g(")
+    assert filled(seen, other) == (words(other), ())
+
+
+def test_comments_are_no_part_of_the_code() -> None:
+    seen = ManySizes()
+    filled(seen, FUNCTION % ("3", "4"))
+    text, numbers = filled(seen, (FUNCTION % ("5", "4")).replace("f(", "// of 12 /* 3 */\n  f( /* 8 */ "))
+    assert numbers == (5,)
+    assert "12" not in text
+
+
+def softmax(x: Tensor) -> Tensor:
+    return F.softmax(x * 0.5, -1)
+
+
+def mean_of_squares(x: Tensor) -> Tensor:
+    return (x * x).mean(0)
+
+
+def transposed(x: Tensor) -> Tensor:
+    return (x.t() + 1).contiguous() * 2
+
+
+def best(x: Tensor) -> Tensor:
+    return x.argmax(1) + x.sum().to(torch.int64)
+
+
+def product(x: Tensor) -> Tensor:
+    return torch.relu(x @ x.t()) @ x
+
+
+def half(x: Tensor) -> Tensor:
+    return F.layer_norm(x.to(torch.bfloat16), (x.shape[1],)).float()
+
+
+@pytest.mark.parametrize("function", [softmax, mean_of_squares, transposed, best, product, half])
+@pytest.mark.parametrize(
+    "shapes", [[(64, 96), (80, 96), (112, 96), (160, 96), (64, 96)], [(6, 35), (300, 700), (7, 1)]]
+)
+def test_every_size_computes_what_eager_does(
+    builds: list[str], function: Callable[[Tensor], Tensor], shapes: list[tuple[int, int]]
+) -> None:
+    torch.manual_seed(0)
+    for shape in shapes:
+        x = torch.randn(*shape)
+        got, expected = compiled_at_sizes(function, x), function(x)
+        torch.testing.assert_close(got, expected, rtol=2e-2 if function is half else 1e-5, atol=1e-3)
+
+
+def test_the_third_size_compiles_nothing(builds: list[str]) -> None:
+    counts = []
+    for rows in (64, 80, 112, 160, 240, 64):
+        compiled_at_sizes(softmax, torch.randn(rows, 96))
+        counts.append(len(builds))
+    assert counts == [1, 2, 2, 2, 2, 2]
+
+
+def test_another_process_finds_it_without_lowering(builds: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(112, 96)
+    for rows in (64, 80):
+        compiled_at_sizes(softmax, torch.randn(rows, 96))
+    expected = compiled_at_sizes(softmax, x)
+    monkeypatch.setattr(native_backend, "_sizes_seen", None)  # as in a new process
+    monkeypatch.setattr(native_backend, "_generate", None)
+    torch.testing.assert_close(compiled_at_sizes(softmax, x), expected, rtol=0, atol=0)
+
+
+def test_training_at_many_sizes_has_eagers_gradients(builds: list[str]) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(12, 24), nn.GELU(), nn.LayerNorm(24), nn.Linear(24, 5))
+    for rows in (8, 16, 24, 40, 16):
+        x, y = torch.randn(rows, 12), torch.randint(0, 5, (rows,))
+        with for_many_sizes():
+            F.cross_entropy(torch.compile(model, dynamic=False)(x), y).backward()
+        got = [p.grad for p in model.parameters()]
+        model.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        for p, gradient in zip(model.parameters(), got):
+            torch.testing.assert_close(gradient, p.grad, rtol=1e-4, atol=1e-6)
+        model.zero_grad()
+
+
+def test_profiles_build_their_twin_of_the_same_code(builds: list[str]) -> None:
+    compiled = [torch.compile(softmax, dynamic=False) for _ in range(3)]
+    inputs = [torch.randn(rows, 96) for rows in (64, 80, 112)]
+    with for_many_sizes():
+        expected = [run(x) for run, x in zip(compiled, inputs)]
+    from compiler_core.runtime.profiler import profiling
+
+    with profiling() as profile:
+        for run, x, y in zip(compiled, inputs, expected):
+            torch.testing.assert_close(run(x), y, rtol=0, atol=0)
+    assert len(profile.rows) >= 3

@@ -38,6 +38,7 @@ class CaptureSegment:
         self.numbers = Numbers(self.code, self.trace)
         self.arrays = Arrays(self.code, self.trace)
         self.sizes = self.numbers.sizes
+        self.sizes.are_on = memory.makes_symbols and memory.all_sizes_change is True
         self.outside_sizes = OutsideSizes(memory, self.code, self.trace, self.sizes)
         parts = (self.names, self.modules, self.numbers, self.arrays, self.record, self.outside_sizes)
         self.outside = OutsideObjects(memory, self.code, self.trace, *parts)

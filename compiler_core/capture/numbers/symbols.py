@@ -16,6 +16,7 @@ from __future__ import annotations
 import collections
 import copy
 import math
+import operator
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -81,6 +82,14 @@ HOLDERS = frozenset(
 FORMULAS = frozenset({"+", "-", "*", "/", "//", "%", "**", "&", "|", "^", "<<", ">>"})
 CLOSED = frozenset({"+", "-", "*", "/", "//", "%"})  # that tell by the types of operands what the result's is
 OF_SIZES = frozenset({"+", "-", "*", "//", "%"})  # of sizes and whole numbers gives a size
+BY_TEMPLATE: dict[str, Callable[..., Any]] = {
+    "({} + {})": operator.add,
+    "({} - {})": operator.sub,
+    "({} * {})": operator.mul,
+    "({} // {})": operator.floordiv,
+    "({} % {})": operator.mod,
+    "(-{})": operator.neg,
+}
 HIGHEST = 4  # power of a size that is a size
 LONGEST = 40  # parts of a formula; a longer one is computed once, and named
 COMPUTED = frozenset({min, max, abs, round})
@@ -206,10 +215,14 @@ def specialised(numbers: Numbers, value: Any, inside: tuple[int, ...] = ()) -> A
         return value
     if value.formula.is_time:
         raise Break("a time is needed as a constant")
-    if isinstance(value, SymbolText):
-        for size in sizes_in(value):
-            numbers.sizes.fix(size)
     constant = plain_of(value)
+    if isinstance(value, SymbolText):
+        leaves = leaves_of(value)
+        for leaf in leaves:
+            if isinstance(leaf, Sym):
+                numbers.sizes.fix(leaf)
+        if not any(isinstance(leaf, Input) for leaf in leaves):
+            return constant
     code, spelled = code_of(numbers, value), render(constant, lambda part: "")
     if isinstance(constant, float) and (not constant or constant != constant):  # 0.0 is not -0.0; NaN is NaN
         code, spelled = f"repr({code})", repr(repr(constant))
@@ -295,12 +308,13 @@ def _constant_part(numbers: Numbers, part: Any) -> Any:
     return specialised(numbers, part) if is_symbol(part) or isinstance(part, (tuple, slice)) else part
 
 
-def sizes_in(value: Any) -> list[Sym]:
-    """The sizes that a symbol's formula reads."""
-    if type(value) is Sym:
-        return [value]
-    formula = getattr(value, "formula", None)
-    return [size for part in formula.parts for size in sizes_in(part)] if isinstance(formula, Apply) else []
+def leaves_of(part: Any) -> list[Sym | Input]:
+    """The sizes and numbers from outside that a formula's part reads."""
+    if isinstance(part, Sym | Input):
+        return [part]
+    if is_symbol(part):
+        return leaves_of(part.formula)
+    return [leaf for inner in part.parts for leaf in leaves_of(inner)] if isinstance(part, Apply) else []
 
 
 def as_sizes(numbers: Numbers, *values: Any) -> tuple[SymOrInt, ...] | None:
@@ -313,13 +327,22 @@ def as_sizes(numbers: Numbers, *values: Any) -> tuple[SymOrInt, ...] | None:
 
 
 def promoted(numbers: Numbers, value: SymbolInt) -> SymOrInt:
-    """A whole number that changes, as a size of its own; a constant, if it is less than 2."""
+    """A whole number that changes, as a size of its own, or computed of such; a constant, if it is less than 2."""
+    formula = value.formula
+    if (
+        isinstance(formula, Apply)
+        and formula.template in BY_TEMPLATE
+        and all(type(p) in (int, *WHOLE) for p in formula.parts)
+    ):
+        sizes = [promoted(numbers, part) if type(part) is SymbolInt else part for part in formula.parts]
+        size: SymOrInt = BY_TEMPLATE[formula.template](*sizes)
+        return size
     if value < 2:
         constant: int = specialised(numbers, value)
         return constant
     code, text = code_of(numbers, value), shown_number(value)
     numbers.code.require_once(f"{code} >= 2", f"{text} >= 2")
-    source = value.formula.source if isinstance(value.formula, Input) else None
+    source = formula.source if isinstance(formula, Input) else None
     if source is None:
         source = Argument(numbers.code.guards.let("number", code, ("size", code), text), text)
     return numbers.sizes.symbol(source, plain_of(value))

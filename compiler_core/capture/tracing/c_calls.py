@@ -24,7 +24,7 @@ from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.polyfills import of_itertools as polyfills_itertools
 from compiler_core.capture.tracing.iteration import RunBetween
-from compiler_core.capture.tracing.native import drives_program
+from compiler_core.capture.tracing.native import SHOWING, drives_program
 from compiler_core.capture.tracing.rules.builtin_rules import BY_ID
 from compiler_core.capture.tracing.rules.copying import reduced
 from compiler_core.capture.tracing.rules.pure import is_pure, is_pure_method, makes_only
@@ -103,6 +103,8 @@ class CCalls:
             raise RunBetween("an iterator from outside is advanced")
         if is_pure_method(owner, name):
             self.contents.read_deeply(owner)
+            if name in SHOWING and (plain := self.numbers.specialise(owner)) is not owner:
+                owner, bound = plain, getattr(plain, name)
             if isinstance(owner, re.Pattern) and name == "sub" and callable(args[0]):
                 return self.parts.call(polyfills.substitute, (owner, *args), kwargs)
             if isinstance(owner, str) and name in ("format", "format_map"):

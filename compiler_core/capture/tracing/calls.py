@@ -32,7 +32,7 @@ from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.containers import is_interpreted
 from compiler_core.capture.tracing.iteration import RunBetween
 from compiler_core.capture.tracing.lookup import lookup
-from compiler_core.capture.tracing.native import is_shared
+from compiler_core.capture.tracing.native import SHOWING, is_shared
 from compiler_core.capture.tracing.rules import overriding
 from compiler_core.capture.tracing.rules.builtin_rules import BY_ID
 from compiler_core.capture.tracing.rules.cached import call_cached
@@ -228,6 +228,8 @@ class Calls:
         if function.__name__ == "storage_offset" and self.outside.has(args[0]):
             return self._storage_offset(*args)
         self.contents.read_all(args, kwargs)
+        if function.__name__ in SHOWING:
+            args, kwargs = tuple(map(self.numbers.specialise, args)), self.numbers.named(kwargs)
         filled = made_of(self.numbers, function.__name__, args, kwargs)
         if filled is not None:
             return self.parts.native.run(filling, filled, *(handed(self.numbers, arg) for arg in args[:-1]))

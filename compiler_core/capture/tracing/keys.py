@@ -16,6 +16,7 @@ from typing import Any
 
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import is_constant, own_attributes
+from compiler_core.capture.numbers.symbols import KINDS, is_symbol
 from compiler_core.capture.tracing.attributes import Attributes
 from compiler_core.capture.tracing.classes import Classes
 from compiler_core.capture.tracing.lookup import is_fixed_class, lookup
@@ -89,8 +90,8 @@ class Keys(Part):
     def is_same(self, left: Any, right: Any) -> bool:
         if left is right:
             return True
-        if left is None or right is None:
-            return False
+        if any(is_symbol(a) and not is_symbol(b) and type(b) not in KINDS for a, b in ((left, right), (right, left))):
+            return False  # a number is not what is none
         left, right = self.numbers.specialise(left), self.numbers.specialise(right)
         if left is right or is_constant(left) or is_constant(right):
             return left is right

@@ -25,6 +25,7 @@ from compiler_core.tensor.tensor import Tensor
 
 Call = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]  # (function, args, kwargs) -> what it gives, or `Enter`
 OPAQUE = "an array that is not traced is used"
+SHOWING = frozenset({"__repr__", "__str__", "__format__", "__hash__"})  # methods by which sizes would show as symbols
 
 
 class Again(Break):

@@ -22,6 +22,7 @@ from compiler_core.capture.tracing.native import Call
 from compiler_core.capture.tracing.part import Part
 from compiler_core.location import is_ours
 from compiler_core.ops.registry import use_trace
+from compiler_core.symbolic.size import Sym
 
 _NATIVE = NativeSemantics()
 
@@ -108,6 +109,8 @@ class Statements(Part):
             raise Break("code of the program's says whether a class matches")
         if not fits:
             return None
+        if type(value) is Sym and cls is int and count <= 1 and not names:
+            return (value,) * count
         value = self.numbers.specialise(value) if is_symbol(value) else value
         found = _NATIVE.match_class(value, cls, count, names)  # with Python's own errors
         if not self.outside.has(value):

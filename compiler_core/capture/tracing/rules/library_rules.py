@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import CONTAINERS, is_constant, own_attributes
 from compiler_core.capture.guards.sources import Attribute, CellContents, Item
+from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _text_once(parts: Parts, function: Any, args: Args, kwargs: Kwargs) -> Any:
 
 def _may_hold(value: Any, wanted: Any, depth: int = 0) -> bool:
     """Whether `wanted` is found below `value`, or may be too deep below to be found."""
-    if is_constant(value) or isinstance(value, (Tensor, type)):
+    if is_constant(value) or is_symbol(value) or isinstance(value, (Tensor, type)):
         return False
     held = list((own_attributes(value) or {}).values())
     held += [getattr(value, name) for name in getattr(type(value), "__slots__", ()) if hasattr(value, name)]

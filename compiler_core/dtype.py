@@ -296,7 +296,7 @@ def fits(dtype: DType, number: complex) -> bool:
     """Whether torch stores `number` in `dtype` without complaint: it is in its range, or a float's NaN or infinity."""
     if dtype.kind == "b":
         return True
-    if is_symbol(number):  # a size has 63 bits at most
+    if type(number) not in _NUMBER and is_symbol(number):  # a size has 63 bits at most
         size: Any = number
         return dtype.itemsize == 8 or dtype.kind in "fc" or bool(size <= _limits(dtype)[1])
     if type(number) is complex:

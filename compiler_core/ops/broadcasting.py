@@ -37,7 +37,7 @@ def is_scalar(x: object) -> TypeGuard[Scalar]:
 def plain(x: Scalar) -> Scalar:
     """The Python number that x is: NumPy's scalars become Python's. Raises NumberRangeError beyond 64 bits."""
     kind = dt.number_type(x)
-    if kind is int and is_symbol(x):
+    if kind is not type(x) and is_symbol(x):
         return x
     if kind is int and not -(1 << 63) <= x < 1 << 64:
         raise NumberRangeError("int too big to convert", expected="64 bits at most", got=str(x))
@@ -95,28 +95,26 @@ def like(x: Value, operand: Value) -> Value:
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """The common shape by NumPy's rule. Raises ShapeError where there is none."""
+    """The common shape by NumPy's rule. Raises ShapeError where there is none.
+
+    Symbols that are equal for certain, or stand beside a 1, are asked nothing.
+    """
     ndim = max(map(len, shapes), default=0)
     result = [1] * ndim
     for shape in shapes:
         for d, n in enumerate(shape, ndim - len(shape)):
-            common = _common(result[d], n)
-            if common is None:
-                raise ShapeError(
-                    "shapes do not broadcast", expected="equal sizes, or 1", got=" and ".join(map(str, shapes))
-                )
-            result[d] = common
+            known = result[d]
+            if known is n or (type(n) is int and n == 1):
+                continue
+            if type(known) is int and known == 1:
+                result[d] = n
+            elif not (known == n or n == 1):
+                if known != 1:
+                    raise ShapeError(
+                        "shapes do not broadcast", expected="equal sizes, or 1", got=" and ".join(map(str, shapes))
+                    )
+                result[d] = n
     return tuple(result)
-
-
-def _common(known: int, n: int) -> int | None:
-    """The size of a dim that sizes `known` and `n` are broadcast to, if there is one. Symbols that are equal for
-    certain, or stand beside a 1, are asked nothing."""
-    if known is n or (type(n) is int and n == 1):
-        return known
-    if (type(known) is int and known == 1) or not (known == n or n == 1):
-        return n if known == 1 else None
-    return known
 
 
 def broadcast_to(x: Value, shape: Shape) -> Value:

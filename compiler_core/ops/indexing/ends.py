@@ -15,7 +15,7 @@ from compiler_core.symbolic.expression import Sym, is_symbol
 
 def clip(entry: slice, n: int) -> tuple[int, int, int]:
     """(start, stop, step) of a Python slice of n elements, with an empty one spelt start:start."""
-    if is_symbol(n) or Sym in map(type, (entry.start, entry.stop, entry.step)):
+    if is_symbol(n) or Sym in (type(entry.start), type(entry.stop)):
         return _clip_symbols(entry, n)
     start, stop, step = entry.indices(n)
     if not len(range(start, stop, step)):

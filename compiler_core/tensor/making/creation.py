@@ -55,7 +55,7 @@ def leaf(value: Value, requires_grad: bool = False, device: DeviceLike = None) -
 def sizes(size: tuple[Any, ...]) -> Shape:
     """The shape meant by `f(2, 3)`, `f((2, 3))` or `f([2, 3])`. Raises ShapeError for a negative size."""
     flat = size[0] if len(size) == 1 and not hasattr(size[0], "__index__") else size
-    shape = tuple(map(as_size, flat))
+    shape = tuple([n if type(n) is int else as_size(n) for n in flat])
     if any(n < 0 for n in shape):
         raise ShapeError("a size is negative", expected="sizes >= 0", got=str(shape))
     return shape

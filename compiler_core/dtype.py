@@ -22,7 +22,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from compiler_core.errors import DTypeError
+from compiler_core.errors import ArgumentTypeError, DTypeError
 from compiler_core.names.spelling import spelled
 from compiler_core.symbolic.expression import Sym, is_symbol
 
@@ -241,6 +241,17 @@ def _outranked(strong: DType, weak: DType) -> DType:
     if weak.kind == "c" and strong.kind == "f":
         return complex128 if strong is float64 else complex64
     return _promote_pair(strong, weak)
+
+
+_OF_TYPE: dict[object, DType] = {bool: bool_, int: int64, float: float64, complex: complex128}
+
+
+def as_dtype(wanted: object) -> DType:
+    """`wanted`, or the dtype for which a Python type stands. Raises ArgumentTypeError for anything else."""
+    found = _OF_TYPE.get(wanted) if isinstance(wanted, type) else wanted
+    if not isinstance(found, DType):
+        raise ArgumentTypeError(f"argument 'dtype' must be torch.dtype, not {type(wanted).__name__}", got=str(wanted))
+    return found
 
 
 def number_type(number: object) -> type | None:

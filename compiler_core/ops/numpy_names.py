@@ -2,7 +2,7 @@
 
 In: a function with torch's names. Out: the same function, taking also `axis` for `dim`, `keepdims` for `keepdim`,
 `out=None`; and, where it takes sizes one by one, `f(x, *shape)`, the same as one argument: `shape=`, `size=`, `dims=`,
-`repeats=`. So `x.sum(axis=0)`, `numpy.mean(x)` and `x.reshape(shape=(2, 3))` work.
+`repeats=`. So `x.sum(axis=0)`, `numpy.mean(x)` and `x.reshape(shape=(2, 3))` work. `dtype=` may be a Python type.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import inspect
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any, TypeVar
+
+from compiler_core.dtype import as_dtype
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NAMES = {
@@ -30,13 +32,15 @@ def numpy_names(function: F) -> F:
     own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     names = {alias: name for alias, name in _NAMES.items() if name in own and alias not in own}
     as_one = [n for n in _AS_ONE if n not in own] if code.co_flags & inspect.CO_VARARGS else []
-    if not names and not as_one:
+    if not names and not as_one and "dtype" not in own:
         return function
 
     @functools.wraps(function)
     def renamed(*args: Any, **kwargs: Any) -> Any:
         if kwargs:
             kwargs = {names.get(name, name): v for name, v in kwargs.items() if name != "out" or v is not None}
+            if isinstance(kwargs.get("dtype"), (type, str)):
+                kwargs["dtype"] = as_dtype(kwargs["dtype"])
             for name in as_one:
                 if name in kwargs:
                     args = (*args, kwargs.pop(name))

@@ -252,7 +252,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
 
     @property
     def _base(self) -> Tensor | None:
-        return None if self._view is None else self._view.base
+        return None if self._view is None else self._view.root()
 
     def detach(self) -> Tensor:
         """A handle on the same cell, without history. Under a trace: a view through the detach op."""
@@ -283,6 +283,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
 
     @data.setter
     def data(self, other: Tensor) -> None:
+        writing.check_data(self, other)
         if current_trace() is not None:
             writing.set_data(self, other)
             return

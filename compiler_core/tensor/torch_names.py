@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler_core.errors import AutogradError, DeviceError, DTypeError, ShapeError
+from compiler_core.errors import ArgumentTypeError, AutogradError, DeviceError, DTypeError, ShapeError
 from compiler_core.meta import Shape
 from compiler_core.names.torch_rows import Place, Row
 from compiler_core.ops.numpy_names import numpy_names
@@ -125,7 +125,8 @@ def public(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_out(name: str, out: Any, operands: Sequence[Any]) -> None:
-    """Raise AutogradError where a gradient would have to be recorded, OverlapError where memory overlaps."""
+    """Raise ArgumentTypeError for what is no tensor, AutogradError where a gradient would have to be recorded,
+    OverlapError where memory overlaps."""
     outs = out if isinstance(out, (tuple, list)) else (out,)
     flat = [x for operand in operands for x in (operand if isinstance(operand, (tuple, list)) else (operand,))]
     if thread_mode.enabled and any(getattr(x, "requires_grad", False) for x in (*flat, *outs)):
@@ -135,6 +136,8 @@ def check_out(name: str, out: Any, operands: Sequence[Any]) -> None:
             remedy="call it under no_grad(), or without out=",
         )
     for one in outs:
+        if not hasattr(one, "shape"):
+            raise ArgumentTypeError(f"{name}(): argument 'out' must be Tensor, not {type(one).__name__}")
         if hasattr(one, "_cell"):
             check_no_element_twice(one)
             check_apart(one, flat, name in _APART)

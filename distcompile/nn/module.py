@@ -175,7 +175,7 @@ class Module(Stateful):
         return self._apply(lambda t: empty_like(t, device=device), recurse)
 
     def type(self, dst_type: DType) -> Self:
-        """Convert all parameters and buffers, integer ones too."""
+        """Convert all parameters and buffers, integer ones too. Raises DTypeError where a gradient is required."""
         return self._apply(lambda t: t.to(dst_type))
 
     def float(self) -> Self:
@@ -280,8 +280,11 @@ def parse_to(*args: Any, **kwargs: Any) -> tuple[Device | None, DType | None, bo
             device = arg
         elif isinstance(arg, bool):
             non_blocking = arg
+        elif arg in (float, int, complex, bool):
+            dtype = arg
         elif arg is not None:
             raise RegistrationTypeError(f"to() received an invalid argument of type {type_name(arg)}")
+    dtype = None if dtype is None else dtypes.as_dtype(dtype)
     return None if device is None else Device(device), dtype, non_blocking, kwargs.get("memory_format")
 
 

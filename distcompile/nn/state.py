@@ -21,6 +21,7 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import HookError, RegistrationTypeError, StateDictError
 from distcompile.nn.foreign import as_tensor_like, is_tensor_like
 from distcompile.nn.hooks import Hooked, registered
+from distcompile.nn.lazy import is_lazy
 from distcompile.nn.loads import LOADS
 from distcompile.nn.parameter import Parameter
 from distcompile.nn.versions import Registry
@@ -141,7 +142,7 @@ class Stateful(Hooked):
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         for name, tensor in self._own_state().items():
-            destination[prefix + name] = tensor if keep_vars else tensor.detach()
+            destination[prefix + name] = tensor if keep_vars or is_lazy(tensor) else tensor.detach()
         if type(self).get_extra_state is not Stateful.get_extra_state:
             destination[prefix + EXTRA_STATE] = self.get_extra_state()
 

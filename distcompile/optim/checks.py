@@ -39,6 +39,8 @@ def check_usual(options: Mapping[str, Any]) -> None:
     check_not_negative({what: options[name] for name, what in _NOT_NEGATIVE.items() if name in options})
     if "betas" in options:
         check_betas(options["betas"])
+    if options.get("foreach") and options.get("fused"):
+        raise ArgumentError("`fused` and `foreach` cannot be `True` together.")
 
 
 def check_two(name: str, pair: object) -> None:

@@ -223,9 +223,13 @@ def _of_all(extremum: Callable[..., Value], x: Value) -> Value:
 
 
 @numpy_names
-def max(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> Value | ValuesAndIndices:
+def max(
+    input: Value, dim: int | Value | None = None, keepdim: bool = False, *, other: Value | None = None
+) -> Value | ValuesAndIndices:
     """max(x): the largest. max(x, dim): (values, indices). max(x, y): the elementwise larger."""
     need_kind("max", "biuf", input)
+    if other is not None:
+        return maximum(input, other)
     if dim is None:
         return _of_all(prims.max, as_value(input))
     if isinstance(dim, int):
@@ -234,9 +238,13 @@ def max(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> 
 
 
 @numpy_names
-def min(input: Value, dim: int | Value | None = None, keepdim: bool = False) -> Value | ValuesAndIndices:
+def min(
+    input: Value, dim: int | Value | None = None, keepdim: bool = False, *, other: Value | None = None
+) -> Value | ValuesAndIndices:
     """min(x): the smallest. min(x, dim): (values, indices). min(x, y): the elementwise smaller."""
     need_kind("min", "biuf", input)
+    if other is not None:
+        return minimum(input, other)
     if dim is None:
         return _of_all(prims.min, as_value(input))
     if isinstance(dim, int):

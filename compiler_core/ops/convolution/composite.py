@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler_core.dtype import DType, float64, int64
-from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.errors import ArgumentTypeError, DTypeError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, cast, dtype_of, shape_of
 from compiler_core.ops.casting import in_lower
@@ -30,10 +30,13 @@ Ints = int | Sequence[int]
 
 
 def spread(name: str, value: Ints, rank: int) -> tuple[int, ...]:
-    """`value` once a spatial dim. Raises ShapeError if it is a sequence of another length."""
+    """`value` once a spatial dim. Raises ShapeError for a sequence of another length, ArgumentTypeError for no ints."""
     if isinstance(value, int):
         return (value,) * rank
-    found = tuple(int(n) for n in value)
+    try:
+        found = tuple(int(n) for n in value)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"{name} must be one int or {rank}", got=repr(value)) from None
     found = found * rank if len(found) == 1 else found
     if len(found) != rank:
         raise ShapeError(f"{name} needs one int or {rank}", expected=f"{rank} ints", got=str(found))

@@ -303,6 +303,8 @@ def index_select(input: Value, dim: int, index: Value) -> Value:
     """The slices of input along `dim` at places `index`: i64[K]."""
     d = normalize_dim(dim, len(input.shape))
     need_index("index_select", index)
+    if len(shape_of(index)) > 1:
+        raise IndexError_("index_select(): Index is supposed to be a vector", got=str(shape_of(index)))
     if not input.shape:
         return reshape(getitem(reshape(input, 1), reshape(index, -1)), ())
     return getitem(input, (*[slice(None)] * d, reshape(index, -1)))

@@ -65,7 +65,8 @@ def _bins(sizes: Shape, target: Shape) -> tuple[Array, Array]:
         at = starts[:, None] + within
         places = places + (np.minimum(at, n - 1) * math.prod(sizes[d + 1 :])).reshape(shape)
         valid = valid & (at < ends[:, None]).reshape(shape)
-    return places.reshape(*target, -1), valid.reshape(*target, -1)
+    width = math.prod(places.shape[rank:])
+    return places.reshape(*target, width), valid.reshape(*target, width)
 
 
 def _read_bins(x: Value, places: Array) -> Value:

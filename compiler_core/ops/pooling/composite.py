@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.errors import ShapeError
+from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, floating, shape_of, widened
@@ -23,7 +23,7 @@ from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composites.activation import relu
 from compiler_core.ops.composites.arithmetic import div, mul, pow
 from compiler_core.ops.composites.reduction import ValuesAndIndices
-from compiler_core.ops.composites.unary import abs, sign
+from compiler_core.ops.composites.unary import abs, neg, sign
 from compiler_core.ops.convolution.composite import Ints, batched, spread, unbatched
 from compiler_core.ops.lying import lies
 from compiler_core.ops.pooling.windows import lowest
@@ -181,13 +181,15 @@ def max_unpool(rank: int, input: Value, indices: Value, sizes: Sequence[int]) ->
     need_kind("max_unpool", "f", input)
     x, had_batch = batched(f"max_unpool{rank}d", input, rank)
     places, _ = batched(f"max_unpool{rank}d", indices, rank)
+    if dtype_of(places) is not dt.int64:
+        raise DTypeError(f"max_unpool{rank}d: elements in indices should be type int64", got=dtype_of(places).name)
     if tuple(places.shape) != tuple(x.shape):
         raise ShapeError(
             f"max_unpool{rank}d: input and indices differ in shape", expected=str(shape_of(x)), got=str(places.shape)
         )
     lead, numel = tuple(x.shape[:2]), math.prod(x.shape[2:])
     zeros = prims.full((*lead, math.prod(sizes)), 0, dtype_of(x))
-    index = prims.reshape(cast(places, dt.int64), (*lead, numel))
+    index = prims.reshape(places, (*lead, numel))
     out = prims.scatter(zeros, index, prims.reshape(x, (*lead, numel)), 2)
     return unbatched(prims.reshape(out, (*lead, *sizes)), had_batch)
 
@@ -272,12 +274,18 @@ def lp_pool_nd(
 ) -> Value:
     """The p-norm of each window of T[N, C, {n}]: (sum of x^p)^(1/p), as torch computes it, through the mean.
 
+    norm_type inf: the largest |x|; -inf: the smallest.
+
     Example, in one dimension:
         >>> F.lp_pool1d(torch.tensor([[3.0, 4.0, 0.0, 5.0]]), norm_type=2, kernel_size=2)
         tensor([[5., 5.]])
     """
     x = floating(input)
     kernel = spread("kernel_size", kernel_size, rank)
+    if norm_type == math.inf:
+        return max_pool_nd(rank, abs(x), kernel, stride, ceil_mode=ceil_mode)
+    if norm_type == -math.inf:
+        return neg(max_pool_nd(rank, neg(abs(x)), kernel, stride, ceil_mode=ceil_mode))
     average = avg_pool_nd(rank, pow(x, norm_type), kernel, stride, 0, ceil_mode, True, None)
     return pow(mul(mul(sign(average), relu(abs(average))), math.prod(kernel)), 1.0 / norm_type)
 

@@ -18,7 +18,7 @@ from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.device import Device, check_device, copy_of, cpu
 from compiler_core.dtype import DType
-from compiler_core.errors import DTypeError, NumberRangeError, ShapeError
+from compiler_core.errors import ArgumentTypeError, DTypeError, NumberRangeError, ShapeError
 from compiler_core.meta import as_size
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
@@ -166,6 +166,7 @@ def tensor(
 
 def as_tensor(data: Any, dtype: DType | None = None, device: DeviceLike = None) -> Tensor:
     """`data` as a Tensor: itself if it is one of that dtype, on its memory if it is an array of that dtype."""
+    dtype = None if dtype is None else dt.as_dtype(dtype)
     data = getattr(data, "__tensor__", data)
     if isinstance(data, Tensor):
         return data if dtype is None or data.dtype is dtype else prims.cast(data, dtype)
@@ -279,7 +280,7 @@ def _number(n: Any) -> Any:
 
 @creation_names
 def arange(
-    start: Any,
+    start: Any = None,
     end: Any = None,
     step: Any = 1,
     *,
@@ -288,6 +289,10 @@ def arange(
     requires_grad: bool = False,
 ) -> Tensor:
     """start, start + step, ... below end; `arange(end)` starts at 0. int64 for integers, else the default dtype."""
+    if start is None:
+        if end is None:
+            raise ArgumentTypeError("arange() missing 1 required positional argument: 'end'")
+        start = 0
     value = creation.arange(_number(start), _number(end), _number(step), dtype=dtype)
     return leaf(value, requires_grad, device)
 

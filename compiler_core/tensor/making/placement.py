@@ -18,7 +18,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.device import Device, check_device, copy_of, cpu, default_device, device_of, is_array, meta
-from compiler_core.dtype import of, uint64
+from compiler_core.dtype import as_dtype, of, uint64
 from compiler_core.errors import DeviceError, GraphBreak
 from compiler_core.late import Late
 from compiler_core.location import user_location
@@ -188,6 +188,8 @@ def placed(function: F) -> F:
         place = chosen(device)
         if kwargs.get("generator") is not None:
             check_generator(kwargs["generator"], place)
+        if isinstance(kwargs.get("dtype"), (type, str)):
+            kwargs["dtype"] = as_dtype(kwargs["dtype"])
         if place is cpu:
             return function(*args, device=place, **kwargs)
         return run_on(place, function, *args, device=place, **kwargs)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def shallow_copy(self: Tensor) -> Tensor:
     """A leaf on the same memory, as torch's `copy.copy`."""
-    new: Tensor = remade(type(self), self._cell, self._requires_grad)
+    new: Tensor = remade(type(self), self._cell, self.requires_grad)
     new.__dict__.update(self.__dict__)
     return new
 
@@ -81,7 +81,7 @@ def reduced(self: Tensor, protocol: object) -> tuple[Any, ...]:
     place: tuple[Any, ...] = () if self.device.type != "cuda" else (self.device,)
     if not self._cell.is_ordered:
         place = (*(place or (cpu,)), order_for(self._cell, None))
-    return rebuild_as, (type(self), value, self._requires_grad, *place), (self.__dict__ or None)
+    return rebuild_as, (type(self), value, self.requires_grad, *place), (self.__dict__ or None)
 
 
 def set_state(self: Tensor, state: dict[str, Any]) -> None:

@@ -54,8 +54,8 @@ def of_several(function: Function) -> Function:
     """`function`, which gives several views at once: each is a handle of its own, and knows it (`ViewLink.several`)."""
 
     @functools.wraps(function)
-    def views(input: Any, *args: Any, **kwargs: Any) -> Any:
-        made = function(input, *args, **kwargs)
+    def views(*args: Any, **kwargs: Any) -> Any:
+        made, input = function(*args, **kwargs), args[0] if args else next(iter(kwargs.values()))
         pieces = [prims.reshape(input, tuple(input.shape)) if piece is input else piece for piece in made]
         for piece in pieces:
             link = getattr(piece, "_view", None)

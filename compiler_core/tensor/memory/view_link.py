@@ -27,6 +27,13 @@ class ViewLink:
         self.base, self.edge, self.stamp, self.detached = base, edge, stamp, detached
         self.several = ""
 
+    def root(self) -> Tensor:
+        """What the base shows in its turn, if that is a view with a history: torch's `_base`."""
+        base = self.base
+        while base._view is not None and not base._view.detached:
+            base = base._view.base
+        return base
+
     def holder(self, cell: Cell) -> Tensor:
         """The handle that shows what a view with `cell` was taken from: the base, or, if that one has got another shape
         in place since, what it was before."""

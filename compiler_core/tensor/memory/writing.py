@@ -215,6 +215,13 @@ def _memory_trace(what: str) -> MemoryTrace:
     return trace
 
 
+def check_data(self: Tensor, other: Tensor) -> None:
+    """Raises DTypeError where `self.data = other` would leave a tensor that requires a gradient, and has none."""
+    if self.requires_grad and not other.dtype.is_inexact:
+        what = "data set to a tensor that requires gradients must be floating point or complex dtype"
+        raise DTypeError(what, got=other.dtype.name)
+
+
 def set_data(self: Tensor, other: Tensor) -> None:
     """`self.data = other` under a trace: the other's memory, and the history that self has."""
     note_move(self)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.device import Device, check_device, copy_of, cpu
-from compiler_core.dtype import DType
+from compiler_core.dtype import DType, as_dtype
 from compiler_core.errors import DeviceError, DTypeError, ShapeError
 from compiler_core.forward import level
 from compiler_core.memory_format import contiguous_format, preserve_format
@@ -177,6 +177,9 @@ def _to(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         elif hasattr(arg, "_cell"):
             dtype = arg.dtype
             devices.append(arg.device)
+        elif arg is not None and type(arg) is not bool:
+            dtype = as_dtype(arg)
+    dtype = None if dtype is None else as_dtype(dtype)
     before = self
     for device in devices:
         self = _moved(self, device, non_blocking)

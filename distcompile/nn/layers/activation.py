@@ -11,7 +11,7 @@ from compiler_core.dtype import DType
 from compiler_core.tensor.making.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
 from distcompile import empty, sigmoid, tanh
-from distcompile.errors import ArgumentError
+from distcompile.errors import ArgumentError, AssertedArgumentError
 from distcompile.nn import functional as F
 from distcompile.nn import init as initial
 from distcompile.nn.module import Module
@@ -324,6 +324,8 @@ class Hardtanh(_Activation):
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         super().__init__()
+        if max_val <= min_val:
+            raise AssertedArgumentError(f"max_val ({max_val}) must be greater than min_val ({min_val})")
         self.min_val, self.max_val, self.inplace = min_val, max_val, inplace
 
     def forward(self, input: Tensor) -> Tensor:

@@ -86,6 +86,8 @@ class LazyLinear(LazyModuleMixin, Linear):
             _materialize(self.weight, (self.out_features, self.in_features))
             _materialize(self.bias, (self.out_features,))
             self.reset_parameters()
+        if self.in_features == 0:  # its parameters came from a state dict
+            self.in_features = self.weight.shape[-1]
 
 
 class _LazyConv(LazyModuleMixin, _ConvNd):

@@ -117,7 +117,8 @@ class Operators(Part):
                 left, right = self.operand(op, left, right), self.operand(op, right, left)
             elif type(left) in NUMBERS and type(right) in NUMBERS:
                 return symbols.arithmetic(self.numbers, op, BINARY[op][1], left, right)
-            left, right = self.numbers.specialise(left), self.numbers.specialise(right)
+            # what a list holds stays: repeating it asks for the number alone
+            left, right = (self.numbers.specialise(side) if is_symbol(side) else side for side in (left, right))
         if op in ("*", "%"):
             self._no_number_by_code(op, left, right)
         if op not in ("+", "*"):

@@ -147,7 +147,7 @@ def _generate(graphs: Sequence[Graph], name: str, *, opened: bool = False) -> tu
     from compiler_core.codegen.cpp.program import print_source
     from compiler_core.schedule.from_graphs import lower_and_schedule
 
-    programs = with_symbols(lower_and_schedule(graphs, name))
+    programs = with_symbols(lower_and_schedule(graphs, name), named=not opened)
     with compiling(name, "emit"):
         source = print_source(programs, opened=opened)
     for stem, text in source.units.items():
@@ -205,9 +205,9 @@ def _share_library(units: Mapping[str, str], place: Path, toolchain: Toolchain) 
         shutil.copy(found, place)
 
 
-def with_symbols(programs: Sequence[Program]) -> list[Program]:
-    """The programs under names that are C++ identifiers, all different, and clash with nothing."""
-    stems = ["".join(c if c.isalnum() else "_" for c in program.name) for program in programs]
+def with_symbols(programs: Sequence[Program], *, named: bool = True) -> list[Program]:
+    """The programs under names that are C++ identifiers, all different, and clash with nothing. named: by their own."""
+    stems = ["".join(c if c.isalnum() else "_" for c in program.name) if named else "" for program in programs]
     return [replace(p, name=f"run{k}_{stem}") for k, (p, stem) in enumerate(zip(programs, stems, strict=True))]
 
 

@@ -187,3 +187,34 @@ def test_profiles_build_their_twin_of_the_same_code(builds: list[str]) -> None:
         for run, x, y in zip(compiled, inputs, expected):
             torch.testing.assert_close(run(x), y, rtol=0, atol=0)
     assert len(profile.rows) >= 3
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.positions, self.norm = nn.Embedding(20, 16), nn.Embedding(64, 16), nn.LayerNorm(16)
+        self.qkv, self.out, self.head = nn.Linear(16, 48), nn.Linear(16, 16), nn.Linear(16, 20)
+
+    def forward(self, words: Tensor) -> Tensor:
+        n, t = words.shape
+        x = self.tokens(words) + self.positions(torch.arange(t))
+        q, k, v = self.qkv(self.norm(x)).view(n, t, 3, 2, 8).permute(2, 0, 3, 1, 4).unbind(0)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(n, t, 16)
+        return self.head(x + self.out(y))
+
+
+def test_a_model_over_lengths_is_captured_once_and_its_code_compiled_twice(builds: list[str]) -> None:
+    torch.manual_seed(0)
+    model = Block()
+    compiled = torch.compile(model, dynamic=True, fullgraph=True)
+    for t in (41, 50, 47, 61, 44, 63):
+        words = torch.randint(0, 20, (4, t))
+        F.cross_entropy(compiled(words).flatten(0, 1), words.flatten()).backward()
+        got = [p.grad for p in model.parameters()]
+        model.zero_grad()
+        F.cross_entropy(model(words).flatten(0, 1), words.flatten()).backward()
+        for p, gradient in zip(model.parameters(), got):
+            torch.testing.assert_close(gradient, p.grad, rtol=1e-4, atol=1e-5)
+        model.zero_grad()
+    assert len(compiled.explain().entries) == 1
+    assert len([text for text in builds if "run0_" in text]) == 2

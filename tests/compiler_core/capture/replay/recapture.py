@@ -31,7 +31,7 @@ import numpy as np
 import pytest
 
 from compiler_core.capture.captured import Captured
-from compiler_core.capture.compiled.entry import Entry
+from compiler_core.capture.compiled.sized import Entry
 from compiler_core.capture.guards.guards import is_plain
 from compiler_core.capture.lessons import Memory
 from compiler_core.capture.points import Broke, Capture, Point, Returned

@@ -12,6 +12,8 @@ them: that is another code to compile, and after two or three sizes there are no
 Invariant: the code with its table's numbers in their slots is, token for token, the source that was given. So nothing
 is assumed of sizes: each is lowered by itself, and only the C++ compiler's work is shared.
 A number that cannot be a variable (one with a suffix, say) keeps its source apart: `fill` gives it without holes.
+What must stay a constant (an argument of a template, the extent of an array) is printed in hexadecimal, which is never
+a hole. Nothing that a hole may stand in is `static`: that would keep the numbers of the first call.
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ class _Family:
             if slot is None:
                 if number != first[place]:
                     return False
-            elif held.setdefault(slot, number) != number:
+            elif _kind(number) != _kind(first[place]) or held.setdefault(slot, number) != number:
                 return False
         return True
 

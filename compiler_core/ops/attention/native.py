@@ -99,8 +99,9 @@ def _begin(sizes: AttentionSizes, mask: Sequence[CArray], ctype: str) -> Iterato
     """Opens a block: the shapes `A` and `n`."""
     kind = 0 if not mask else 2 if mask[0].layout.dtype is bool_ else 1
     causal, of_mask = "true" if sizes.causal else "false", _ctype(mask[0]) if mask else ctype
+    widths = f"{sizes.width:#x}, {sizes.value_width:#x}"
     yield "  {"
-    yield f"    typedef dc_attention_of<{ctype}, {sizes.width}, {sizes.value_width}, {causal}, {kind}, {of_mask}> A;"
+    yield f"    typedef dc_attention_of<{ctype}, {widths}, {causal}, {kind:#x}, {of_mask}> A;"
     yield f"    const dc_sizes n = {{{sizes.batch}, {sizes.heads}, {sizes.key_heads}, {sizes.queries}, {sizes.keys}}};"
 
 

@@ -137,7 +137,8 @@ def _emit(call: CCall) -> Iterator[str]:
     steps = [n for name in ("kernel", "stride", "dilation") for n in (*ones, *attrs[name])]
     ctype = x.layout.dtype.ctype
     offsets = "int64_t" if x.layout.dtype is float64 or math.prod(sizes) >> 31 else "int32_t"
-    arguments = ", ".join(map(str, (ctype, offsets, *sizes, *counts, *steps, *zeros, *attrs["low"])))
+    numbers = (*sizes, *counts, *steps, *zeros, *attrs["low"])
+    arguments = ", ".join((ctype, offsets, *map(hex, numbers)))
     plane, windows = math.prod(sizes), math.prod(counts)
     least = max(1, _PART // (windows * math.prod(attrs["kernel"])))
     yield f"  dc_parallel({math.prod(x.layout.shape[:lead])}, {least}, [&](int64_t dc_from, int64_t dc_to) {{"

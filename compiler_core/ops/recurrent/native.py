@@ -33,7 +33,7 @@ def _rows(array: CArray) -> str:
     strides = array.layout.strides
     is_one = not any(strides)
     row = 0 if is_one or len(strides) == 1 else strides[0]
-    return f"dc_rows<T, {0 if is_one else 1}>{{{array.address}, {row}}}"
+    return f"dc_rows<T, {'false' if is_one else 'true'}>{{{array.address}, {row}}}"
 
 
 def _sizes_of(w: Strided, attrs: Attrs) -> RecurrentSizes:
@@ -87,7 +87,7 @@ def _head(sizes: RecurrentSizes, ctype: str) -> Iterator[str]:
     runs = ", ".join(f"{{{size}, {count}}}" for size, count in sizes.runs)
     steps, reverse = sum(count for _, count in sizes.runs), "true" if sizes.reverse else "false"
     yield f"    typedef {ctype} T;"
-    yield f"    static const int64_t runs[][2] = {{{runs}}};"
+    yield f"    const int64_t runs[][2] = {{{runs}}};"
     yield f"    const dc_sequence sequence = {{runs, {len(sizes.runs)}, {steps}, {sizes.batch}, {reverse}}};"
 
 
@@ -96,7 +96,7 @@ def _call(function: str, sizes: RecurrentSizes, depth: int, call: CCall, argumen
     yield "  {"
     yield from _head(sizes, dtype.ctype)
     yield f"    typedef {_CELLS[sizes.mode]} cell;"
-    function += f"<cell, {sizes.hidden}, {_padded(depth, dtype.itemsize)}>"
+    function += f"<cell, {sizes.hidden:#x}, {_padded(depth, dtype.itemsize):#x}>"
     yield f"    {function}(sequence, {', '.join(arguments)}, (T*)({call.scratch}));"
     yield "  }"
 

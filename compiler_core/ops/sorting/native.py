@@ -20,7 +20,7 @@ def _key(dtype: DType) -> str:
     unsigned = f"uint{8 * dtype.itemsize}_t"
     if dtype in _INFINITY:
         return f"dc_float_key<{unsigned}, {_INFINITY[dtype]:#x}>"
-    return f"dc_integer_key<{unsigned}, {int(dtype.kind == 'i')}>"
+    return f"dc_integer_key<{unsigned}, {int(dtype.kind == 'i'):#x}>"
 
 
 def _place_type(dtype: DType, length: int) -> str:

@@ -90,6 +90,14 @@ def test_numbers_that_cannot_be_variables_keep_sources_apart(first: str, second:
     assert filled(seen, FUNCTION % (second, "0")) == (words(FUNCTION % (second, "0")), ())
 
 
+def test_a_hole_takes_numbers_of_its_kind_alone() -> None:
+    seen = ManySizes()
+    filled(seen, FUNCTION % ("3", "0"))
+    filled(seen, FUNCTION % ("5", "0"))
+    for number in ("4u", "4.0", "99999999999999999999"):
+        assert filled(seen, FUNCTION % (number, "0")) == (words(FUNCTION % (number, "0")), ())
+
+
 def test_other_text_is_another_code() -> None:
     seen = ManySizes()
     filled(seen, FUNCTION % ("3", "4"))
@@ -174,6 +182,52 @@ def test_training_at_many_sizes_has_eagers_gradients(builds: list[str]) -> None:
         for p, gradient in zip(model.parameters(), got):
             torch.testing.assert_close(gradient, p.grad, rtol=1e-4, atol=1e-6)
         model.zero_grad()
+
+
+def pooled(x: Tensor) -> Tensor:
+    return F.max_pool2d(x, 2, padding=1)
+
+
+def attended(x: Tensor) -> Tensor:
+    return F.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+def ordered(x: Tensor) -> Tensor:
+    return x.sort(-1)[0] * x.median(-1)[0].unsqueeze(-1)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (pooled, [(2, 3, 8, 8), (2, 3, 10, 8), (3, 3, 9, 14), (2, 3, 8, 8)]),
+        (attended, [(2, 2, 5, 8), (2, 2, 7, 8), (2, 3, 9, 16), (2, 2, 6, 24)]),
+        (ordered, [(4, 30), (4, 31), (3, 70), (4, 30)]),
+    ],
+)
+def test_constants_that_templates_take_stay_constants(
+    builds: list[str], function: Callable[[Tensor], Tensor], shapes: list[tuple[int, ...]]
+) -> None:
+    torch.manual_seed(0)
+    for shape in shapes:
+        x = torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+        (got,) = torch.autograd.grad(compiled_at_sizes(function, x).sum(), x)
+        (expected,) = torch.autograd.grad(function(x).sum(), x)
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_of_one_library_keep_their_own_steps(builds: list[str], kind: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    calls = []
+    for width in (7, 9):
+        layer = kind(5, width, batch_first=True).double()
+        for shape in ((3, 5), (4, 7), (6, 9), (2, 3)):
+            x, run = torch.randn(*shape, 5, dtype=torch.float64), torch.compile(layer, dynamic=False)
+            with for_many_sizes():
+                run(x)
+            calls.append((run, layer, x))
+    for run, layer, x in [*calls, *reversed(calls)]:
+        torch.testing.assert_close(run(x)[0], layer(x)[0], rtol=1e-9, atol=1e-12)
 
 
 def test_profiles_build_their_twin_of_the_same_code(builds: list[str]) -> None:

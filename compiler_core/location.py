@@ -27,6 +27,7 @@ _PASSING = ("overrides/", "sparse/rules.py", "sparse/tensor.py", "errors.py")
 _OVERRIDES = tuple(  # who asks whether a call is handed to somebody, and who computes one of sparse tensors
     f"{_ROOT / 'compiler_core' / part}" for part in _PASSING
 )
+_ASKING = (*_OVERRIDES, str(_ROOT / "compiler_core/tensor/torch_names.py"))
 _USERS = (f"{_ROOT / 'distcompile' / 'demo'}",)
 
 
@@ -34,6 +35,12 @@ _USERS = (f"{_ROOT / 'distcompile' / 'demo'}",)
 def is_ours(filename: str) -> bool:
     """Whether a source file belongs to us rather than to the user (frozen and generated code does too)."""
     return filename.startswith("<frozen") or (filename.startswith(_OURS) and not filename.startswith(_USERS))
+
+
+@cache
+def is_asking(filename: str) -> bool:
+    """Whether code from there stands between the program and a function of ours, and computes nothing."""
+    return filename.startswith(_ASKING)
 
 
 def user_frame() -> FrameType | None:

@@ -29,7 +29,7 @@ from compiler_core.capture.captured import Captured, Pauses, Survivors, close, s
 from compiler_core.capture.compiled.control import stance
 from compiler_core.capture.compiled.entry import Paused
 from compiler_core.capture.compiled.reached import MethodOf, UncompiledSemantics
-from compiler_core.capture.compiled.sized import Entry
+from compiler_core.capture.compiled.sized import Entry, SizesFailed, SizesRefused
 from compiler_core.capture.guards.deaths import Deaths
 from compiler_core.capture.guards.guards import Check
 from compiler_core.capture.guards.sources import Source
@@ -109,8 +109,19 @@ class Point:
                         tensors = entry.compute(*found, hooks)
                     except DATA_ERRORS:  # nothing was done so far: Python says where, and runs what handles it
                         return self.plainly(args, kwargs)
+                    except SizesFailed as why:
+                        self._give_sizes_up(item, why)
+                        continue
                     return entry.results.build(tensors, found[1], hooks)
         return self._missed(args, kwargs)
+
+    def _give_sizes_up(self, item: tuple[Check, Entry], why: SizesFailed) -> None:
+        """An entry gives no graph for the sizes of some call: from here on sizes are constants."""
+        self.memory.makes_symbols = False
+        with self.owner.lock:
+            self.entries = [other for other in self.entries if other is not item]
+        text = f"{self.owner.name}: sizes are constants where it is compiled: {why}"
+        log.warn_once(f"sizes {id(self)}", text, stacklevel=6)
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result, by Python itself, or by the machine where it is in the middle of frames. What is called may be
@@ -483,14 +494,6 @@ class Broke:
 @dataclass(frozen=True, slots=True)
 class Raised:
     error: Exception
-
-
-class SizesRefused(Exception):
-    """A capture in which sizes are symbols has been taken back. why, where: it ended so, at the user's line."""
-
-    def __init__(self, why: str, where: str) -> None:
-        super().__init__(why)
-        self.why, self.where = why, where
 
 
 __all__ = ["Point", "RecompileLimitError", "Skipped"]

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from compiler_core.errors import ClosedSizesError, GraphError, UnknownSizeError
 from compiler_core.location import user_location
@@ -126,8 +126,11 @@ class _Form:
 
 @dataclass(eq=False)
 class Sizes:
-    """The symbols of one capture, and what is assumed of them. told: is told each guard when it is made."""
+    """The symbols of one capture, and what is assumed of them. told: is told each guard when it is made.
 
+    are_numbers_to_program: whether code of the program's that runs as it is sees numbers where these are sizes."""
+
+    are_numbers_to_program: ClassVar[bool] = False
     told: Callable[[SizeGuard], None] | None = None
     symbols: list[SizeSymbol] = field(default_factory=list)
     guards: list[SizeGuard] = field(default_factory=list)

@@ -1,15 +1,20 @@
 """torch.Size: a tuple of sizes whose parts, sums and multiples are Sizes too.
 
 In: sizes. Out: what `tensor.shape` gives. It is printed as a tuple is, and under torch's name as torch prints it.
+`told`: sizes as the program's own code sees them where it runs as it is, under a trace: numbers, guarded.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, SupportsIndex, overload
+import sys
+from typing import Any, SupportsIndex, TypeVar, overload
 
+from compiler_core.location import is_asking, is_ours
 from compiler_core.names.spelling import is_own, spelled
+from compiler_core.symbolic.expression import Sym
 
+T = TypeVar("T")
 _tuple_item = tuple.__getitem__
 
 
@@ -40,3 +45,18 @@ class Size(tuple[int, ...]):
 
     def __repr__(self) -> str:
         return tuple.__repr__(self) if is_own() else spelled(f"Size({list(self)})")
+
+
+def told(sizes: T) -> T:
+    """A size, or a tuple of such, for who called our caller: numbers for the program, which asks a Sym nothing."""
+    if type(sizes) is int:
+        return sizes
+    sym = next((n for n in (sizes if isinstance(sizes, tuple) else (sizes,)) if type(n) is Sym), None)
+    if sym is None or not sym.sizes.are_numbers_to_program:
+        return sizes
+    frame = sys._getframe(2)
+    while frame.f_back is not None and is_asking(frame.f_code.co_filename):
+        frame = frame.f_back
+    if is_ours(frame.f_code.co_filename):
+        return sizes
+    return type(sizes)(map(int, sizes)) if isinstance(sizes, tuple) else int(sizes)  # type: ignore[call-overload]

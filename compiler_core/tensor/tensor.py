@@ -48,7 +48,7 @@ from compiler_core.tensor.methods.of_functions import FunctionMethods
 from compiler_core.tensor.methods.of_layouts import ACCUMULATE, LayoutMethods
 from compiler_core.tensor.methods.operators import Operators
 from compiler_core.tensor.methods.rare import RareMethods
-from compiler_core.tensor.size import Size
+from compiler_core.tensor.size import Size, told
 
 __all__ = ["Size", "Tensor", "ViewLink"]
 
@@ -141,7 +141,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
     @property
     def shape(self) -> Size:
         """Sizes, outermost first."""
-        return Size(self._cell.raw.shape)  # known, also of a value that is on its way
+        raw = self._cell.raw  # whose shape is known, also of a value that is on its way
+        return Size(raw.shape if type(raw) is np.ndarray else told(raw.shape))
 
     @property
     def dtype(self) -> DType:

@@ -14,6 +14,7 @@ from typing import Any
 
 from compiler_core.device import Device
 from compiler_core.dtype import DType
+from compiler_core.symbolic.expression import Sym
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 
@@ -22,12 +23,12 @@ _TEXT = re.compile(r"(?:(?P<ns>\w+)::)?(?P<name>\w*)(?:\.(?P<overload>\w*))?\s*\
 _TYPE = re.compile(r"(?P<base>\w+)(?:\((?P<alias>[^)]*)\))?(?P<rest>(?:\?|\[\d*\])*)")
 _PYTHON: dict[str, tuple[type, ...]] = {
     "Tensor": (Tensor,),
-    "int": (int,),
-    "SymInt": (int,),
-    "float": (int, float),
+    "int": (int, Sym),
+    "SymInt": (int, Sym),
+    "float": (int, float, Sym),
     "bool": (bool,),
     "str": (str,),
-    "Scalar": (int, float, complex),
+    "Scalar": (int, float, complex, Sym),
     "ScalarType": (DType, int),
     "Device": (Device, str),
 }
@@ -74,11 +75,13 @@ class Type:
     def converted(self, value: Any) -> Any:
         """A value that it takes, as a kernel is given it."""
         several = re.search(r"\[(\d+)", self.rest)
-        if several is not None and isinstance(value, int | float):
+        if several is not None and isinstance(value, int | float | Sym):
             return [value] * int(several[1])
         if self.is_list or self.base not in _NUMBERS:
             return value
         value = value.item() if isinstance(value, Tensor) else value
+        if isinstance(value, Sym) and self.base != "SymInt":
+            value = int(value)
         return float(value) if self.base == "float" and value is not None else value
 
 

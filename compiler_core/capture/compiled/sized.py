@@ -22,6 +22,19 @@ from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
 
+
+class SizesRefused(Exception):
+    """A capture in which sizes are symbols has been taken back. why, where: it ended so, at the user's line."""
+
+    def __init__(self, why: str, where: str) -> None:
+        super().__init__(why)
+        self.why, self.where = why, where
+
+
+class SizesFailed(Exception):
+    """What was captured for symbols gives no graph for the sizes of a call. Nothing has happened."""
+
+
 Numbers = tuple[int, ...]  # of the symbols, in the order of `Captured.sizes`
 
 
@@ -58,7 +71,10 @@ class SizedEntry:
     def _made(self, numbers: Numbers) -> Instance:
         """Several threads, which may be ranks that agree on something meanwhile, compile at once."""
         sizes = self.captured.sizes
-        static = self.captured.at({symbol: n for (symbol, _), n in zip(sizes, numbers)})
+        try:
+            static = self.captured.at({symbol: n for (symbol, _), n in zip(sizes, numbers)})
+        except Exception as error:  # whatever it is: what is captured with constants says what is true of them
+            raise SizesFailed(f"{type(error).__name__}: {error}") from error
         shown = ", ".join(f"{symbol.text} = {n}" for (symbol, _), n in zip(sizes, numbers))
         log.emit("recompiles", f"{self.captured.graph.name} is compiled for {shown}")
         with for_many_sizes():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from compiler_core.capture.guards.code import Code
 from compiler_core.capture.guards.sources import Source
@@ -20,6 +21,7 @@ class SourcedSizes(Sizes):
     """sources: where the check function reads each symbol. by_source: one symbol for each source. are_on: whether
     numbers from outside that change become sizes, where a function of tensors takes them as such."""
 
+    are_numbers_to_program: ClassVar[bool] = True
     code: Code = field(kw_only=True)
     sources: dict[SizeSymbol, Source] = field(default_factory=dict)
     by_source: dict[Source, Sym] = field(default_factory=dict)

@@ -27,7 +27,9 @@ from compiler_core.bytecode.semantics import Break
 from compiler_core.capture import policy
 from compiler_core.capture.guards.kinds import CONTAINERS, GETTERS, is_constant, own_attributes
 from compiler_core.capture.guards.sources import Bound, Referent
+from compiler_core.capture.numbers.holding import require_none_held, tensors_in
 from compiler_core.capture.numbers.operands import filling, handed, made_of, operands
+from compiler_core.capture.numbers.symbols import leaves_of
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.containers import is_interpreted
 from compiler_core.capture.tracing.iteration import RunBetween
@@ -52,6 +54,7 @@ from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.ops.registry import use_trace
 from compiler_core.overrides.switch import ENTRIES
+from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.memory.typed_storage import looks_at_storage
 from compiler_core.tensor.tensor import Tensor
 
@@ -87,9 +90,8 @@ class Calls:
                 raise Break(reason, remedy, looks)
             case policy.Native():
                 self.same_function(function)
-                return self.parts.native.run(
-                    function, *map(self.numbers.specialise, args), **self.numbers.named(kwargs)
-                )
+                args, kwargs = self._for_program(function, args, kwargs)
+                return self.parts.native.run(function, *args, **kwargs)
         kind = type(function)
         if is_numpys(function):
             return call_numpy(self.parts, function, args, kwargs)
@@ -157,13 +159,28 @@ class Calls:
 
     def call_constant(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A function of which its author says that it gives the same at every call (`assume_constant_result`)."""
+        args, kwargs = self._for_program(function, args, kwargs)
+        for tensor in tensors_in(args, kwargs):
+            self.numbers.specialise(tuple(tensor.shape))
         with use_trace(None):
-            result = function(*map(self.numbers.specialise, args), **self.numbers.named(kwargs))
+            result = function(*args, **kwargs)
         if not is_constant(result):
             name = getattr(function, "__name__", "a constant")
             self.code.guards.lasting.add(id(result))
             self.outside.load(Bound(result, f"{name}()"), result, fixed=True)
         return result
+
+    def _for_program(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a function of the program's that runs as it is: it sees numbers. Raises Break."""
+        for value in (value for change in self.segment.record.changes for value in change.args):
+            if any(isinstance(leaf, Sym) for leaf in leaves_of(value)):
+                self.numbers.specialise(value)  # a size that is seen where it was put
+        args, kwargs = tuple(map(self.numbers.specialise, args)), self.numbers.named(kwargs)
+        if self.numbers.symbols or self.numbers.sizes.are_on:
+            require_none_held(getattr(function, "__qualname__", "a function"), args, kwargs)
+        return args, kwargs
 
     def call_partial(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inner, given, named = (self.parts.classes.part(function, name) for name in ("func", "args", "keywords"))

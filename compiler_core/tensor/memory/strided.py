@@ -18,6 +18,7 @@ from compiler_core.tensor.making.creation import sizes
 from compiler_core.tensor.making.placement import moved
 from compiler_core.tensor.memory.cell import ViewCell
 from compiler_core.tensor.memory.views import contiguous_strides
+from compiler_core.tensor.size import told
 from compiler_core.tensor.tensor import Tensor
 
 
@@ -59,7 +60,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
 
 def storage_offset(input: Tensor) -> int:
     """Where input's first element lies in its storage, in elements."""
-    return input._cell.offset()
+    return told(input._cell.offset())
 
 
 def resized(input: Tensor, *size: Any, memory_format: object = None) -> Tensor:

@@ -26,6 +26,7 @@ from compiler_core.tensor.making.placement import in_pinned_memory, moved
 from compiler_core.tensor.memory.cell import Cell, ViewCell, cell_of, note_copy
 from compiler_core.tensor.memory.layout import laid, lies_in, order_for, order_in, relaid, suggested
 from compiler_core.tensor.memory.own_views import own_view, strict_view
+from compiler_core.tensor.size import told
 from compiler_core.tensor.torch_arguments import with_tensors
 from compiler_core.tensor.torch_names import load
 
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
 
 def _size(self: Tensor, dim: int | None = None) -> Size | int:
     """The shape, or one size of it."""
-    return self.shape if dim is None else self.shape[dim]
+    shape = self.shape
+    return told(shape if dim is None else shape[dim])
 
 
 def _dim(self: Tensor) -> int:
@@ -48,7 +50,7 @@ def _dim(self: Tensor) -> int:
 
 def _numel(self: Tensor) -> int:
     """The number of elements."""
-    return meta_of(self).numel
+    return told(meta_of(self).numel)
 
 
 def _element_size(self: Tensor) -> int:
@@ -59,7 +61,7 @@ def _element_size(self: Tensor) -> int:
 def _stride(self: Tensor, dim: int | None = None) -> tuple[int, ...] | int:
     """The strides in elements (`layout.py`)."""
     strides = self._cell.strides()
-    return strides if dim is None else strides[dim]
+    return told(strides if dim is None else strides[dim])
 
 
 def _is_contiguous(self: Tensor, memory_format: object = contiguous_format) -> bool:
@@ -413,7 +415,7 @@ class Methods:
         _late("memory.typed_storage", "storage_type"),
         _late("memory.shared_memory", "share_memory_"),
     )
-    itemsize, nbytes = property(_element_size), property(lambda self: meta_of(self).nbytes)
+    itemsize, nbytes = property(_element_size), property(lambda self: told(meta_of(self).nbytes))
     is_cuda = property(lambda self: self.device.type == "cuda")
     is_cpu, get_device = property(lambda self: self.device.type == "cpu"), _get_device
     is_floating_point, is_complex, is_conj = _is_floating_point, _is_complex, _is_conj

@@ -16,6 +16,7 @@ from compiler_core.graph.ir import Constant
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.autograd.grad_mode import is_grad_enabled
 from compiler_core.tensor.memory.lent import borrow, memory
+from compiler_core.tensor.size import told
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -133,7 +134,7 @@ def _index(self: Tensor) -> int:
 def _len(self: Tensor) -> int:
     if self.ndim == 0:
         raise TypeError("len() of a 0-d tensor")
-    return self.shape[0]
+    return told(self.shape[0])
 
 
 def _contains(self: Tensor, element: object) -> bool:

@@ -82,6 +82,7 @@ def _mapped(self: Tensor, name: str, function: Callable[..., Any], *others: Tens
 
     if self.device is not cpu:
         raise DeviceTypeError(f"{name} is only implemented on CPU tensors")
+    self._array(f"{name}()")
     columns = [F.expand(other.detach(), tuple(self.shape)).reshape(-1).tolist() for other in others]
     values = [function(*row) for row in zip(*columns, strict=True)]
     return self.copy_(made(values, dtype=self.dtype).reshape(self.shape))

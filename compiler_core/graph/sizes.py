@@ -11,18 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from compiler_core.dtype import DType
 from compiler_core.errors import GraphError
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 from compiler_core.meta import TensorMeta
 from compiler_core.symbolic.size import SizeSymbol, at_sizes, symbols_in
 
 Numbers = Mapping[SizeSymbol, int]
+_WITHOUT = frozenset({int, bool, float, str, type(None), DType})  # most sizes and attributes
 
 
 def symbols_of(graph: Graph) -> set[SizeSymbol]:
     """The symbols that metas and attributes of the graph hold."""
-    found = {symbol for node in graph.nodes for symbol in symbols_in(node.meta.shape)}
-    return found | {symbol for call in graph.calls for symbol in symbols_in(tuple(call.attrs.values()))}
+    found: set[SizeSymbol] = set()
+    for node in graph.nodes:
+        values = (*node.meta.shape, *node.attrs.values()) if isinstance(node, Call) else node.meta.shape
+        for value in values:
+            if type(value) not in _WITHOUT:
+                found |= symbols_in(value)
+    return found
 
 
 def graph_at(graph: Graph, numbers: Numbers, name: str) -> tuple[Graph, dict[Node, Node]]:

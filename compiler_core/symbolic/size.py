@@ -337,7 +337,7 @@ def symbols_in(value: Any) -> set[SizeSymbol]:
     if isinstance(value, Sym):
         return set(value.symbols)
     if isinstance(value, tuple | list):
-        return {symbol for part in value for symbol in symbols_in(part)}
+        return {symbol for part in value if type(part) is not int for symbol in symbols_in(part)}
     return symbols_in((value.start, value.stop, value.step)) if isinstance(value, slice) else set()
 
 

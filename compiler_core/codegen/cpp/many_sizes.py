@@ -5,10 +5,11 @@ Out: `Filled`: the source to compile, and the table of numbers that makes it the
 
     skeleton   the tokens of a source, without comments, every number left out
     hole       a number of a skeleton that was not the same in all of its sources so far; it is read from `dc_n`.
-               Holes that held equal numbers in each of these sources share a slot of the table
+               Holes that held equal numbers in each of these sources share a slot of the table. Integers from LARGE on
+               are holes as soon as there are any: offsets in the arena, which differ sooner or later, and long loops
 
 The first source of a skeleton has no holes. One whose numbers differ at other places than those known opens more of
-them: that is another code to compile, and after two or three sizes there are no more.
+them: that is another code to compile. Mostly the second opens all that there are.
 Invariant: the code with its table's numbers in their slots is, token for token, the source that was given. So nothing
 is assumed of sizes: each is lowered by itself, and only the C++ compiler's work is shared.
 A number that cannot be a variable (one with a suffix, say) keeps its source apart: `fill` gives it without holes.
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from threading import Lock
 
+LARGE = 4096
 MARK = "DC_NUMBERS"  # a line of its own at the beginning of each function that `dc_n` reaches
 TABLE = ("  const int64_t* const dc_n = (const int64_t*)lib[-1];", f"  {MARK}")  # of a function that is given `lib`
 PARALLEL_WORK = 32768  # innermost iterations below which starting threads costs more than it saves
@@ -55,34 +57,45 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class _Tokens:
-    """A unit: what stands between its numbers, and the numbers. The text is each piece and the number after it."""
+    """A unit: what stands between its numbers, and the numbers. The text is each piece and the number after it.
+
+    reached[i]: number i is in a function that `dc_n` reaches.
+    """
 
     pieces: list[str]
     numbers: list[str]
+    reached: list[bool]
 
     @staticmethod
     def of(text: str) -> _Tokens:
-        pieces, numbers = [], []
-        piece: list[str] = []
+        made, piece, is_reached = _Tokens([], [], []), [""], False
         for match in _TOKEN.finditer(text):
+            token = match.group()
             if match.lastgroup == "number":
-                pieces.append("".join(piece))
-                numbers.append(match.group())
+                made.pieces.append("".join(piece))
+                made.numbers.append(token)
+                made.reached.append(is_reached)
                 piece = []
-            elif match.lastgroup != "gap":
-                piece.append(match.group())
-            else:
-                piece.append("\n" if "\n" in match.group() or match.group().startswith("//") else " ")
-        return _Tokens([*pieces, "".join(piece)], numbers)
+                continue
+            if match.lastgroup == "gap":
+                token = "\n" + token.rpartition("\n")[2] if token[0].isspace() and "\n" in token else " "
+            elif token == MARK:
+                is_reached = True
+            elif token == "}" and piece[-1:] == ["\n"]:  # of a function
+                is_reached = False
+            piece.append(token)
+        made.pieces.append("".join(piece))
+        return made
 
 
 @dataclass
 class _Family:
     """The sources of one skeleton. columns: the numbers of those that opened holes, the first source's first.
 
-    columns[k][i]: number i in source k.
+    columns[k][i]: number i in source k. reached[i]: it may be a hole.
     """
 
+    reached: list[bool]
     columns: list[list[str]]
     slots: dict[int, int] = field(default_factory=dict)  # number that is a hole -> its slot
 
@@ -105,7 +118,7 @@ class _Family:
         self.slots = {}
         known: dict[tuple[str, ...], int] = {}
         for place, column in enumerate(zip(*self.columns)):
-            if len(set(column)) > 1:
+            if self.reached[place] and (len(set(column)) > 1 or _is_large(column[0])):
                 self.slots[place] = known.setdefault(column, len(known))
 
     def table(self, numbers: Sequence[str]) -> tuple[int, ...]:
@@ -125,7 +138,8 @@ class ManySizes:
         tokens = {stem: _Tokens.of(text) for stem, text in units.items()}
         numbers = [number for unit in tokens.values() for number in unit.numbers]
         with self._lock:
-            family = self._families.setdefault(_skeleton(tokens), _Family([numbers]))
+            reached = [known for unit in tokens.values() for known in unit.reached]
+            family = self._families.setdefault(_skeleton(tokens), _Family(reached, [numbers]))
             if not family.takes(numbers):
                 if not _may_differ(family, numbers):
                     return Filled(_written(tokens, {}), ())
@@ -144,8 +158,12 @@ def _skeleton(tokens: Mapping[str, _Tokens]) -> str:
 
 def _may_differ(family: _Family, numbers: Sequence[str]) -> bool:
     """Whether all numbers that differ are of one kind at each place, and can be variables."""
-    first = family.columns[0]
-    return all(a == b or (_kind(a) == _kind(b) != "") for a, b in zip(first, numbers))
+    sides = zip(family.columns[0], numbers, family.reached)
+    return all(a == b or (reached and _kind(a) == _kind(b) != "") for a, b, reached in sides)
+
+
+def _is_large(number: str) -> bool:
+    return number.isdecimal() and LARGE <= int(number) < 1 << 63
 
 
 def _kind(number: str) -> str:

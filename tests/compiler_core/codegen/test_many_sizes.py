@@ -73,6 +73,14 @@ def test_equal_numbers_share_a_slot_until_they_differ() -> None:
     assert filled(seen, FUNCTION % ("9", "9")) == (apart, (9, 9))
 
 
+def test_large_numbers_are_holes_with_the_first_others() -> None:
+    seen = ManySizes()
+    filled(seen, FUNCTION % ("3", "8192"))
+    text, numbers = filled(seen, FUNCTION % ("5", "8192"))
+    assert numbers == (5, 8192)
+    assert filled(seen, FUNCTION % ("6", "9999")) == (text, (6, 9999))
+
+
 def test_reals_keep_their_bits() -> None:
     seen = ManySizes()
     filled(seen, FUNCTION % ("0.1f", "1e-300"))

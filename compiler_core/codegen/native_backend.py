@@ -30,7 +30,7 @@ from compiler_core.backend import NATIVE, Executable, come_in_many_sizes
 from compiler_core.codegen.failed import explained
 from compiler_core.config import config
 from compiler_core.dtype import by_name
-from compiler_core.errors import BackendError
+from compiler_core.errors import BackendError, CompilerFailedError
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY_JOINT, ChannelsLast, PoolingComposed, run_passes
 from compiler_core.graph.print import print_attrs, print_graph
@@ -161,14 +161,14 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     from compiler_core.runtime.build import build_library
 
     programs, source = _generate(graphs, name, opened=opened)
-    units, numbers = _filled(source.units) if opened else (source.units, ())
-    for stem, text in units.items():
-        (folder / f"{stem}.cpp").write_text(text)
     with compiling(name, "build"):
         if opened:
-            _share_library(units, folder / LIBRARY, toolchain)
+            units, numbers = _share_library(source.units, folder / LIBRARY, toolchain)
         else:
+            units, numbers = source.units, ()
             build_library(units, folder / LIBRARY, toolchain)
+    for stem, text in units.items():
+        (folder / f"{stem}.cpp").write_text(text)
     offsets = write_constants(folder / CONSTANTS, programs)
     rows = [
         replace(_describe(program, graph, source.messages), numbers=numbers).to_json()
@@ -178,19 +178,32 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     return {"entries": rows, "units": list(units)}
 
 
-def _filled(units: Mapping[str, str]) -> tuple[dict[str, str], tuple[int, ...]]:
-    """The code that stands for a source, and the numbers that make it that source."""
+def _share_library(
+    units: Mapping[str, str], place: Path, toolchain: Toolchain
+) -> tuple[dict[str, str], tuple[int, ...]]:
+    """Put at `place` the library of the code that stands for a source; that code, and its numbers for this source.
+
+    It is built once, then another name of the same file, so it is loaded once.
+    """
     from compiler_core.codegen.cpp.many_sizes import ManySizes
 
     global _sizes_seen
     with _LOCK:
         _sizes_seen = _sizes_seen or ManySizes()
     filled = _sizes_seen.fill(units)
+    try:
+        _link_library(filled.units, place, toolchain)
+    except CompilerFailedError as error:
+        if not filled.numbers:
+            raise
+        what = "code is compiled for each size: where sizes are variables, the C++ compiler refuses it"
+        log.warn_once(f"many sizes {error.got}", f"{what}: {error.got}")
+        _link_library(filled.plain, place, toolchain)
+        return filled.plain, ()
     return filled.units, filled.numbers
 
 
-def _share_library(units: Mapping[str, str], place: Path, toolchain: Toolchain) -> None:
-    """Put the library of a code at `place`: built once, then another name of the same file, so it is loaded once."""
+def _link_library(units: Mapping[str, str], place: Path, toolchain: Toolchain) -> None:
     from compiler_core.runtime.build import build_library
 
     def build(folder: Path) -> Manifest:

@@ -43,23 +43,28 @@ _TOKEN = re.compile(
       | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
+_FIXING = frozenset({"static", "thread_local", "constexpr", "enum", "extern"})  # what a declaration begins with
 _INT = re.compile(r"\d+")
 _REAL = re.compile(r"((?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(f?)")
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """units: file stem -> the text to compile. numbers: its table, words of 64 bits; reals as the bits of doubles."""
+    """units: file stem -> the text to compile. numbers: its table, words of 64 bits; reals as the bits of doubles.
+
+    plain: the text without holes.
+    """
 
     units: dict[str, str]
     numbers: tuple[int, ...]
+    plain: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Tokens:
     """A unit: what stands between its numbers, and the numbers. The text is each piece and the number after it.
 
-    reached[i]: number i is in a function that `dc_n` reaches.
+    reached[i]: number i is in a function that `dc_n` reaches, and in no declaration that lasts longer than its call.
     """
 
     pieces: list[str]
@@ -68,19 +73,23 @@ class _Tokens:
 
     @staticmethod
     def of(text: str) -> _Tokens:
-        made, piece, is_reached = _Tokens([], [], []), [""], False
+        made, piece, is_reached, is_fixed = _Tokens([], [], []), [""], False, False
         for match in _TOKEN.finditer(text):
             token = match.group()
             if match.lastgroup == "number":
                 made.pieces.append("".join(piece))
                 made.numbers.append(token)
-                made.reached.append(is_reached)
+                made.reached.append(is_reached and not is_fixed)
                 piece = []
                 continue
             if match.lastgroup == "gap":
                 token = "\n" + token.rpartition("\n")[2] if token[0].isspace() and "\n" in token else " "
             elif token == MARK:
-                is_reached = True
+                is_reached, is_fixed = True, False
+            elif token in _FIXING:
+                is_fixed = True
+            elif token == ";":
+                is_fixed = False
             elif token == "}" and piece[-1:] == ["\n"]:  # of a function
                 is_reached = False
             piece.append(token)
@@ -137,14 +146,15 @@ class ManySizes:
         """The code of a source, and its table."""
         tokens = {stem: _Tokens.of(text) for stem, text in units.items()}
         numbers = [number for unit in tokens.values() for number in unit.numbers]
+        plain = _written(tokens, {})
         with self._lock:
             reached = [known for unit in tokens.values() for known in unit.reached]
             family = self._families.setdefault(_skeleton(tokens), _Family(reached, [numbers]))
             if not family.takes(numbers):
                 if not _may_differ(family, numbers):
-                    return Filled(_written(tokens, {}), ())
+                    return Filled(plain, (), plain)
                 family.open(numbers)
-            return Filled(_written(tokens, family.slots), family.table(numbers))
+            return Filled(_written(tokens, family.slots), family.table(numbers), plain)
 
 
 def _skeleton(tokens: Mapping[str, _Tokens]) -> str:

@@ -104,3 +104,8 @@ def runs_of(sizes: list[int]) -> Runs:
         else:
             runs.append((size, 1))
     return tuple(runs)
+
+
+def steps_of(runs: Runs) -> list[int]:
+    """The batch sizes of runs, one a step: their number is a constant then."""
+    return [size for size, steps in runs for _ in range(steps)]

@@ -19,7 +19,7 @@ from compiler_core.ops import functional as C
 from compiler_core.ops import prims
 from compiler_core.ops.casting import acting, casting, lowered
 from compiler_core.ops.recurrent.op import RECURRENT, unpacked
-from compiler_core.ops.recurrent.sizes import Runs, runs_of
+from compiler_core.ops.recurrent.sizes import Runs, steps_of
 from compiler_core.tensor.tensor import Tensor
 
 State = tuple[Tensor, ...]  # (h,), or (h, c) for LSTM: f[B, H] each
@@ -77,23 +77,22 @@ def cell(step: Step, input: Tensor, state: State, weights: Weights) -> State:
 
 
 def run_layer(
-    mode: str, rows: Tensor, sizes: Sequence[int], first: State, weights: Weights, *, reverse: bool = False
+    mode: str, rows: Tensor, runs: Runs, first: State, weights: Weights, *, reverse: bool = False
 ) -> tuple[Tensor, State]:
-    """(rows of h, the last state of every sequence). sizes fall: sequences are sorted, longest first.
+    """(rows of h, the last state of every sequence). runs: ((sequences, steps), ...), longest sequences first.
 
     reverse: from the last step to the first; a sequence joins, with its own first state, at its last step.
     """
     if casting.acting is not None:
-        return _run_cast(mode, rows, sizes, first, weights, reverse=reverse)
+        return _run_cast(mode, rows, runs, first, weights, reverse=reverse)
     operands = (rows, *first, weights.of_input, weights.of_state)
     if weights.projection is not None or any(of(x.dtype) is not of(rows.dtype) for x in operands):
-        return run(STEPS[mode], rows, sizes, first, weights, reverse=reverse)
+        return run(STEPS[mode], rows, steps_of(runs), first, weights, reverse=reverse)
     if of(rows.dtype) not in RECURRENT.dtypes:
-        return run(STEPS[mode], rows, sizes, first, weights, reverse=reverse)
+        return run(STEPS[mode], rows, steps_of(runs), first, weights, reverse=reverse)
     gates, hidden = weights.of_state.shape
     x = C.linear(rows, weights.of_input, weights.input_bias)
     bias = C.zeros((gates,), dtype=of(rows.dtype)) if weights.state_bias is None else weights.state_bias
-    runs = runs_of(list(sizes))
     packed = prims.recurrent(x, weights.of_state, bias, first, mode=_MODES[mode], runs=runs, reverse=reverse)
     h, *rest = unpacked(packed, _MODES[mode], hidden, runs, reverse)
     states = (h, rest[0]) if mode == "LSTM" else (h,)
@@ -101,9 +100,10 @@ def run_layer(
 
 
 def _run_cast(
-    mode: str, rows: Tensor, sizes: Sequence[int], first: State, weights: Weights, *, reverse: bool
+    mode: str, rows: Tensor, runs: Runs, first: State, weights: Weights, *, reverse: bool
 ) -> tuple[Tensor, State]:
     """As `run_layer`, under autocast: an LSTM is one function, of the others each product is. (As torch on the CPU.)"""
+    sizes = steps_of(runs)
     if mode != "LSTM" or weights.projection is not None:
         return run(STEPS[mode], rows, sizes, first, weights, reverse=reverse)
     small: list[Any] = lowered(rows, *first, weights.of_input, weights.of_state, weights.input_bias, weights.state_bias)

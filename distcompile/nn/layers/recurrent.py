@@ -14,6 +14,7 @@ from typing import Any
 from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.log import DistCompileWarning
+from compiler_core.ops.recurrent.sizes import Runs, runs_of
 from compiler_core.tensor.making.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
 from distcompile import cat, empty, index_select, stack
@@ -121,7 +122,7 @@ class RNNBase(Module):
             states = self._first(states, sizes[0], input.data)
             if input.sorted_indices is not None:
                 states = tuple(index_select(part, 1, input.sorted_indices) for part in states)
-            rows, last = self._run_layers(input.data, sizes, states)
+            rows, last = self._run_layers(input.data, runs_of(sizes), states)
             if input.unsorted_indices is not None:
                 last = tuple(index_select(part, 1, input.unsorted_indices) for part in last)
             return PackedSequence(rows, *input[1:]), last
@@ -135,7 +136,8 @@ class RNNBase(Module):
             states = None if states is None else tuple(part.unsqueeze(1) for part in states)
         count, batch = steps.shape[0], steps.shape[1]
         states = self._first(states, batch, steps)
-        rows, last = self._run_layers(steps.reshape(count * batch, self.input_size), [batch] * count, states)
+        runs = ((batch, count),) if count else ()
+        rows, last = self._run_layers(steps.reshape(count * batch, self.input_size), runs, states)
         output = rows.reshape(count, batch, rows.shape[-1])
         if not is_batched:
             return output[:, 0], tuple(part[:, 0] for part in last)
@@ -160,14 +162,14 @@ class RNNBase(Module):
                                  got=str(tuple(part.shape)))  # fmt: skip
         return states
 
-    def _run_layers(self, rows: Tensor, sizes: list[int], states: State) -> tuple[Tensor, State]:
+    def _run_layers(self, rows: Tensor, runs: Runs, states: State) -> tuple[Tensor, State]:
         last: list[State] = []
         for layer in range(self.num_layers):
             outputs = []
             for direction in range(self._directions):
                 place = layer * self._directions + direction
                 first = tuple(part[place] for part in states)
-                out, end = run_layer(self.mode, rows, sizes, first, self._weights(place), reverse=direction == 1)
+                out, end = run_layer(self.mode, rows, runs, first, self._weights(place), reverse=direction == 1)
                 outputs.append(out)
                 last.append(end)
             rows = outputs[0] if len(outputs) == 1 else cat(outputs, -1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,9 +25,9 @@ def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
     texts: list[str] = []
     real = build.build_library
 
-    def noted(units: dict[str, str], *args: object, **kwargs: object) -> None:
+    def noted(units: dict[str, str], *args: Any, **kwargs: Any) -> None:
         texts.append("\n".join(units.values()))
-        real(units, *args, **kwargs)  # type: ignore[arg-type]
+        real(units, *args, **kwargs)
 
     monkeypatch.setattr(build, "build_library", noted)
     monkeypatch.setattr(native_backend, "_sizes_seen", None)
@@ -104,6 +105,14 @@ def test_a_hole_takes_numbers_of_its_kind_alone() -> None:
     filled(seen, FUNCTION % ("5", "0"))
     for number in ("4u", "4.0", "99999999999999999999"):
         assert filled(seen, FUNCTION % (number, "0")) == (words(FUNCTION % (number, "0")), ())
+
+
+@pytest.mark.parametrize("word", ["static const", "constexpr", "static thread_local", "enum"])
+def test_what_outlives_a_call_is_never_filled(word: str) -> None:
+    seen = ManySizes()
+    sources = [(FUNCTION % ("1", "2")).replace("f(", f"{word} int64_t x[][2] = {{{{{n}, 2}}}};\n  f(") for n in (3, 5)]
+    filled(seen, sources[0])
+    assert filled(seen, sources[1]) == (words(sources[1]), ())
 
 
 def test_other_text_is_another_code() -> None:
@@ -236,6 +245,34 @@ def test_recurrent_layers_of_one_library_keep_their_own_steps(builds: list[str],
             calls.append((run, layer, x))
     for run, layer, x in [*calls, *reversed(calls)]:
         torch.testing.assert_close(run(x)[0], layer(x)[0], rtol=1e-9, atol=1e-12)
+
+
+def test_code_that_takes_no_variables_is_compiled_for_each_size(
+    builds: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = build.build_library
+
+    def with_constants(units: dict[str, str], *args: Any, **kwargs: Any) -> None:
+        if "dc_n[0]" in units["main"]:
+            units = {"main": units["main"] + "\ntemplate <int N> struct X {}; void f(int n) { X<n> x; }\n"}
+        refused(units, *args, **kwargs)
+
+    monkeypatch.setattr(build, "build_library", with_constants)
+    compiled_at_sizes(softmax, torch.randn(64, 96))
+    x = torch.randn(80, 96)
+    with pytest.warns(UserWarning, match="compiled for each size"):
+        got = compiled_at_sizes(softmax, x)
+    torch.testing.assert_close(got, softmax(x), rtol=1e-5, atol=1e-6)
+
+
+def test_an_lstm_over_lengths_is_captured_once(builds: list[str]) -> None:
+    torch.manual_seed(0)
+    model = nn.LSTM(6, 5, num_layers=2)
+    compiled = torch.compile(model, dynamic=True)
+    for steps, batch in ((4, 3), (7, 3), (5, 2), (9, 4), (13, 5), (6, 3)):
+        x = torch.randn(steps, batch, 6)
+        torch.testing.assert_close(compiled(x)[0], model(x)[0], rtol=1e-5, atol=1e-5)
+    assert len(compiled.explain().entries) == 1
 
 
 def test_profiles_build_their_twin_of_the_same_code(builds: list[str]) -> None:

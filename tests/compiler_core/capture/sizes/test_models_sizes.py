@@ -1,6 +1,6 @@
 """Models over 20 sizes, compiled with dynamic=True: at most 2 captures, no eager call, values and gradients as eager.
 
-The last batch is smaller, as a data loader's is. The length of an LSTM's sequences is a constant of a graph.
+The last batch is smaller, as a data loader's is.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class GPT(nn.Module):
 
 
 class Tagger(nn.Module):
-    """An LSTM over sequences of 6."""
+    """An LSTM over sequences."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,6 +68,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[int, bool], Sequence[
     "MLP, the last batch smaller": (perceptron, lambda n, last: [dc.randn(5 if last else 32, 7)]),
     "MLP": (perceptron, lambda n, last: [dc.randn(n, 7)]),
     "LSTM, batches": (Tagger, lambda n, last: [dc.randn(n, 6, 3)]),
+    "LSTM, lengths": (Tagger, lambda n, last: [dc.randn(4 if last else 6, n, 3)]),
     "CNN": (pictures, lambda n, last: [dc.randn(n, 3, 6, 6)]),
 }
 

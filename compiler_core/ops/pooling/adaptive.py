@@ -54,6 +54,7 @@ def _target(output_size: Sizes, sizes: Shape) -> tuple[int, ...]:
 
 def _bins(sizes: Shape, target: Shape) -> tuple[Array, Array]:
     """(i64[*o, L], bool[*o, L]): for each window, offsets into the flattened input, and which of them count."""
+    sizes, target = tuple(map(int, sizes)), tuple(map(int, target))  # windows of unlike lengths: constants
     rank = len(sizes)
     places: Array = np.zeros((1,) * (2 * rank), np.int64)
     valid: Array = np.ones((1,) * (2 * rank), np.bool_)

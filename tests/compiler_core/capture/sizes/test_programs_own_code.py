@@ -143,3 +143,14 @@ def test_apply_ends_the_graph() -> None:
         return x.detach().clone().apply_(lambda v: v * 2) + x
 
     agrees(doubled)
+
+
+@pytest.mark.filterwarnings("error")
+def test_windows_of_unlike_lengths_make_their_sizes_constants() -> None:
+    def pooled(x: Any) -> Any:
+        image = x.reshape(1, 1, 4, -1)
+        return torch.nn.functional.adaptive_avg_pool2d(image.detach(), 3) + torch.nn.functional.adaptive_max_pool2d(
+            image, 3
+        )
+
+    agrees(pooled)

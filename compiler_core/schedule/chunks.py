@@ -4,7 +4,7 @@ In: the outermost row axis of a kernel and the size of the results. Out: the num
 alone, and so is whether a loop is worth threads. Each chunk sums its rows in order into a partial result of its own;
 the partial results are added at the end, as a balanced tree. One chunk where the partial results would cost more than
 an eighth of the data that is read.
-Of a graph that comes in many sizes (`backend.for_many_sizes`) loops are cut where dims end, or into 4 or 2 chunks,
+Of a graph that comes in many sizes (`backend.for_many_sizes`) loops are cut where dims end, or into 4 chunks or none,
 as far as can be, and whether to use threads is asked when they run: more sizes then make the same code, but for its
 numbers.
 """
@@ -25,7 +25,7 @@ def n_chunks(outer_extent: int, result_numel: int, domain_numel: int, ends: Coll
     """The largest divisor of the outermost row axis up to MAX_CHUNKS, or 1. ends: rows of which multiples end a dim."""
     fits = [k for k in range(1, MAX_CHUNKS + 1) if outer_extent % k == 0]
     if come_in_many_sizes():
-        fits = [k for k in fits if k > 1 and outer_extent // k in ends] or [k for k in fits if k in (2, 4)] or fits
+        fits = [k for k in fits if k > 1 and outer_extent // k in ends] or [k for k in fits if k in (1, 4)]
     return fits[-1] if fits[-1] * result_numel * 8 <= domain_numel else 1
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.guards.arguments import require_strides
@@ -118,7 +119,7 @@ class OutsideSizes:
         return made
 
     def _strides(self, code: str, tensor: Tensor, shape: Shape, text: str) -> Strides:
-        """The strides with symbols, and the guard that they are so: dense in some order, or the very numbers."""
+        """The strides with symbols, and the guard that they are so: dense in some order, with gaps, or the numbers."""
         cell = tensor._cell
         steps, sizes = cell.strides(), tuple(cell.raw.shape)
         order = tuple(sorted(range(len(steps)), key=lambda dim: (-steps[dim], dim)))
@@ -130,9 +131,41 @@ class OutsideSizes:
                 same = f"{code}.strides() == {name}({code}.raw.shape, {found})"
                 require_strides(self.guards, code, tensor.device, same, told, is_rows=found == rows)
                 return dense(shape, found)
-        same = f"{code}.strides() == {steps}"
-        require_strides(self.guards, code, tensor.device, same, f"{text}.stride() == {steps}", is_rows=False)
-        return steps
+        if any(steps[dim] < steps[other] * sizes[other] for dim, other in pairwise(order)) or not all(steps):
+            same = f"{code}.strides() == {steps}"
+            require_strides(self.guards, code, tensor.device, same, f"{text}.stride() == {steps}", is_rows=False)
+            return steps
+        return self._with_gaps(code, tensor, shape, order, text)
+
+    def _with_gaps(self, code: str, tensor: Tensor, shape: Shape, order: tuple[int, ...], text: str) -> Strides:
+        """The strides of elements that lie in this order of dims, with gaps between them (columns that were cut off).
+
+        A stride is a symbol of its own if a dim inside of it has a size that is one, else a number.
+        """
+        steps: list[Any] = list(tensor._cell.strides())
+        local = self.guards.let("strides", f"{code}.strides()", text=f"{text}.stride()")
+        apart = [f"{local}[{dim}] >= {local}[{other}] * {code}.raw.shape[{other}]" for dim, other in pairwise(order)]
+        changing = {
+            dim for k, dim in enumerate(order) if any(isinstance(shape[other], Sym) for other in order[k + 1 :])
+        }
+        fixed = [f"{local}[{dim}] == {step}" for dim, step in enumerate(steps) if dim not in changing or step < 2]
+        told = f"{text}.stride() is that of dims in the order {order}, with gaps"
+        same = " and ".join([f"len({local}) == {len(steps)}", *fixed, *apart])
+        require_strides(self.guards, code, tensor.device, f"({same})", told, is_rows=False)
+        for dim in changing:
+            if steps[dim] >= 2:
+                steps[dim] = self._number(f"{local}[{dim}]", steps[dim], f"{text}.stride({dim})")
+        return tuple(steps)
+
+    def _number(self, code: str, number: int, text: str) -> Sym:
+        """A symbol for a number from 2 on that is at `code`."""
+        local = self.guards.let("number", code, text=text)
+        self.guards.require(f"2 <= {local}", f"2 <= {text}")
+        made = self.sizes.symbol(Argument(local, text), number)
+        assert isinstance(made, Sym)
+        (symbol,) = made.symbols
+        self.values[symbol] = number
+        return made
 
     def hand_over(self, symbols: Iterable[SizeSymbol]) -> tuple[tuple[SizeSymbol, int], ...]:
         """Each symbol, and the index of its number among what the check function hands over."""

@@ -25,6 +25,7 @@ SAYS = {
     "lstm": "error on new sequences 0.0",
     "own_backend": "parity holds: 7 rows, timed against eager and float64",
     "vae": "",  # a picture
+    "variable_lengths": "capture(s); furthest from the joined gradient",
 }
 ON_RANKS = {"mlp_digits", "quickstart"}  # tested below, and in tests/docs
 
@@ -42,7 +43,7 @@ def run(name: str, ranks: int, *options: str) -> subprocess.CompletedProcess[str
     )
 
 
-QUICK = (("custom_function", 1), ("finetune", 2), ("own_backend", 2))
+QUICK = (("custom_function", 1), ("finetune", 2), ("own_backend", 2), ("variable_lengths", 2))
 
 
 def cases() -> list[tuple[str, int]]:

@@ -25,9 +25,16 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not i
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+if find_spec("hypothesis") is not None:  # the first draw reads the constants of all our sources: it may take seconds
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("distcompile", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+    settings.load_profile("distcompile")
 
 from compiler_core import cuda, log, steps
 from compiler_core.config import config

@@ -63,7 +63,7 @@ def test_a_view_is_of_its_base() -> None:
         made = run(function, x)
         y, v = made["y"], made["v"]
         assert v._base is not None
-        assert v._base._base is y
+        assert v._base is y
         v.mul_(5)
         y.add_(1)
         assert v.requires_grad is x.requires_grad

@@ -363,7 +363,7 @@ ALLOWED = {
     "view n": ["not (b % 2) == 0"],
     "unflatten t//2": ["2*(t // 2) <= t", "not 8*t == 16*(t // 2)", "not (t // 2) == 1"],
 }
-FIXED = {"sdpa d": ["d == 11"], "lstm bt": ["t == 7"]}
+FIXED = {"sdpa d": ["d == 11"]}
 
 
 @pytest.mark.parametrize("name", CASES)

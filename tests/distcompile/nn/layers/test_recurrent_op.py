@@ -17,6 +17,12 @@ from compiler_core.ops.recurrent.sizes import runs_of
 from compiler_core.tensor.autograd.gradcheck import gradcheck, gradgradcheck
 from distcompile.nn.functional.recurrent import STEPS, Weights, last_rows, run, run_layer
 
+
+def by_op(mode: str, rows: Any, sizes: list[int], *args: Any, **kwargs: Any) -> Any:
+    """`run_layer`, given the batch size of each step, as `run` is."""
+    return run_layer(mode, rows, runs_of(list(sizes)), *args, **kwargs)
+
+
 GATES = {"RNN_TANH": 1, "RNN_RELU": 1, "GRU": 3, "LSTM": 4}
 SIZES = {"padded": [5] * 4, "packed": [5, 5, 3, 1, 1], "one step": [3], "nobody": [0, 0]}
 INPUT, HIDDEN = 3, 18  # 18: a whole vector of f64, and part of one
@@ -62,7 +68,7 @@ def results(call: Any, leaves: list[Any]) -> list[Any]:
 def test_the_op_is_its_steps_written_out(mode: str, sizes: str, reverse: bool, backend: str) -> None:
     leaves = operands(mode, SIZES[sizes])
     expected = results(layer_of(written_out, mode, SIZES[sizes], reverse=reverse), leaves)
-    call = layer_of(run_layer, mode, SIZES[sizes], reverse=reverse)
+    call = layer_of(by_op, mode, SIZES[sizes], reverse=reverse)
     found = results(call if backend == "tape" else dc.compile(call, fullgraph=True), leaves)
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
@@ -73,7 +79,7 @@ def test_without_bias(mode: str) -> None:
     leaves = operands(mode, [4, 4, 2], bias=False)
     expected = results(layer_of(written_out, mode, [4, 4, 2], reverse=True, bias=False), leaves)
     for kind in (lambda f: f, dc.compile):
-        found = results(kind(layer_of(run_layer, mode, [4, 4, 2], reverse=True, bias=False)), leaves)
+        found = results(kind(layer_of(by_op, mode, [4, 4, 2], reverse=True, bias=False)), leaves)
         for a, b in zip(found, expected, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
@@ -82,7 +88,7 @@ def test_without_bias(mode: str) -> None:
 @pytest.mark.parametrize("mode", GATES)
 def test_first_and_second_derivatives_are_differences(mode: str, reverse: bool) -> None:
     leaves = operands(mode, [2, 1], hidden=2)
-    call = layer_of(run_layer, mode, [2, 1], reverse=reverse)
+    call = layer_of(by_op, mode, [2, 1], reverse=reverse)
     assert gradcheck(call, leaves)
     assert gradgradcheck(lambda *given: tuple(part.sin() for part in call(*given)), leaves)
 
@@ -90,7 +96,7 @@ def test_first_and_second_derivatives_are_differences(mode: str, reverse: bool) 
 @pytest.mark.parametrize("mode", GATES)
 def test_a_trace_is_as_long_for_35_steps_as_for_500(mode: str) -> None:
     def lengths(steps: int) -> list[int]:
-        call = dc.compile(layer_of(run_layer, mode, [2] * steps, reverse=False), backend="aot_eager")
+        call = dc.compile(layer_of(by_op, mode, [2] * steps, reverse=False), backend="aot_eager")
         results(call, operands(mode, [2] * steps))
         return [len(graph.nodes) for _, graph in call.explain().entries[0].graphs]
 
@@ -100,7 +106,7 @@ def test_a_trace_is_as_long_for_35_steps_as_for_500(mode: str) -> None:
 
 def test_two_threads_compute_what_one_does() -> None:
     leaves = operands("LSTM", [14, 14, 6], hidden=90)
-    call = layer_of(run_layer, "LSTM", [14, 14, 6], reverse=False)
+    call = layer_of(by_op, "LSTM", [14, 14, 6], reverse=False)
     expected = results(call, leaves)
     with config.patch(num_threads=2):
         found = results(dc.compile(call), leaves)

@@ -5,6 +5,8 @@ In: graphs that are compiled together (a forward, or the segments of a backward)
     key        the graphs' text, the knobs that change code, the compiler, the CPU, the compiler_core source
     hit        load the shared object; nothing is lowered
     miss       lower and schedule, print C++, compile, publish; of N ranks one does this and the others wait
+Of a graph that comes in many sizes the C++ is one for all of them, where it can be (cpp/many_sizes.py): a miss then
+lowers, and finds the library of another size.
 Who asks for a dump or a log of the stages behind the key gets them on a hit too: they are made again, only to be shown.
 An artefact holds `kernels.so`, the units of source, `constants.bin`, and a manifest with the entry points.
 Raises: CompilerNotFoundError, CompilerFailedError, LoweringError.
@@ -131,7 +133,8 @@ def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, *, opened: bool 
     """The cache key of `graphs` compiled together. Computed from text; needs no lowering."""
     return make_key(
         {
-            "graphs": "\n".join(print_graph(graph) for graph in graphs) + "\nopened" * opened,
+            "graphs": "\n".join(print_graph(graph) for graph in graphs),
+            "many sizes": str(opened),
             "knobs": repr(config.codegen_key()),
             "toolchain": toolchain.key(),
             "generator": generator_fingerprint(),
@@ -145,9 +148,11 @@ def _generate(graphs: Sequence[Graph], name: str, *, opened: bool = False) -> tu
     opened: text for many sizes, to be filled (codegen/cpp/many_sizes.py).
     """
     from compiler_core.codegen.cpp.program import print_source
+    from compiler_core.lowering.target import CPU
     from compiler_core.schedule.from_graphs import lower_and_schedule
 
-    programs = with_symbols(lower_and_schedule(graphs, name), named=not opened)
+    target = replace(CPU, many_sizes=opened)
+    programs = with_symbols(lower_and_schedule(graphs, name, target), named=not opened)
     with compiling(name, "emit"):
         source = print_source(programs, opened=opened)
     for stem, text in source.units.items():

@@ -17,12 +17,14 @@ class Target:
 
     A GPU waits for nobody while a bucket leaves some kernels later; each pass over memory that a merge saves counts.
     small: elements of what is computed in less time than a launch takes.
+    many_sizes: the graph is one of many that differ in sizes, and that are to make the same code where they can.
     """
 
     kind: Literal["cpu", "gpu"]
     multiprocessors: int = 0
     patience: int = 0
     small: int = 0
+    many_sizes: bool = False
 
     @property
     def is_gpu(self) -> bool:

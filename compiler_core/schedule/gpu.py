@@ -80,7 +80,7 @@ class GpuBuilder(Builder):
         metas: Mapping[str, TensorMeta],
         target: Target,
     ) -> None:
-        super().__init__(infos, shape, plan, space, stored, metas)
+        super().__init__(infos, shape, plan, space, stored, metas, target)
         self.across, self.results = _across(infos, shape), {*stored}
         self.at_end: list[ir.Stmt] = []
         self.n_locals = 0

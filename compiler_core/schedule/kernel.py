@@ -86,7 +86,7 @@ def _builder(
     space = make_space(infos, plan.levels, shape, target)
     if target.is_gpu:
         return GpuBuilder(infos, shape, plan, space, stored, metas, target)
-    return Builder(infos, shape, plan, space, stored, metas)
+    return Builder(infos, shape, plan, space, stored, metas, target)
 
 
 def _note(definitions: Iterable[d.Definition]) -> str:
@@ -124,8 +124,10 @@ class Builder:
         space: Space,
         stored: Collection[str],
         metas: Mapping[str, TensorMeta],
+        target: Target,
     ) -> None:
         self.infos, self.shape, self.plan, self.space, self.stored = infos, shape, plan, space, stored
+        self.target = target
         self.params = ParamTable(metas)
         self.translate = Translator(space.cols, self.resolve, self.params.read)
         self.rows: list[ir.Stmt] = []
@@ -320,7 +322,7 @@ class Builder:
             is_outer = axis is self.space.rows[0]
             if is_outer and self.space.chunks > 1:
                 nest = (*self.at_chunk, *nest)
-            parallel = is_outer and self.space.apart and is_worth_threads(self.shape.numel)
+            parallel = is_outer and self.space.apart and is_worth_threads(self.shape.numel, self.target)
             nest = (loop_of(axis, "parallel" if parallel else "serial", nest),)
         return list(nest)
 

@@ -16,6 +16,7 @@ from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.interpret import identity
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import call, cast
+from compiler_core.lowering.target import Target
 from compiler_core.meta import TensorMeta
 from compiler_core.schedule.chunks import SHORT_ROW, is_worth_threads
 from compiler_core.schedule.finish import KernelTable, ParamTable
@@ -36,7 +37,7 @@ def build_places(reduction: d.Reduce, metas: Mapping[str, TensorMeta], table: Ke
     block, lane, moved = pieces(inner)
     params = ParamTable(metas)
     body = _search(reduction, line, lane, moved, params)
-    body = outer_loops([*outer, *block], d.domain_numel(reduction.axes), body)
+    body = outer_loops([*outer, *block], d.domain_numel(reduction.axes), body, table.target)
     return built(body, params, [reduction], table)
 
 
@@ -54,10 +55,10 @@ def grouped(axes: d.Axes, size: int) -> tuple[tuple[Axis, ...], Axis, Mapping[Ax
     return (block,) if block.extent != 1 else (), lane, moved
 
 
-def outer_loops(axes: Sequence[Axis], numel: int, body: list[ir.Stmt]) -> list[ir.Stmt]:
+def outer_loops(axes: Sequence[Axis], numel: int, body: list[ir.Stmt], target: Target) -> list[ir.Stmt]:
     """Loops over independent axes around `body`; the first is parallel where `numel` elements are worth it."""
     for depth, axis in reversed([*enumerate(axes)]):
-        parallel = depth == 0 and is_worth_threads(numel)
+        parallel = depth == 0 and is_worth_threads(numel, target)
         body = [loop_of(axis, "parallel" if parallel else "serial", body)]
     return body
 

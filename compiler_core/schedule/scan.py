@@ -42,7 +42,7 @@ def build_scan(scan: d.Scan, metas: Mapping[str, TensorMeta], table: KernelTable
     lanes = _lanes(scan)
     params = ParamTable(metas)
     body = _line(scan, lanes, params)
-    return built(outer_loops(lanes.outer, scan.numel, body), params, [scan], table)
+    return built(outer_loops(lanes.outer, scan.numel, body, table.target), params, [scan], table)
 
 
 def _lanes(scan: d.Scan) -> _Lanes:

@@ -47,7 +47,7 @@ def make_space(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: Lo
     if is_flat:
         cols = space.cols[-1].extent if space.cols else 1
         if cols > LONG_ROW and not target.is_gpu:
-            cols = long_row(cols, _shape_cuts(infos, levels, 1))
+            cols = long_row(cols, _shape_cuts(infos, levels, 1), target)
         shape = LoopShape(shape.numel, cols)
         space = _build(infos, levels, shape, _chain([*cuts, cols], shape.numel, cols))
     if target.is_gpu:
@@ -65,7 +65,7 @@ def make_space(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: Lo
         return _build(infos, levels, LoopShape(shape.numel, cols), _chain([*strides, stride], shape.numel, cols))
 
     ends = _shape_cuts(infos, levels, shape.cols or 1)
-    return _arranged(space, across, shape, is_flat, cut_at, ends)
+    return _arranged(space, across, shape, is_flat, cut_at, ends, target)
 
 
 def _arranged(
@@ -75,6 +75,7 @@ def _arranged(
     is_flat: bool,
     cut_at: Callable[[int, int], Space],
     ends: Iterable[int],
+    target: Target,
 ) -> Space:
     """`space` with rows[0] such that it can run in parallel though rows are summed, if there is a way.
 
@@ -82,7 +83,8 @@ def _arranged(
     """
     outer = space.rows[0]
     step = space.flat.coefficient(outer)
-    chunks = n_chunks(outer.extent, max(across.values()), shape.numel, {end // step for end in ends if end % step == 0})
+    rows = {end // step for end in ends if end % step == 0}
+    chunks = n_chunks(outer.extent, max(across.values()), shape.numel, rows, target)
     if chunks > 1:
         stride = step * (outer.extent // chunks)
         return replace(space if chunks == outer.extent else cut_at(stride, shape.cols or 1), chunks=chunks)

@@ -39,9 +39,9 @@ def compile(
     Args:
         fullgraph: raise GraphBreak where a call cannot be captured, instead of running it eager.
         dynamic: True: one capture serves all sizes from 2 on of the tensors that come with every call, as far as the
-            function asks nothing of them; for each set of sizes it is compiled again. Otherwise sizes are constants,
-            but those that are marked (_dynamo.mark_dynamic): another shape is captured and compiled again, up to
-            DISTCOMPILE_RECOMPILE_LIMIT times. None: unless DISTCOMPILE_ASSUME_STATIC_BY_DEFAULT=0, or
+            function asks nothing of them; further sizes are lowered anew, and share code on the CPU. Otherwise sizes
+            are constants, but those that are marked (_dynamo.mark_dynamic): another shape is captured and compiled,
+            up to DISTCOMPILE_RECOMPILE_LIMIT times. None: unless DISTCOMPILE_ASSUME_STATIC_BY_DEFAULT=0, or
             DISTCOMPILE_AUTOMATIC_DYNAMIC_SHAPES=1 (a size that was seen to change).
         backend: "codegen" ("inductor" is taken for it), "aot_eager", "eager", or fn(graph, example_inputs) -> callable.
         mode: torch's. "reduce-overhead" of "codegen" is backend "cudagraphs", "max-autotune" "tuned-cudagraphs",

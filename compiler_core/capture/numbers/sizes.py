@@ -2,7 +2,8 @@
 
 In: a tensor that comes anew with every call, and which of its dims change (`dynamic_dims`). Out: a stand-in by which
 the trace sees Syms for these (`tensor/memory/sized.py`); guards: the number of dims, the sizes of the others, the
-range of each symbol, how the strides follow from the sizes; and each assumption about a symbol as it is made.
+range of each symbol, how the strides follow from the sizes (or that they are symbols of their own); and each
+assumption about a symbol as it is made.
 Static whatever is asked: parameters, buffers, subclasses, other layouts, what is on its way, and sizes 0 and 1, which
 are graphs of their own.
 """
@@ -107,15 +108,18 @@ class OutsideSizes:
         return tuple(shape)
 
     def _symbol(self, code: str, size: int, asked: Asked, text: str) -> Sym:
-        low, high = asked.low, asked.high
+        made = self._number(code, size, text, asked.low, asked.high)
+        self.asked.append((made, asked))
+        return made
+
+    def _number(self, code: str, number: int, text: str, low: int = 2, high: float = math.inf) -> Sym:
+        """A symbol for the number at `code`, in [low, high]."""
         local = self.guards.let("size", code, text=text)
         within = f"{low} <= {{}}" if high == math.inf else f"{low} <= {{}} <= {high}"
         self.guards.require(within.format(local), within.format(text))
-        made = self.sizes.symbol(Argument(local, text), size, low=low, high=high)
-        assert isinstance(made, Sym)
+        made = self.sizes.symbol(Argument(local, text), number, low=low, high=high)
         (symbol,) = made.symbols
-        self.asked.append((made, asked))
-        self.values[symbol] = size
+        self.values[symbol] = number
         return made
 
     def _strides(self, code: str, tensor: Tensor, shape: Shape, text: str) -> Strides:
@@ -145,27 +149,15 @@ class OutsideSizes:
         steps: list[Any] = list(tensor._cell.strides())
         local = self.guards.let("strides", f"{code}.strides()", text=f"{text}.stride()")
         apart = [f"{local}[{dim}] >= {local}[{other}] * {code}.raw.shape[{other}]" for dim, other in pairwise(order)]
-        changing = {
-            dim for k, dim in enumerate(order) if any(isinstance(shape[other], Sym) for other in order[k + 1 :])
-        }
-        fixed = [f"{local}[{dim}] == {step}" for dim, step in enumerate(steps) if dim not in changing or step < 2]
+        holds_symbol = [any(isinstance(shape[other], Sym) for other in order[k + 1 :]) for k in range(len(order))]
+        changing = [dim for dim, holds in zip(order, holds_symbol) if holds and steps[dim] >= 2]
+        fixed = [f"{local}[{dim}] == {step}" for dim, step in enumerate(steps) if dim not in changing]
         told = f"{text}.stride() is that of dims in the order {order}, with gaps"
         same = " and ".join([f"len({local}) == {len(steps)}", *fixed, *apart])
         require_strides(self.guards, code, tensor.device, f"({same})", told, is_rows=False)
         for dim in changing:
-            if steps[dim] >= 2:
-                steps[dim] = self._number(f"{local}[{dim}]", steps[dim], f"{text}.stride({dim})")
+            steps[dim] = self._number(f"{local}[{dim}]", steps[dim], f"{text}.stride({dim})")
         return tuple(steps)
-
-    def _number(self, code: str, number: int, text: str) -> Sym:
-        """A symbol for a number from 2 on that is at `code`."""
-        local = self.guards.let("number", code, text=text)
-        self.guards.require(f"2 <= {local}", f"2 <= {text}")
-        made = self.sizes.symbol(Argument(local, text), number)
-        assert isinstance(made, Sym)
-        (symbol,) = made.symbols
-        self.values[symbol] = number
-        return made
 
     def hand_over(self, symbols: Iterable[SizeSymbol]) -> tuple[tuple[SizeSymbol, int], ...]:
         """Each symbol, and the index of its number among what the check function hands over."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from compiler_core import log
-from compiler_core.backend import for_many_sizes
 from compiler_core.config import config
 from compiler_core.dtype import float32
 from compiler_core.graph.interpret import interpret
@@ -17,6 +17,7 @@ from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.interpret import interpret_program
 from compiler_core.loop_ir.print import print_kernel
 from compiler_core.lowering.define import define
+from compiler_core.lowering.target import CPU
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
@@ -214,7 +215,7 @@ def test_a_bias_gradient_rides_along() -> None:
     ],
 )  # fmt: skip
 def test_chunks_depend_on_shapes_alone(outer: int, result: int, domain: int, chunks: int) -> None:
-    assert n_chunks(outer, result, domain, ()) == chunks
+    assert n_chunks(outer, result, domain, (), CPU) == chunks
 
 
 @pytest.mark.parametrize(
@@ -222,8 +223,7 @@ def test_chunks_depend_on_shapes_alone(outer: int, result: int, domain: int, chu
     [(132, (33,), 4), (188, (47,), 4), (132, (), 4), (130, (), 1), (7, (), 1), (997, (), 1)],
 )
 def test_chunks_of_many_sizes_are_as_many_for_most(outer: int, ends: tuple[int, ...], chunks: int) -> None:
-    with for_many_sizes():
-        assert n_chunks(outer, 1, outer * 100, ends) == chunks
+    assert n_chunks(outer, 1, outer * 100, ends, replace(CPU, many_sizes=True)) == chunks
 
 
 def test_a_scalar_placeholder_is_loaded_once_a_row_at_most() -> None:

@@ -216,6 +216,11 @@ PyObject *run(PyObject *, PyObject *const *given, Py_ssize_t count) {
     return result;
 }
 
+PyObject *is_free(PyObject *, PyObject *) {
+    _PyFrameEvalFunction now = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get());
+    return PyBool_FromLong(now == evaluate || now == _PyEval_EvalFrameDefault);
+}
+
 PyObject *prepare(PyObject *, PyObject *callback) {
     Py_XSETREF(judge, Py_NewRef(callback));
     Py_RETURN_NONE;
@@ -229,6 +234,7 @@ PyObject *forked(PyObject *, PyObject *) {  // the other threads are not there a
 
 PyMethodDef methods[] = {
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "run(ask, function, args, kwargs): a region."},
+    {"is_free", is_free, METH_NOARGS, "is_free(): whether nobody else has installed an evaluation."},
     {"prepare", prepare, METH_O, "prepare(judge): who says what is done with a code."},
     {"forked", forked, METH_NOARGS, "forked(): to be called in the child of a fork."},
     {nullptr, nullptr, 0, nullptr},

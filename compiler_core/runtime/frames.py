@@ -1,8 +1,8 @@
 """The extension that evaluates frames (frames.cpp): built at the first need, loaded once a process.
 
 In: `config.frame_evaluation`, Python's headers, the C++ compiler, the artefact cache. Out: `frame_evaluation()`: the
-extension, or None: turned off, another Python than CPython 3.11 to 3.13, no headers, no compiler, or a build that
-failed. But for the first, that is said once; nothing else needs it.
+extension, or None: turned off, another Python than CPython 3.11 to 3.13, no headers, no compiler, a build that failed,
+or somebody else evaluates frames. But for the first, that is said once; nothing else needs it.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class FrameEvaluation(Protocol):
     """What the extension offers: see frames.cpp."""
 
     def run(self, ask: Ask, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], /) -> Any: ...
+    def is_free(self) -> bool: ...
     def prepare(self, judge: Callable[[CodeType], int], /) -> None: ...
     def forked(self) -> None: ...
     def __hash__(self) -> int: ...
@@ -44,7 +45,11 @@ class FrameEvaluation(Protocol):
 
 def frame_evaluation() -> FrameEvaluation | None:
     """The extension, if it is wanted and can be had. `prepare` is yet to be called, once."""
-    return _loaded() if config.frame_evaluation else None
+    extension = _loaded() if config.frame_evaluation else None
+    if extension is not None and not extension.is_free():
+        _say("another library evaluates Python's frames in this process (torch.compile does)")
+        return None
+    return extension
 
 
 @cache
@@ -55,13 +60,17 @@ def _loaded() -> FrameEvaluation | None:
             return _load(_built())
         except (DistCompileError, ImportError, OSError) as error:
             missing = str(error)
+    _say(missing)
+    return None
+
+
+def _say(missing: str) -> None:
     log.warn_once(
         "frame evaluation",
         f"functions that only uncompiled code calls are not compiled: {missing}. DISTCOMPILE_FRAME_EVALUATION=0 says"
         " that this is meant",
-        stacklevel=4,
+        stacklevel=5,
     )
-    return None
 
 
 def _missing() -> str:

@@ -175,6 +175,19 @@ def test_what_never_has_a_tensor_is_soon_not_asked_of(monkeypatch: pytest.Monkey
 # -- where it cannot be had
 
 
+@needs_frames
+def test_where_somebody_else_evaluates_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Taken:
+        def is_free(self) -> bool:
+            return False
+
+    monkeypatch.setattr(frames, "_loaded", Taken)
+    run = compiled(lambda x: outside(lambda t: next(map(double, [t])), x))
+    with pytest.warns(UserWarning, match="another library evaluates Python's frames"):
+        assert run(x()).tolist() == [2.0, 4.0]
+    assert SEEN == ["outside", "plain"]
+
+
 @pytest.fixture
 def unloaded() -> Iterator[None]:
     frames._loaded.cache_clear()

@@ -191,8 +191,12 @@ def _default_complex() -> DType:
 
 
 def set_default_dtype(dtype: DType) -> None:
-    """Set the default floating dtype. Raises DTypeError if `dtype` is not floating."""
+    """Set the default floating dtype. Raises DTypeError if it is not floating, ArgumentTypeError if it is no dtype."""
     global _default_float
+    if not isinstance(dtype, DType):
+        raise ArgumentTypeError(
+            "set_default_dtype() takes a dtype", got=repr(dtype), remedy="set_default_dtype(torch.float64)"
+        )
     if not dtype.is_floating_point or isinstance(dtype, Format):
         raise DTypeError(f"the default dtype must be floating, got {dtype}", expected="float32 or float64")
     _default_float = dtype

@@ -48,6 +48,10 @@ class ArgumentTypeError(DistCompileError, TypeError):
     is_of_call = True
 
 
+class NotCallableError(ArgumentTypeError, AssertionError):
+    """What compile() was given cannot be called."""
+
+
 class OverlapError(DistCompileError, RuntimeError):
     """Memory that would be written while it is read, or of which several elements are one place."""
 

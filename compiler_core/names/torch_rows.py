@@ -27,6 +27,7 @@ with commas between them:
     numbers                      the first operand may be a number, if the second is none
     float32                      of ops/functional.py: on GPUs autocast computes it in float32, where programs call it
     out                          of files in tensor/: it takes out=
+    no_out                       of files in ops/: it takes no out=, as the others there do
     makes                        it makes a tensor: device=, requires_grad= and their like
     silent                       `__torch_function__` is not asked
     asks                         it is asked, although the file is neither in ops/ nor in tensor/
@@ -47,7 +48,7 @@ Place = tuple[str, str]  # module, name in it
 SPACES = frozenset(("linalg", "special", "fft", "masked", "signal.windows", "nn.functional"))
 KINDS = SPACES | {
     *("own", "exact", "methods", "shared", "view", "new_view", "strict_view", "several", "tensors", "numbers"),
-    *("float32", "out", "makes", "silent", "asks", "modes", "python", "c", "functional"),
+    *("float32", "out", "no_out", "makes", "silent", "asks", "modes", "python", "c", "functional"),
 }
 _TENSOR, _METHODS = "compiler_core.tensor.tensor", frozenset(("methods",))
 _AS_THEY_STAND = SPACES | {"exact", "methods", "shared"}

@@ -13,15 +13,16 @@ from compiler_core.names.torch_rows import Row, rows
 # what ops/functional.py holds
 FUNCTIONAL: dict[str, str] = {
     "ops.composites.activation": """
-        relu_ selu
+        no_out: relu_ selu
         float32: log_softmax. softmax.
         own: dropout elu gelu glu hardsigmoid hardswish hardtanh keep_mask leaky_relu log1p_exp logsigmoid mish relu6
         silu softsign
         float32,own: softmin softplus
     """,
     "ops.composites.arithmetic": """
-        add_ addcdiv_ addcmul_ clamp__=clip__ div_=divide_ floor_divide_ fmod_ lerp_ mul_=multiply_ rsub. sub_=subtract_
+        add_ addcdiv_ addcmul_ clamp__=clip__ div_=divide_ floor_divide_ fmod_ lerp_ mul_=multiply_ sub_=subtract_
         true_divide_
+        no_out: rsub.
         float32: reciprocal__ square__
         tensors: maximum. minimum.
         numbers: float_power. remainder_
@@ -30,13 +31,16 @@ FUNCTIONAL: dict[str, str] = {
     "ops.attention.composite": "own: scaled_dot_product_attention",
     "ops.composites.creation": "own: arange eye full full_like linspace ones ones_like zeros zeros_like",
     "ops.indexing.composite": """
-        diag. embedding gather. index_add_ index_copy_ index_select. scatter_ scatter_add_ take_along_dim.
+        diag. gather. index_add_ index_copy_ index_select. scatter_ scatter_add_ take_along_dim.
+        no_out: embedding
         own: diagonal_mask getitem index_put masked_select setitem wrap_negative
     """,
     "ops.composites.logic": """
-        bitwise_not_=np.invert eq_=np.equal ge_=greater_equal_ gt_=greater_ isfinite. isinf. isnan. le_=less_equal_
-        logical_not_ lt_=less_ masked_fill_ nan_to_num__ ne_=not_equal_
-        tensors: isclose. logical_and_ logical_or_ logical_xor_
+        bitwise_not_=np.invert eq_=np.equal ge_=greater_equal_ gt_=greater_ le_=less_equal_ logical_not_ lt_=less_
+        nan_to_num__ ne_=not_equal_
+        no_out: isfinite. isinf. isnan. masked_fill_
+        tensors: logical_and_ logical_or_ logical_xor_
+        tensors,no_out: isclose.
         numbers: bitwise_and_ bitwise_or_ bitwise_xor_
         own: where
     """,
@@ -45,45 +49,51 @@ FUNCTIONAL: dict[str, str] = {
         nll_loss smooth_l1_loss
     """,
     "ops.composites.movement": """
-        cat=concat=concatenate flatten. flip. ravel. .repeat repeat_interleave. roll. select. stack tile. tril_ triu_
-        functional: broadcast_tensors
+        cat=concat=concatenate stack tril_ triu_
+        no_out: flatten. flip. ravel. .repeat repeat_interleave. roll. select. tile.
+        functional,no_out: broadcast_tensors
         view: .expand .expand_as movedim.=moveaxis. narrow. permute. .reshape_as:view_as reshape squeeze_ t_
         transpose_=swapaxes_=swapdims_ unflatten.
-        new_view: unsqueeze_
+        new_view,no_out: unsqueeze_
         strict_view: .view_as
-        several: chunk. unbind.
-        several,functional: split.
+        several,no_out: chunk. unbind.
+        several,functional,no_out: split.
         own: below_diagonal contiguous one_hot view
     """,
     "ops.composites.norm": """
-        rms_norm
-        float32: group_norm layer_norm
+        no_out: rms_norm
+        float32,no_out: group_norm layer_norm
         own: batch_norm batch_statistics cosine_similarity normalize
     """,
     "ops.composites.padding": "own: pad",
     "ops.linear_algebra.products": """
         addmm_ baddbmm_ bmm. dot. matmul.=linalg.matmul mm. mv. outer.
-        functional: einsum
+        functional,no_out: einsum
         own: bilinear linear
     """,
     "ops.random.composite": "own: bernoulli rand randint randn",
     "ops.composites.reduction": """
-        all. amax. amin. any. argmax. argmin. count_nonzero. max. mean. min. std. var. var_mean
+        all. amax. amin. any. argmax. argmin. max. mean. min. std. var.
+        no_out: count_nonzero. var_mean
         float32: cumsum_ logsumexp.=special.logsumexp prod. sum.
         float32,functional: norm.
         own: ValuesAndIndices sqrt_flat_at_zero
     """,
     "ops.composites.unary": """
-        abs__=absolute_=np.fabs ceil__ cos__ detach erf__=special.erf erfc__=special.erfc exp2__=special.exp2 floor__
-        frac__ neg__=negative__ positive. round__=special.round sigmoid__=special.expit sign_ sin__ sqrt__ tanh__
+        abs__=absolute_=np.fabs ceil__ cos__ erf__=special.erf erfc__=special.erfc exp2__=special.exp2 floor__
+        frac__ neg__=negative__ round__=special.round sigmoid__=special.expit sign_ sin__ sqrt__ tanh__
         trunc__=fix__
+        no_out: detach positive.
         float32: cosh__ exp__ expm1__=special.expm1 log__ log10__ log1p__=special.log1p log2__ rsqrt__ sinh__ tan__
     """,
 }
 
 # further files that are loaded with Tensor
 WITH_TENSOR: dict[str, str] = {
-    "ops.composites.shuffle": ".unfold shared: channel_shuffle=native_channel_shuffle pixel_shuffle pixel_unshuffle",
+    "ops.composites.shuffle": """
+        .unfold
+        shared,no_out: channel_shuffle=native_channel_shuffle pixel_shuffle pixel_unshuffle
+    """,
     "ops.sorting.composite": "argsort. kthvalue. median. msort. nanmedian. sort. topk.",
     "tensor.methods.indexing": "index_put. masked_select.",
 }
@@ -91,11 +101,12 @@ WITH_TENSOR: dict[str, str] = {
 # files that are loaded when one of their functions is first used
 LATE: dict[str, str] = {
     "ops.composites.stacking": """
-        hstack vstack=row_stack dstack column_stack combinations tensor_split. hsplit. vsplit. dsplit.
-        unsafe_split. unsafe_chunk. fliplr. flipud. rot90. diag_embed. diagflat.
-        functional: atleast_1d atleast_2d atleast_3d block_diag meshgrid cartesian_prod
-        functional,silent: broadcast_shapes:broadcast_shapes_of
-        several: split_with_sizes.
+        hstack vstack=row_stack dstack column_stack
+        no_out: combinations tensor_split. hsplit. vsplit. dsplit. unsafe_split. unsafe_chunk. fliplr. flipud. rot90.
+        diag_embed. diagflat.
+        functional,no_out: atleast_1d atleast_2d atleast_3d block_diag meshgrid cartesian_prod
+        functional,silent,no_out: broadcast_shapes:broadcast_shapes_of
+        several,no_out: split_with_sizes.
     """,
     "ops.composites.trigonometry": """
         asin__=arcsin__ acos__=arccos__ atan__=arctan__ asinh__=arcsinh__ acosh__=arccosh__ atanh__=arctanh__
@@ -103,19 +114,22 @@ LATE: dict[str, str] = {
         isneginf. fmax. fmin. frexp. ldexp__ nextafter_
     """,
     "ops.composites.complex": """
-        complex polar real imag isreal. conj_physical__ conj. resolve_conj.=resolve_neg. angle. view_as_real
-        view_as_complex
+        complex polar conj_physical__ angle.
+        no_out: real imag isreal. conj. resolve_conj.=resolve_neg. view_as_real view_as_complex
     """,
     "ops.indexing.placing": """
-        masked_scatter_ put_ take. index_fill_ slice_scatter. select_scatter. diagonal_scatter. scatter_reduce_
-        index_reduce_ as_strided_scatter. renorm_ fill
+        take. slice_scatter. scatter_reduce_ index_reduce_ renorm_
+        no_out: masked_scatter_ put_ index_fill_ select_scatter. diagonal_scatter. as_strided_scatter. fill
     """,
     "ops.composites.running": """
-        cummax. cummin. logcumsumexp. cumprod_ trapezoid=trapz cumulative_trapezoid gradient diff.
+        cummax. cummin. logcumsumexp. cumprod_ diff.
+        no_out: trapezoid=trapz cumulative_trapezoid gradient
     """,
     "ops.composites.products": """
-        addmv__ addr_ addbmm_ kron. vdot. inner. cross. dist. ger.
-        functional: tensordot cdist chain_matmul
+        addmv__ addr_ addbmm_ kron. vdot. inner. cross. ger.
+        no_out: dist.
+        functional: tensordot chain_matmul
+        functional,no_out: cdist
         shared: pdist
     """,
     "ops.special.elementary": """
@@ -141,12 +155,13 @@ LATE: dict[str, str] = {
         makes,modes: scalar_tensor
     """,
     "ops.composites.statistics": """
-        bucketize corrcoef. cov. histc. isin mode. nanquantile. quantile. searchsorted std_mean
-        functional: unravel_index
+        bucketize histc. isin mode. nanquantile. quantile. searchsorted
+        no_out: corrcoef. cov. std_mean
+        functional,no_out: unravel_index
     """,
     "ops.composites.masked": """
-        masked: amax amin argmax argmin cumprod cumsum log_softmax logaddexp logsumexp mean median norm normalize prod
-        softmax softmin std sum var
+        masked,no_out: amax amin argmax argmin cumprod cumsum log_softmax logaddexp logsumexp mean median norm normalize
+        prod softmax softmin std sum var
     """,
     "ops.signal.window_functions": """
         makes: hann_window hamming_window blackman_window bartlett_window kaiser_window
@@ -157,7 +172,7 @@ LATE: dict[str, str] = {
     "ops.signal.transforms": """
         fft: fft ifft fft2 ifft2 fftn ifftn rfft irfft rfft2 irfft2 rfftn irfftn hfft ihfft hfft2 ihfft2 hfftn ihfftn
     """,
-    "ops.signal.stft": "istft. functional: stft.",
+    "ops.signal.stft": "no_out: istft. functional,no_out: stft.",
     "ops.linear_algebra.eigenvalues": "linalg: eig eigvals eigh eigvalsh",
     "ops.linear_algebra.factorisations": """
         cholesky.:old_cholesky svd.:old_svd qr.:old_qr lu_unpack
@@ -165,13 +180,15 @@ LATE: dict[str, str] = {
         linalg: cholesky cholesky_ex svd svdvals qr lu lu_factor lu_factor_ex
     """,
     "ops.linear_algebra.solvers": """
-        linalg.inv=inverse. linalg.det=det. linalg.slogdet=slogdet. linalg.matrix_exp=matrix_exp. logdet.
+        linalg.inv=inverse. linalg.det=det. linalg.slogdet=slogdet.
         lu_solve.:old_lu_solve triangular_solve. cholesky_solve. cholesky_inverse.
+        no_out: linalg.matrix_exp=matrix_exp. logdet.
         linalg: solve solve_ex inv_ex solve_triangular lu_solve pinv
     """,
     "ops.linear_algebra.least_squares": "linalg: lstsq",
     "ops.linear_algebra.norms": """
-        linalg.matrix_power=matrix_power. pinverse. nuclear_norm orgqr.=linalg.householder_product:householder_product
+        linalg.matrix_power=matrix_power. nuclear_norm orgqr.=linalg.householder_product:householder_product
+        no_out: pinverse.
         linalg: vector_norm matrix_norm norm cond matrix_rank multi_dot vecdot cross vander tensorinv tensorsolve
     """,
     "ops.convolution.composite": """

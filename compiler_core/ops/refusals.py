@@ -41,6 +41,19 @@ def need_one_dtype(name: str, *xs: Value) -> None:
         raise DTypeError(f"{name}: expected operands of the same dtype", got=names, remedy="convert one with to()")
 
 
+def need_parameters_dtype(name: str, x: Value, *parameters: Value | None) -> None:
+    """Parameters of two dtypes, or of another than x's are refused; beside 16-bit floats float32 is taken."""
+    found = {dt.of(one.dtype) for one in parameters if one is not None}
+    taken = {dt.of(x.dtype), dt.float32} if x.dtype.itemsize == 2 else {dt.of(x.dtype)}
+    if len(found) > 1 or not found <= taken:
+        raise DTypeError(
+            f"{name}: mixed dtype: input and parameters must have one dtype",
+            expected=" or ".join(sorted(one.name for one in taken)),
+            got=" and ".join(sorted(one.name for one in found)),
+            remedy="convert the input or the module with to()",
+        )
+
+
 def need_dims(name: str, ndim: int, *xs: Value) -> None:
     """Operands of another number of dims are refused."""
     for x in xs:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from compiler_core import dtype as dt
 from compiler_core.errors import ArgumentTypeError, AutogradError, DeviceError, DTypeError, ShapeError
 from compiler_core.meta import Shape
 from compiler_core.names.torch_rows import Place, Row
@@ -61,20 +62,30 @@ def as_tensors(result: Any) -> Any:
     return Tensor._wrap(result) if is_value else result
 
 
-_OF_ITS_DTYPE = frozenset(("gather", "aminmax", "take", "index_select", "complex", "polar", "multinomial"))  # out's too
-_IN_DTYPE_OF_OUT = ("sum", "nansum", "prod", "cumsum", "cumprod", "mean")  # computed in it: whatever it holds
+_ITS_DTYPE = """
+    gather aminmax take index_select complex polar multinomial argmax argmin amax amin max min median nanmedian
+    mode kthvalue sort msort topk cummax cummin norm vector_norm matrix_norm mv mm bmm matmul dot vdot inner vecdot
+    cross addmm addmv addbmm baddbmm tensordot chain_matmul multi_dot matrix_power where clamp diag tril triu
+    softmax log_softmax logcumsumexp isposinf isneginf isin signbit bucketize searchsorted quantile nanquantile
+    histc renorm index_add index_copy scatter scatter_add take_along_dim nonzero frac sgn heaviside nan_to_num
+    cholesky inv solve det
+"""
+_OF_ITS_DTYPE = frozenset(_ITS_DTYPE.split())  # functions whose out= has the dtype of their result
+_TRUTH = frozenset(("all", "any"))  # whose out= is bool or uint8
+_IN_DTYPE_OF_OUT = ("sum", "prod", "cumsum", "cumprod")  # computed in it: whatever it holds
 
 
 def write_out(out: Any, result: Any, name: str = "") -> Any:
     """Copy `result` of function `name` into the tensor (or tensors) `out`, which gets its shape, and return that.
 
-    Raises DTypeError for a result of a higher kind, ShapeError where memory that others may see would have to grow.
+    Raises DTypeError for a result of a higher kind, or of another dtype where torch takes its own alone,
+    ShapeError where memory that others may see would have to grow.
     """
     if isinstance(out, (tuple, list)):
         for one, value in zip(out, result, strict=True):
             write_out(one, value, name)
         return out
-    if name in _OF_ITS_DTYPE and result.dtype is not out.dtype:
+    if result.dtype is not out.dtype and (name in _OF_ITS_DTYPE or (name in _TRUTH and out.dtype is not dt.uint8)):
         raise DTypeError(f"Expected out tensor to have dtype {result.dtype.name}, but got {out.dtype.name} instead")
     if _RANKS[result.dtype.kind] > _RANKS[out.dtype.kind] and name not in _IN_DTYPE_OF_OUT:
         kinds = f"result type {result.dtype.name} can't be cast to the desired output type {out.dtype.name}"
@@ -106,8 +117,8 @@ def _fit_shape(out: Any, shape: Shape) -> None:
     out.resize_(shape)
 
 
-def public(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` over values as users call it: Tensors come out, and `out=` is where the result is written."""
+def public(function: Callable[..., Any], *, takes_out: bool = True) -> Callable[..., Any]:
+    """`function` over values as users call it: Tensors come out, and `out=`, if taken, is written."""
 
     wanted, name = tensor_parameters(function), getattr(function, "__name__", "")
     of_first = is_of_first(wanted)
@@ -121,7 +132,13 @@ def public(function: Callable[..., Any]) -> Callable[..., Any]:
         check_out(name, out, (*args, *kwargs.values()))
         return write_out(out, as_tensors(function(*args, **kwargs)), name)
 
-    return call
+    @functools.wraps(function)
+    def call_without_out(*args: Any, **kwargs: Any) -> Any:
+        if not (of_first and args and hasattr(args[0], "_cell")):
+            check_tensors(name, wanted, args, kwargs)
+        return as_tensors(function(*args, **kwargs))
+
+    return call if takes_out else call_without_out
 
 
 def check_out(name: str, out: Any, operands: Sequence[Any]) -> None:
@@ -193,7 +210,10 @@ def public_form(row: Row) -> Callable[..., Any]:
     function = function_of(row)
     makes = "makes" in row.kinds
     if row.module.startswith("compiler_core.ops."):
-        return creation(function) if makes else function if "view" in row.kinds else public(function)
+        takes_out = "no_out" not in row.kinds
+        return (
+            creation(function) if makes else function if "view" in row.kinds else public(function, takes_out=takes_out)
+        )
     return _made_into(function) if makes else public(function) if "out" in row.kinds else function
 
 

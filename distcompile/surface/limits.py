@@ -1,6 +1,6 @@
 """finfo and iinfo: the range and precision of a dtype, as torch gives them; and which dtype several make together.
 
-In: dtypes, tensors, numbers. Out: eps, max, min, tiny, bits; a dtype.
+In: dtypes, or the Python types that stand for them, tensors, numbers. Out: eps, max, min, tiny, bits; a dtype.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from compiler_core.errors import DTypeError
 class finfo:
     """Numerical limits of a floating dtype, or of a complex one's parts; without one, of the default."""
 
-    def __init__(self, dtype: dt.DType | None = None) -> None:
-        dtype = dt.get_default_dtype() if dtype is None else dtype
-        dtype = dtype.real
+    def __init__(self, dtype: dt.DType | type | None = None) -> None:
+        dtype = (dt.get_default_dtype() if dtype is None else dt.as_dtype(dtype)).real
         if not dtype.is_floating_point:
             raise DTypeError("finfo is for floating and complex dtypes", got=repr(dtype), remedy="use iinfo")
         limits = dtype.limits if isinstance(dtype, dt.Format) else dtype.numpy
@@ -38,7 +37,8 @@ class finfo:
 class iinfo:
     """Limits of an integer dtype."""
 
-    def __init__(self, dtype: dt.DType) -> None:
+    def __init__(self, dtype: dt.DType | type) -> None:
+        dtype = dt.as_dtype(dtype)
         if dtype.kind not in "iu" or isinstance(dtype, dt.Format):
             raise DTypeError("iinfo is for integer dtypes", got=repr(dtype), remedy="use finfo")
         info: Any = np.iinfo(np.dtype(dtype.name))
@@ -48,9 +48,9 @@ class iinfo:
         return f"iinfo(min={self.min:g}, max={self.max:g}, dtype={self.dtype})"
 
 
-def promote_types(type1: dt.DType, type2: dt.DType) -> dt.DType:
+def promote_types(type1: dt.DType | type, type2: dt.DType | type) -> dt.DType:
     """The dtype of a sum of tensors of these two."""
-    return dt.promote(type1, type2)
+    return dt.promote(dt.as_dtype(type1), dt.as_dtype(type2))
 
 
 def result_type(tensor1: Any, tensor2: Any) -> dt.DType:
@@ -61,6 +61,6 @@ def result_type(tensor1: Any, tensor2: Any) -> dt.DType:
 _KINDS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 
-def can_cast(from_: dt.DType, to: dt.DType) -> bool:
+def can_cast(from_: dt.DType | type, to: dt.DType | type) -> bool:
     """Whether an in-place result of dtype `from_` may be put into a tensor of dtype `to`."""
-    return _KINDS[from_.kind] <= _KINDS[to.kind]
+    return _KINDS[dt.as_dtype(from_).kind] <= _KINDS[dt.as_dtype(to).kind]

@@ -14,7 +14,7 @@ from compiler_core.backend import Backend, GraphCompiler, check_backend
 from compiler_core.capture.compiled.function import CompiledFunction
 from compiler_core.capture.compiled.module import CompiledModule
 from compiler_core.capture.guards.module_protocol import is_module, unwrapped
-from compiler_core.errors import ConfigError
+from compiler_core.errors import ArgumentError, ConfigError, NotCallableError
 
 MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 _BACKENDS = {  # that modes of "codegen" are
@@ -51,7 +51,8 @@ def compile(
             have no effect.
         disable: give `model` back as it is.
 
-    Raises: ConfigError for an unknown mode, BackendError for an unknown backend.
+    Raises: ConfigError for an unknown mode, ArgumentError for a mode beside options, NotCallableError for a model that
+    cannot be called, BackendError for an unknown backend.
 
     Example:
         >>> @torch.compile
@@ -72,6 +73,10 @@ def compile(
         )
     if mode not in MODES:
         raise ConfigError(f"compile() has no mode {mode!r}", expected=", ".join(map(repr, MODES)))
+    if not callable(model):
+        raise NotCallableError("compile() takes what can be called: a function or a module", got=repr(model))
+    if mode is not None and options is not None:
+        raise ArgumentError("compile() takes mode= or options=, not both", got=f"mode={mode!r}, options={options!r}")
     chosen = dict(options or {})
     skip_hook_guards, falls_back = (bool(chosen.pop(name, False)) for name in ("skip_hook_guards", "fallback_random"))
     if mode in _BACKENDS and backend in ("codegen", "inductor"):

@@ -37,9 +37,12 @@ Sizes = int | Sequence[int]
 
 
 def sizes(arguments: Sequence[Sizes]) -> tuple[int, ...]:
-    """(2, 3) from `2, 3` or `(2, 3)`."""
+    """(2, 3) from `2, 3` or `(2, 3)`. Raises ArgumentTypeError for what is no shape."""
     if len(arguments) == 1 and not isinstance(arguments[0], INTEGERS):
-        return tuple(arguments[0])
+        given: Any = arguments[0]
+        if isinstance(given, str) or not hasattr(given, "__iter__"):
+            raise ArgumentTypeError("a shape is one or more ints", got=repr(given))
+        return tuple(given)
     return tuple(arguments)  # type: ignore[arg-type]
 
 

@@ -30,7 +30,7 @@ from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composites.arithmetic import add, maximum, mul
 from compiler_core.ops.composites.movement import reshape
 from compiler_core.ops.composites.reduction import centered, norm, sum
-from compiler_core.ops.refusals import need_floating, need_kind
+from compiler_core.ops.refusals import need_floating, need_kind, need_parameters_dtype
 from compiler_core.ops.registry import Value
 from compiler_core.ops.size_numbers import as_float
 from compiler_core.ops.whole import whole
@@ -76,6 +76,7 @@ def layer_norm(
 ) -> Value:
     """(input - mean) / sqrt(var + eps) * weight + bias over the last dims (Ba, Kiros and Hinton, 2016)."""
     need_kind("layer_norm", "f", input)
+    need_parameters_dtype("layer_norm", input, weight, bias)
     x = floating(input)
     dims = _last_dims("layer_norm", x, normalized_shape)
     return _layer_norm(x, weight, bias, dims=len(dims), eps=eps)
@@ -111,6 +112,7 @@ def group_norm(
 ) -> Value:
     """Standardised within each sample's groups of channels. input: T[N, C, *]; weight, bias: T[C]."""
     need_kind("group_norm", "f", input)
+    need_parameters_dtype("group_norm", input, weight, bias)
     x = floating(input)
     shape = shape_of(x)
     if len(shape) < 2 or shape[1] % num_groups:
@@ -150,6 +152,7 @@ def batch_norm(
     Pure: the running statistics are not changed here; `batch_statistics` gives what to update them with.
     """
     need_kind("batch_norm", "f", input)
+    need_parameters_dtype("batch_norm", input, running_mean, running_var, weight, bias)
     x = floating(input)
     shape = shape_of(x)
     if len(shape) < 2:

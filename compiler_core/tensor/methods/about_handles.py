@@ -134,8 +134,8 @@ def _reshape(self: Tensor, *shape: Any) -> Tensor:
 @strict_view
 def _view(self: Tensor, *shape: Any, dtype: DType | None = None, size: Any = None) -> Tensor:
     """`reshape` without a copy; with a dtype, the same bytes read as elements of that: see ops/primitives/bits.py."""
-    if len(shape) == 1 and isinstance(shape[0], DType):
-        dtype, shape = shape[0], ()
+    if len(shape) == 1 and isinstance(shape[0], (DType, type)):
+        dtype, shape = as_dtype(shape[0]), ()
     if dtype is not None:
         _check_reading(self, dtype)
         return prims.bitcast(self.detach(), dtype)  # type: ignore[no-any-return]

@@ -5,6 +5,8 @@
 - `cuda_backend.py`: Graphs for a CUDA device: kernels as cubins, one host function a graph; what backend "codegen" does
   with such graphs.
 - `failed.py`: Why a check of generated code failed: which value, and at which line of the user's.
+- `families.py`: Sources that differ in numbers alone: which numbers are to be variables, so that one code serves them
+  all.
 - `index.py`: Indices as integer arithmetic of a target: what C++ and Triton share.
 - `native_backend.py`: The backend "codegen": graphs to one shared object, one native call per graph; on the CPU, by
   C++.

@@ -6,6 +6,8 @@ In: graphs that are compiled together. Out: a `CudaExecutable` per graph (none o
                compiler, the compiler_core source
     hit        load the shared object and the cubins; Triton is not imported
     miss       lower and schedule, print Triton and C++, compile both, publish; of N ranks one does this
+Of a graph that comes in many sizes both are one for all of them, where they can be (triton/many_sizes.py,
+cpp/many_sizes.py): a miss then lowers, and finds the cubins and the library of another size.
 An artefact holds `launcher.so` and its source, `kernels.py`, the cubins, `constants.bin`, and a manifest.
 Needs no GPU: only calling an executable does. Raises: CompilerNotFoundError, CompilerFailedError, LoweringError,
 BackendError where Triton is not installed.
@@ -23,11 +25,17 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import cuda, log
-from compiler_core.backend import INTERPRETERS, NATIVE, Backend, Executable
+from compiler_core.backend import INTERPRETERS, NATIVE, Backend, Executable, come_in_many_sizes
 from compiler_core.codegen.cuda.convolutions import by_cudnn, library_for
-from compiler_core.codegen.native_backend import NativeBackend, read_constants, with_symbols, write_constants
+from compiler_core.codegen.native_backend import (
+    NativeBackend,
+    read_constants,
+    share_library,
+    with_symbols,
+    write_constants,
+)
 from compiler_core.config import config
-from compiler_core.errors import NoComplexError
+from compiler_core.errors import BackendError, NoComplexError
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import (
     SIMPLIFY_JOINT,
@@ -91,12 +99,22 @@ class CudaBackend:
 
         Graphs with a kernel that would compute with complex numbers run op by op on the device.
         """
-        toolchain = host_toolchain()
+        toolchain, opened = host_toolchain(), come_in_many_sizes() and not self.tuned
 
         def build(folder: Path) -> Manifest:
-            return _build(folder, graphs, name, toolchain, self.capability, tuned=self.tuned)
+            make = partial(_build, folder, graphs, name, toolchain, self.capability, tuned=self.tuned)
+            try:
+                return make(opened=opened)
+            except BackendError as error:
+                if not opened:
+                    raise
+                made = make(opened=False)
+                what = "kernels are compiled for each size: where sizes are variables, Triton refuses one"
+                log.warn_once(f"many sizes {error.got}", f"{what}: {error.got}")
+                return made
 
-        key = artefact_key(graphs, toolchain, self.capability, _tuned_for(_number(graphs)) if self.tuned else "")
+        tuned_for = _tuned_for(_number(graphs)) if self.tuned else ""
+        key = artefact_key(graphs, toolchain, self.capability, tuned_for, opened=opened)
         try:
             entry = load_or_build(key, build)
         except NoComplexError as error:
@@ -178,7 +196,9 @@ def _tuned_for(number: int | None) -> str:
     return str(cuda.module().cuda.runtime.getDeviceProperties(place)["name"].decode())
 
 
-def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, capability: int, tuned_for: str = "") -> str:
+def artefact_key(
+    graphs: Sequence[Graph], toolchain: Toolchain, capability: int, tuned_for: str = "", *, opened: bool = False
+) -> str:
     """The cache key of `graphs` compiled together. Computed from text; needs no lowering, and no Triton.
 
     tuned_for: the kind of device whose measured tiles are in it, "" for the rule's.
@@ -188,6 +208,7 @@ def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, capability: int,
         {
             # one artefact serves all devices of a kind
             "graphs": "\n".join(print_graph(replace(graph, device="cuda")) for graph in graphs),
+            "many sizes": str(opened),
             "knobs": repr(config.codegen_key()),
             "toolchain": toolchain.key(),
             "generator": generator_fingerprint(),
@@ -205,58 +226,74 @@ def _triton_version() -> str:
 
 
 def _build(
-    folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchain, capability: int, *, tuned: bool = False
+    folder: Path, graphs: Sequence[Graph], name: str, tools: Toolchain, capability: int, *, tuned: bool, opened: bool
 ) -> Manifest:
-    """Everything that a cache hit skips. The heavy imports are here."""
-    from compiler_core.codegen.cuda.cubins import Wanted, Workers, compile_cubins
+    """Everything that a cache hit skips. The heavy imports are here. opened: the code is one that sizes may share."""
+    from compiler_core.codegen.cuda.cubins import Wanted, Workers, compile_cubins, share_cubins
     from compiler_core.codegen.cuda.launcher import print_launcher
     from compiler_core.codegen.cuda.plan import aligned_parameters, make_plan
-    from compiler_core.runtime.build import build_library
     from compiler_core.runtime.cuda.products import choose_on
 
-    with Workers(folder) as workers:
-        programs = _programs(graphs, name, capability)
+    with Workers(folder, early=not opened) as workers:
+        programs = _programs(graphs, name, capability, opened=opened)
         kernels = dict.fromkeys(kernel for program in programs for kernel in program.kernels)
         said: list[str] = []
         where = (capability, workers, _number(graphs), said)
         tiles = _measured_tiles(name, folder, programs, list(kernels), where) if tuned else {}
-        module = _emitted(name, programs, list(kernels), tiles)
+        module = _emitted(name, programs, list(kernels), tiles, opened=opened)
         aligned = aligned_parameters(programs, module)
         launches = [launch for made in module.launches.values() for launch in made]
         wanted = [Wanted(launch, aligned[launch.function]) for launch in launches]
         plans = [make_plan(program, graph, module) for program, graph in zip(programs, graphs, strict=True)]
-        source = print_launcher(programs, plans, module)
+        source = print_launcher(programs, plans, module, opened=opened)
         record(name, "emit", lambda: source, part="launcher", artefact="code")
-        (folder / SOURCE).write_text(source)
         products = list(dict.fromkeys(product for plan in plans for product in plan.products))
-        cubins_of = partial(compile_cubins, module, wanted, capability, folder, workers)
-        build = partial(build_library, {"launcher": source}, folder / LIBRARY, toolchain)
+        compile_them = partial(share_cubins, version=_triton_version()) if opened else compile_cubins
+        cubins_of = partial(compile_them, module, wanted, capability, folder, workers)
+        build = partial(_build_launcher, source, folder, tools, opened=opened)
         measure = partial(choose_on, products if config.measure else [], _number(graphs))
-        compiled, chosen = _side_by_side(name, cubins_of, build, measure)
+        compiled, numbers, chosen = _side_by_side(name, cubins_of, build, measure)
     cubins = {launch.function: cubin for launch, cubin in zip(launches, compiled, strict=True)}
     offsets = write_constants(folder / CONSTANTS, programs)
     parts = zip(programs, graphs, plans, offsets, strict=True)
     return {
-        "entries": [_row(*part, module, cubins, chosen) for part in parts],
+        "entries": [_row(*part, module, cubins, chosen, numbers) for part in parts],
         "cubins": {function: cubin.to_json() for function, cubin in cubins.items()},
         "tuning": said + chosen.said,
     }
 
 
-def _programs(graphs: Sequence[Graph], name: str, capability: int) -> list[Program]:
+def _build_launcher(source: str, folder: Path, toolchain: Toolchain, *, opened: bool) -> tuple[int, ...]:
+    """Put the library and its source into the folder. The numbers of code for many sizes."""
+    from compiler_core.runtime.build import build_library
+
+    units: dict[str, str] = {"launcher": source}
+    numbers: tuple[int, ...] = ()
+    if opened:
+        units, numbers = share_library(units, folder / LIBRARY, toolchain)
+    else:
+        build_library(units, folder / LIBRARY, toolchain)
+    (folder / SOURCE).write_text(units["launcher"])
+    return numbers
+
+
+def _programs(graphs: Sequence[Graph], name: str, capability: int, *, opened: bool) -> list[Program]:
     """The graphs, lowered and scheduled for a GPU; what cuDNN computes is left to it where that is asked for."""
     from compiler_core.lowering.target import GPU
     from compiler_core.schedule.from_graphs import lower_and_schedule
 
-    programs = with_symbols(lower_and_schedule(graphs, name, GPU))
+    programs = with_symbols(lower_and_schedule(graphs, name, replace(GPU, many_sizes=opened)), named=not opened)
     if library_for(graphs, capability):
         with compiling(name, "cudnn"):
             programs = [by_cudnn(program) for program in programs]
     return programs
 
 
-def _emitted(name: str, programs: Sequence[Program], kernels: list[Kernel], tiles: dict[str, Tile]) -> TritonModule:
+def _emitted(
+    name: str, programs: Sequence[Program], kernels: list[Kernel], tiles: dict[str, Tile], *, opened: bool
+) -> TritonModule:
     """The kernels as Triton's, with those written by hand that the programs call."""
+    from compiler_core.codegen.triton import many_sizes
     from compiler_core.codegen.triton.handwritten import with_routines
     from compiler_core.codegen.triton.module import print_module
     from compiler_core.loop_ir.ir import RoutineCall
@@ -264,23 +301,28 @@ def _emitted(name: str, programs: Sequence[Program], kernels: list[Kernel], tile
     calls = [step for program in programs for step in program.steps if isinstance(step, RoutineCall)]
     with compiling(name, "emit"):
         module = with_routines(print_module(kernels, tiles), calls)
+        if opened:
+            module = many_sizes.opened(module, many_sizes.SEEN)
     record(name, "emit", lambda: module.source, part="triton", artefact="code")
     return module
 
 
 def _side_by_side(
-    name: str, compile_cubins: Callable[[], list[Cubin]], build: Callable[[], Any], measure: Callable[[], Choices]
-) -> tuple[list[Cubin], Choices]:
+    name: str,
+    compile_cubins: Callable[[], list[Cubin]],
+    build: Callable[[], tuple[int, ...]],
+    measure: Callable[[], Choices],
+) -> tuple[list[Cubin], tuple[int, ...], Choices]:
     """Cubins are compiled here while two threads build the launcher and measure the products' algorithms."""
     with ThreadPoolExecutor(2) as beside:
         built, measured = beside.submit(build), beside.submit(measure)
         with compiling(name, "cubins"):
             compiled = compile_cubins()
         with compiling(name, "build"):
-            built.result()
+            numbers = built.result()
         with compiling(name, "measure"):
             chosen = measured.result()
-    return compiled, chosen
+    return compiled, numbers, chosen
 
 
 def _measured_tiles(
@@ -309,6 +351,7 @@ def _row(
     module: TritonModule,
     cubins: dict[str, Cubin],
     chosen: Choices,
+    numbers: tuple[int, ...],
 ) -> dict[str, Any]:
     """What the artefact keeps of one program."""
     from compiler_core.codegen.step_costs import step_costs
@@ -317,6 +360,7 @@ def _row(
         _describe(program, graph, plan, module, cubins),
         choices=tuple(chosen.algorithms.get(product) for product in plan.products),
         measured_on=chosen.place,
+        numbers=numbers,
     )
     return entry.to_json() | {"constants": constants, "costs": [cost.to_json() for cost in step_costs(program)]}
 

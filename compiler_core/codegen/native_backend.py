@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -168,7 +166,7 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     programs, source = _generate(graphs, name, opened=opened)
     with compiling(name, "build"):
         if opened:
-            units, numbers = _share_library(source.units, folder / LIBRARY, toolchain)
+            units, numbers = share_library(source.units, folder / LIBRARY, toolchain)
         else:
             units, numbers = source.units, ()
             build_library(units, folder / LIBRARY, toolchain)
@@ -183,7 +181,7 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     return {"entries": rows, "units": list(units)}
 
 
-def _share_library(
+def share_library(
     units: Mapping[str, str], place: Path, toolchain: Toolchain
 ) -> tuple[dict[str, str], tuple[int, ...]]:
     """Put at `place` the library of the code that stands for a source; that code, and its numbers for this source.
@@ -216,11 +214,7 @@ def _link_library(units: Mapping[str, str], place: Path, toolchain: Toolchain) -
         return {}
 
     key = make_key({"code": json.dumps(dict(units)), "toolchain": toolchain.key()})
-    found = load_or_build(key, build).file(LIBRARY)
-    try:
-        os.link(found, place)
-    except OSError:  # another file system, or one without links
-        shutil.copy(found, place)
+    load_or_build(key, build).link(LIBRARY, place)
 
 
 def with_symbols(programs: Sequence[Program], *, named: bool = True) -> list[Program]:

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from compiler_core import log
-from compiler_core.backend import NATIVE
+from compiler_core.backend import NATIVE, come_in_many_sizes
 from compiler_core.codegen.triton.load import HostArray, import_triton, load
+from compiler_core.codegen.triton.many_sizes import SEEN, opened
 from compiler_core.codegen.triton.module import Launch, TritonModule, print_module
 from compiler_core.errors import failed_check
 from compiler_core.events import Events
@@ -51,6 +52,8 @@ class TritonBackend:
         kernels = dict.fromkeys(kernel for program in programs for kernel in program.kernels)
         with compiling(name, "emit"):
             module = print_module(list(kernels))
+            if come_in_many_sizes():
+                module = opened(module, SEEN)
         record(name, "emit", lambda: module.source, part="triton", artefact="code")
         kernel_runner = KernelRunner(module, load(module, interpret=True))
         return [TritonExecutable(p, graph, kernel_runner) for p, graph in zip(programs, graphs, strict=True)]
@@ -72,7 +75,7 @@ class KernelRunner:
         scratch = [np.empty(s.numel * launch.programs, s.dtype.numpy) for s in launch.scratch]
         status = np.zeros(1, np.int32)
         arguments = [*arrays, *scratch, *([status] if launch.has_status else [])]
-        self.functions[launch.function][(launch.programs,)](*map(HostArray, arguments))
+        self.functions[launch.function][(launch.programs,)](*map(HostArray, arguments), *launch.numbers)
         if status[0]:
             raise failed_check(self.module.messages[int(status[0]) - 1])
 

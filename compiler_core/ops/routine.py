@@ -191,17 +191,23 @@ class KernelPlan:
     scratch: tuple[tuple[DType, int], ...] = ()
 
 
+def _no_sizes(operands: tuple[Strided, ...], attrs: Attrs) -> frozenset[str]:
+    return frozenset()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TritonKernels:
     """How a CUDA device computes a routine by Triton functions that are written by hand.
 
     source: their file in codegen/triton/kernels, without ".py". refuses(operand layouts, attrs): why they do not take
-    a call, "" if they do. plan(operand layouts, attrs): the launches of a call that they take.
+    a call, "" if they do. plan(operand layouts, attrs): the launches of a call that they take. sizes(operand layouts,
+    attrs): the constants of these that may be variables, of 32 bits, where a graph comes in many sizes.
     """
 
     source: str
     refuses: Callable[[tuple[Strided, ...], Attrs], str]
     plan: Callable[[tuple[Strided, ...], Attrs], KernelPlan]
+    sizes: Callable[[tuple[Strided, ...], Attrs], frozenset[str]] = _no_sizes
 
 
 def _anywhere(layout: Strided) -> bool:

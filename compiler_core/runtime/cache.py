@@ -64,6 +64,14 @@ class Entry:
                 remedy="do not clear the cache while programs run; start again, and it is rebuilt",
             ) from error
 
+    def link(self, name: str, place: Path) -> None:
+        """Put one file at `place`, too: as another name of it, where there can be one."""
+        place.unlink(missing_ok=True)
+        try:
+            os.link(self.file(name), place)
+        except OSError:  # another file system, or one without links
+            shutil.copy(self.file(name), place)
+
 
 Builder = Callable[[Path], Manifest]  # writes files into the folder, returns what to remember
 

@@ -185,7 +185,7 @@ class FakeCuda:
         count = len(launch.signature) + 2
         places = np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(params))
         addresses = [ctypes.c_uint64.from_address(int(place)).value for place in places]
-        self._do(lambda: kernel[(x, y, z)](*map(_memory, addresses, launch.signature.values())))
+        self._do(lambda: kernel[(x, y, z)](*map(_argument, addresses, launch.signature.values())))
         return {
             "kernel": launch.function,
             "grid": (x, y, z),
@@ -335,9 +335,14 @@ def _columns(address: int, shape: tuple[int, int], leading: int, dtype: np.dtype
     return np.ndarray(shape, dtype, memory, strides=(dtype.itemsize, leading * dtype.itemsize))
 
 
-def _memory(address: int, kind: str) -> HostArray:
-    """The first element of what an address is of: Triton's interpreter asks for no more."""
-    name = kind.removeprefix("*")
+def _argument(word: int, kind: str) -> HostArray | int:
+    """An integer of 32 or 64 bits; or the first element of what an address is of: the interpreter asks for no more."""
+    if kind[0] == "*":
+        return _memory(word, kind[1:])
+    return {"i32": ctypes.c_int32, "i64": ctypes.c_int64}[kind](word).value
+
+
+def _memory(address: int, name: str) -> HostArray:
     dtype = np.dtype(_POINTEE.get(name) or {"i": f"int{name[1:]}", "u": f"uint{name[1:]}"}[name[0]])
     memory = (ctypes.c_char * dtype.itemsize).from_address(address or ctypes.addressof(_NOWHERE))
     return HostArray(np.ndarray((1,), dtype, memory))
@@ -353,7 +358,7 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     monkeypatch.setattr(driver, "function", fake.function)
     monkeypatch.setattr(cubins, "compile_cubins", fake.compile_cubins)
     monkeypatch.setattr(tune, "compile_some", fake.compile_some)
-    monkeypatch.setattr(cubins, "Workers", nullcontext)
+    monkeypatch.setattr(cubins, "Workers", lambda folder, early=True: nullcontext())
     monkeypatch.setattr(context, "_threads", context._Threads())
     monkeypatch.setattr(context, "_units", {})
     monkeypatch.setattr(products, "_threads", products._Threads())

@@ -1,7 +1,8 @@
 """Triton functions to cubins, ahead of time: several processes side by side, no GPU needed.
 
 In: a `TritonModule` (codegen/triton/module.py), the compute capability, and a folder. Out: one `Cubin` a launch, in
-order, and the files `FUNCTION.cubin` in the folder. `Workers` are processes of worker.py, up to as many as this process
+order, and the files `FUNCTION.cubin` in the folder; `share_cubins`: those that any process has compiled come from the
+cache. `Workers` are processes of worker.py, up to as many as this process
 has cores: the front end of Triton is Python, and this process never imports it. What Triton writes into its own cache
 goes to the folder's `triton`, which is removed.
 Raises: BackendError where Triton is not installed, or refuses a function (with its own words).
@@ -17,6 +18,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
@@ -28,6 +30,7 @@ from compiler_core.codegen.triton.load import import_triton
 from compiler_core.codegen.triton.module import Launch, TritonModule
 from compiler_core.config import available_cores
 from compiler_core.errors import BackendError
+from compiler_core.runtime.cache import Manifest, find, generator_fingerprint, load_or_build, make_key
 
 MOST = 16  # workers
 EXTRA = 2  # arguments that Triton may add: global scratch and profile scratch, which are null
@@ -67,13 +70,17 @@ class Wanted:
 class Workers:
     """Processes that compile, as many as this process has cores; a block in which they live.
 
-    They load Triton while the caller is still lowering. folder: where Triton may write.
+    They load Triton while the caller is still lowering; not `early`: when there is something to compile. folder: where
+    Triton may write.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, early: bool = True) -> None:
         check_triton()
         self.folder = folder
-        self._processes = [_start(folder) for _ in range(min(available_cores(), MOST))]
+        self._processes = self._begun(MOST) if early else []
+
+    def _begun(self, most: int) -> list[subprocess.Popen[str]]:
+        return [_start(self.folder) for _ in range(min(available_cores(), MOST, most))]
 
     def __enter__(self) -> Workers:
         return self
@@ -86,6 +93,9 @@ class Workers:
 
     def compile(self, requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """The answers, in order. The longest come first; each process takes the next as soon as it is done with one."""
+        if not requests:
+            return []
+        self._processes = self._processes or self._begun(len(requests))
         queue: SimpleQueue[tuple[int, dict[str, Any]] | None] = SimpleQueue()
         for numbered in sorted(enumerate(requests), key=lambda numbered: -numbered[1]["length"]):
             queue.put(numbered)
@@ -118,6 +128,38 @@ def compile_cubins(
     return [_cubin(one, answer) for one, answer in zip(wanted, answers, strict=True)]
 
 
+def share_cubins(
+    module: TritonModule, wanted: Sequence[Wanted], capability: int, folder: Path, workers: Workers, version: str
+) -> list[Cubin]:
+    """As `compile_cubins`, of code for many sizes: what another size has compiled is not compiled again.
+
+    version: of Triton.
+    """
+    texts = _texts(module.source)
+    launched = {one.launch.function for one in wanted}
+    beside = "".join(text for name, text in texts.items() if name not in launched)
+    keys = [_key(one, texts[one.launch.function], beside, f"{capability} {version}") for one in wanted]
+    kept = {key: found for key in keys if (found := find(key)) is not None}
+    missing = {key: one for key, one in zip(keys, wanted) if key not in kept}
+    for key, cubin in zip(missing, compile_cubins(module, [*missing.values()], capability, folder, workers)):
+        kept[key] = load_or_build(key, partial(_keep, folder, cubin))
+    cubins = [Cubin.from_json(kept[key].manifest["cubin"]) for key in keys]
+    for key, cubin in zip(keys, cubins, strict=True):
+        kept[key].link(cubin.file, folder / cubin.file)
+    return cubins
+
+
+def _key(one: Wanted, text: str, beside: str, target: str) -> str:
+    launch = one.launch
+    facts = [launch.signature, one.aligned, launch.warps, launch.stages, launch.contracts, target]
+    return make_key({"function": text, "beside": beside, "facts": repr(facts), "generator": generator_fingerprint()})
+
+
+def _keep(made: Path, cubin: Cubin, folder: Path) -> Manifest:
+    shutil.copy(made / cubin.file, folder / cubin.file)
+    return {"cubin": cubin.to_json()}
+
+
 def compile_some(wanted: Sequence[tuple[Path, Wanted]], capability: int, workers: Workers) -> list[Cubin | None]:
     """The cubins of functions in the `SOURCE`s of several folders, in order; None where Triton refuses one."""
     lengths = {folder: _lengths((folder / SOURCE).read_text()) for folder, _ in wanted}
@@ -132,10 +174,15 @@ def compile_some(wanted: Sequence[tuple[Path, Wanted]], capability: int, workers
     return made
 
 
+def _texts(source: str) -> dict[str, str]:
+    """Each function's text, by its name; what stands before the first goes by none."""
+    head, *texts = source.split("@triton.jit\ndef ")
+    return {"": head} | {text.partition("(")[0]: text for text in texts}
+
+
 def _lengths(source: str) -> dict[str, int]:
     """Of each function's text, which tell how long it takes to compile; those written by hand take longest."""
-    texts = source.split("@triton.jit\ndef ")[1:]
-    return {text.partition("(")[0]: len(text) for text in texts}
+    return {name: len(text) for name, text in _texts(source).items()}
 
 
 def _request(one: Wanted, capability: int, source: Path, lengths: Mapping[str, int]) -> dict[str, Any]:

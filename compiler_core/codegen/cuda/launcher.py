@@ -1,6 +1,7 @@
 """The host function of each program: C++ that launches its kernels and calls cuBLAS, in order, on one stream.
 
-In: programs, the module of their kernels, their plans (plan.py). Out: `print_launcher`: one translation unit.
+In: programs, the module of their kernels, their plans (plan.py). Out: `print_launcher`: one translation unit; `opened`:
+for many sizes, to be filled (codegen/cpp/many_sizes.py).
 
     int32_t ENTRY(void** args, char* arena, const void* const* lib, dc_gpu* gpu)
         args: addresses on the device of inputs, constants, outputs, in that order; arena: the block of plan.py.
@@ -20,6 +21,7 @@ from itertools import count
 
 from compiler_core.codegen.cpp.entry import buffer_line, placed_buffers
 from compiler_core.codegen.cpp.helpers import TYPES
+from compiler_core.codegen.cpp.many_sizes import REAL, TABLE
 from compiler_core.codegen.cpp.names import with_identifiers
 from compiler_core.codegen.cpp.routine import c_array, call_back, slot_text
 from compiler_core.codegen.cuda.cubins import EXTRA
@@ -63,7 +65,8 @@ static inline int32_t dc_done(dc_gpu* gpu, int32_t step, const char* call, int32
 typedef int32_t (*dc_memset)(const void*, uint32_t, uint64_t, void*);
 struct dc_attribute {{ uint32_t id, none; uint32_t value[16]; }};  // CUlaunchAttribute
 struct dc_config {{ uint32_t grid[3], block[3], shared; void* stream; dc_attribute* attributes; uint32_t count; }};
-// `programs` blocks; the arguments are addresses. More than the kernel takes may be given: Triton's own come last.
+// `programs` blocks; the arguments are addresses, or a number's bits. More than the kernel takes may be given: Triton's
+// own come last.
 template <class... A>
 static inline int32_t dc_launch(dc_gpu* gpu, int32_t step, const void* launch, const void* launch_with,
                                 const void* function, dc_block block, uint32_t programs, A... arguments) {{
@@ -93,6 +96,7 @@ class LauncherPrinter:
     plan: LaunchPlan
     launches: Mapping[str, tuple[Launch, ...]]
     helpers: dict[str, None] = field(default_factory=dict)  # of the library calls, once each, added to
+    opened: bool = False
 
     def __post_init__(self) -> None:
         self.program = with_identifiers(self.program)  # the kernels in it are the same objects still
@@ -119,6 +123,7 @@ class LauncherPrinter:
         self, head: str, used: Mapping[str, object], steps: Sequence[tuple[int, Step]], *, is_first: bool
     ) -> Iterator[str]:
         yield f"{head}({_PARAMETERS}) {{"
+        yield from TABLE if self.opened else ()
         buffers = {buffer.name: buffer for buffer in self.program.buffers}
         yield from (buffer_line(buffers[name], self.addresses[name]) for name in used)
         if is_first and self.plan.status >= 0:
@@ -162,6 +167,7 @@ class LauncherPrinter:
         yield from (f"arena + {self.plan.scratch + offset}" for offset in offsets)
         if launch.has_status:
             yield f"arena + {self.plan.status}"
+        yield from (f"(const void*){number}" for number in launch.numbers)
         yield from ["(const void*)nullptr"] * EXTRA
 
     @property
@@ -191,10 +197,12 @@ class LauncherPrinter:
         yield from call.emit(made)
 
 
-def print_launcher(programs: Sequence[Program], plans: Sequence[LaunchPlan], module: TritonModule) -> str:
+def print_launcher(
+    programs: Sequence[Program], plans: Sequence[LaunchPlan], module: TritonModule, *, opened: bool = False
+) -> str:
     """The text of the functions that run `programs`, whose names differ and are C++ identifiers."""
     helpers: dict[str, None] = {}
     bodies: list[str] = []
     for program, plan in zip(programs, plans, strict=True):
-        bodies += LauncherPrinter(program, plan, module.launches, helpers).lines()
-    return "\n".join([TYPES, PRELUDE, *helpers, *bodies])
+        bodies += LauncherPrinter(program, plan, module.launches, helpers, opened).lines()
+    return "\n".join([TYPES, PRELUDE, *[REAL] * opened, *helpers, *bodies])

@@ -132,7 +132,7 @@ def scratch_of(launch: Launch) -> tuple[tuple[int, ...], int]:
 def aligned_parameters(programs: Iterable[Program], module: TritonModule) -> dict[str, tuple[int, ...]]:
     """For each function, which parameters start on 16 bytes at every call; scratch and status always do.
 
-    Inputs and outputs of a program do so as a whole: the executable sees to that.
+    Inputs and outputs of a program do so as a whole: the executable sees to that. Of numbers: the multiples of 16.
     """
     unaligned: dict[str, set[int]] = {}
     for program in programs:
@@ -145,10 +145,18 @@ def aligned_parameters(programs: Iterable[Program], module: TritonModule) -> dic
                     if (offset + int(slot.offset) * itemsize) % 16:
                         found.add(place)
     return {
-        launch.function: tuple(k for k in range(len(launch.signature)) if k not in unaligned.get(name, ()))
+        launch.function: tuple(
+            k for k in range(len(launch.signature)) if k not in unaligned.get(name, set()) | _odd(launch)
+        )
         for name, launches in module.launches.items()
         for launch in launches
     }
+
+
+def _odd(launch: Launch) -> set[int]:
+    """The places of numbers that are no multiples of 16. Numbers come last."""
+    first = len(launch.signature) - len(launch.numbers)
+    return {place for place, number in enumerate(launch.numbers, first) if number % 16}
 
 
 def _callback(step: RoutineCall) -> Callback:

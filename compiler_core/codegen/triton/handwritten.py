@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -89,7 +89,8 @@ def print_call(
     signature |= {f"s{k}": pointer_type(dtype) for k, (dtype, _) in enumerate(plan.scratch)}
     functions = {_name(launch, signature): _function(launch, signature) for launch in plan.launches}
     common = tuple(Scratch(f"s{k}", dtype, numel) for k, (dtype, numel) in enumerate(plan.scratch))
-    launches = tuple(_launch(_name(made, signature), made, signature, common) for made in plan.launches)
+    sizes = kernels.sizes(operands, attrs)
+    launches = tuple(_launch(_name(made, signature), made, signature, common, sizes) for made in plan.launches)
     return Handwritten(kernels.source, functions, launches)
 
 
@@ -118,8 +119,9 @@ def _constant(value: int | float | str) -> str:
     return repr(value)
 
 
-def _launch(name: str, launch: KernelLaunch, signature: Mapping[str, str], common: tuple[Scratch, ...]) -> Launch:
-    signature = dict(signature)
-    return Launch(
-        name, launch.programs, (), False, signature, launch.warps, launch.stages, contracts=True, common=common
-    )
+def _launch(
+    name: str, made: KernelLaunch, signature: Mapping[str, str], common: tuple[Scratch, ...], sizes: frozenset[str]
+) -> Launch:
+    given = dict(signature)
+    launch = Launch(name, made.programs, (), False, given, made.warps, made.stages, contracts=True, common=common)
+    return replace(launch, sizes=sizes)

@@ -34,13 +34,14 @@ class Launch:
 
     Arguments: pointers, one for each of the kernel's params, then of `common` (arrays that all launches of a
     kernel share), then of `scratch`, then, if `has_status`, one to an i32 that a failed check overwrites with its
-    number (0 before: all hold; it may serve all launches of a program, read once at the end). The launches of a kernel
-    run in order, on one stream.
+    number (0 before: all hold; it may serve all launches of a program, read once at the end), then `numbers`. The
+    launches of a kernel run in order, on one stream.
     programs: size of the grid, one-dimensional; `scratch` has room for that many times its `numel`, uninitialised.
-    signature: parameter -> pointer type. warps: of a program. stages: turns of a loop in flight.
+    signature: parameter -> pointer type, or i32, i64. warps: of a program. stages: turns of a loop in flight.
     contracts: whether a product and a sum may be rounded together: of kernels written by hand, and of generated ones
     that read or write 16-bit floats, and draw no normal numbers; the others round each, as eager does.
     shape, tile: what the tile was chosen for, and the tile (a tuner's key, and its value), if generated.
+    numbers: of code for many sizes (many_sizes.py); sizes: the constants of one written by hand that may be such.
     Params whose addresses are multiples of 16 bytes should be compiled as such: only then are accesses as wide.
     """
 
@@ -55,6 +56,8 @@ class Launch:
     common: tuple[Scratch, ...] = ()
     shape: Shape | None = None
     tile: Tile | None = None
+    numbers: tuple[int, ...] = ()
+    sizes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ without sections of heads (`SECTION_NBYTES`) 0.107, 0.145 and 0.185.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from compiler_core.dtype import DType, bfloat16, bool_, float16, float32
@@ -23,6 +24,11 @@ _TAKEN = (bfloat16, float16, float32)
 # of products of f32: three products of tf32's 11 bits, good to about 2^-21; "ieee" has no matrix unit, and compiles for
 # a minute; "tf32" is one product. 16-bit floats do not ask
 PRECISION = "tf32x3"
+_STRIDES = zip("QKVMGS", ("BHLE", "BHSE", "BHSE", "BHLS", "BHLV", "BHL"))
+_VARIABLES = frozenset(  # the constants that may be variables: codegen/triton/many_sizes.py
+    {"B", "L", "S", "NQ", "NK", "AT", "SECTION", "RB", "RL", "K0", "RKB", "RK", "V0", "RVB", "RV"}
+    | {prefix + axis for prefix, axes in _STRIDES for axis in axes}
+)
 SECTION_NBYTES = 16 << 20  # of the L2 cache (an H200's halves have 30 MB each), for what blocks of heads read again
 
 
@@ -124,6 +130,7 @@ def _launch(
     nbytes = read * (sizes.width + sizes.value_width) * dtype.itemsize  # that the blocks of a head read again and again
     section = min(max(int(SECTION_NBYTES / max(nbytes, 1)), 1), heads)
     constants |= {"BM": rows, "BN": columns, "SECTION": section}
+    constants |= {"WHOLE_L": sizes.queries % rows == 0, "WHOLE_S": sizes.keys % columns == 0}
     return KernelLaunch(function, tuple(arguments), constants, heads * blocks, warps, stages)
 
 
@@ -165,7 +172,8 @@ def _with_sums(sizes: AttentionSizes, launches: tuple[KernelLaunch, ...], rows: 
     width, height = 16, min(_padded(max(queries, keys)), 256)  # columns of a program, rows that it reads at once
     constants = {
         "NQ": queries, "WQ": of_queries, "NK": keys, "WK": of_keys, "BM": height, "BN": width,
-        "AT": sizes.batch * sizes.queries * sizes.columns,
+        "AT": sizes.batch * sizes.queries * sizes.columns, "WHOLE_Q": queries % height == 0,
+        "WHOLE_K": keys % height == 0,
     }  # fmt: skip
     programs = -(-of_queries // width) + -(-of_keys // width)
     last = KernelLaunch("attention_sums", ("s2", "s3", "out"), constants, programs, 4, 2)
@@ -212,9 +220,16 @@ def _refuses(operands: tuple[Strided, ...], attrs: Attrs, first: int) -> str:
     return ""
 
 
+def _variables(operands: tuple[Strided, ...], attrs: Attrs, first: int) -> frozenset[str]:
+    """Sizes and strides, unless a product of them, the place of a number in an array, could have more than 31 bits."""
+    sizes = AttentionSizes.of([x.meta for x in operands[first:]], attrs["causal"])
+    row = (sizes.heads + 2 * sizes.key_heads) * max(sizes.width, sizes.value_width) + 2 * sizes.heads
+    return _VARIABLES if sizes.batch * max(sizes.queries, sizes.keys) * row < 1 << 31 else frozenset()
+
+
 def _is_dense(packed: Strided) -> bool:
     return packed.numel <= 1 or packed.strides == (1,)
 
 
-FORWARD = TritonKernels("attention", lambda operands, attrs: _refuses(operands, attrs, 0), _forward)
-BACKWARD = TritonKernels("attention", lambda operands, attrs: _refuses(operands, attrs, 3), _backward)
+FORWARD = TritonKernels("attention", partial(_refuses, first=0), _forward, partial(_variables, first=0))
+BACKWARD = TritonKernels("attention", partial(_refuses, first=3), _backward, partial(_variables, first=3))

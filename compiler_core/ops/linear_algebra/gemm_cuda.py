@@ -41,7 +41,7 @@ _HELPER = """\
 // 111 as it is, 112 transposed. T: what alpha and beta are made of. scale: on the device, or null.
 // product: its rows of cuBLASLt's, or null; `multiply`, `set`: cublasLtMatmul, cublasLtMatmulDescSetAttribute.
 // copy: cuMemcpyDtoDAsync, of a bias that cuBLASLt does not add: its D is f32 or of 16 bits, in no batch, beta 0.
-struct dc_matrix { const void* data; int32_t order, ld; int64_t batch; };
+struct dc_matrix { const void* data; int64_t order, ld, batch; };
 // Each of `rows` rows becomes `line` (nbytes long); rows that lie side by side by copies of all that are there so far.
 static inline int32_t dc_rows(const void* copy, char* to, int64_t rows, uint64_t nbytes, uint64_t stride,
                               const void* line, void* stream) {

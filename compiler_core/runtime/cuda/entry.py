@@ -37,7 +37,8 @@ class CudaEntry:
     """One program. arena_nbytes: of its block of device memory (codegen/cuda/plan.py), in which `status`, `host` and
     `workspace` are offsets, -1 for a part that is not there. staged: input that may come from the host -> its offset
     behind `host`. messages[k]: what to say when check k fails. steps: for each step, what it is and the user's line.
-    `lib` is made of symbols, callbacks, planned (calls that cuDNN prepares) and functions, in this order. announced,
+    `lib` is made of symbols, callbacks, planned (calls that cuDNN prepares) and functions, in this order; before it
+    stands the address of `numbers`: the sizes of code for many sizes (codegen/cpp/many_sizes.py). announced,
     awaited: the outputs that it signals, the inputs that it waits for. spent: the inputs that it writes over.
     products: cuBLASLt's; choices: for each the algorithm that was measured to be the fastest, None: the first that
     cuBLASLt names; measured_on: where that was (products.py).
@@ -63,6 +64,7 @@ class CudaEntry:
     choices: tuple[tuple[int, ...] | None, ...] = ()
     measured_on: str = ""
     planned: tuple[Callback, ...] = ()
+    numbers: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -82,6 +84,7 @@ class CudaEntry:
             "choices": [choice and list(choice) for choice in self.choices],
             "measured_on": self.measured_on,
             "planned": [call.to_json() for call in self.planned],
+            "numbers": list(self.numbers),
         }
 
     @staticmethod
@@ -109,6 +112,7 @@ class CudaEntry:
             tuple(choice and tuple(choice) for choice in data["choices"]),
             data["measured_on"],
             tuple(Callback.from_json(row) for row in data["planned"]),
+            tuple(data["numbers"]),
         )
 
 

@@ -67,7 +67,7 @@ class GpuCall(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A program on one device. table: `lib`. constants: held, and their addresses."""
+    """A program on one device. table: the address of the numbers, then `lib`. constants: held, and their addresses."""
 
     table: ctypes.Array[ctypes.c_void_p]
     constants: tuple[Array, ...]
@@ -119,6 +119,7 @@ class CudaExecutable:
         self._function: Callable[..., int] = getattr(library, entry.symbol)
         sizes = [size for f in entry.functions for size in (f.threads, f.shared, f.overlaps)]
         self._blocks = (ctypes.c_uint32 * (len(sizes) + 1))(*sizes)
+        self._numbers = (ctypes.c_int64 * len(entry.numbers))(*entry.numbers)
         self._uses_blas = any(name.startswith("cublas") for name in entry.symbols)
         self._dtypes = [meta.dtype.numpy for meta in (*entry.inputs, *entry.outputs)]
         self._last = [0] * len(entry.inputs)  # ids of arrays of the call before, while they are not known
@@ -328,7 +329,7 @@ class CudaExecutable:
     def _load(self) -> Loaded:
         entry, xp = self.entry, context.cupy()
         constants = tuple(xp.asarray(constant) for constant in self.constants)
-        addresses = [driver.address_of(name) for name in entry.symbols]
+        addresses = [ctypes.addressof(self._numbers), *map(driver.address_of, entry.symbols)]
         addresses += self._callbacks.addresses
         addresses += self._plans()
         addresses += [context.load_function(f, self._cubins[f.file], f.name) for f in entry.functions]
@@ -392,9 +393,9 @@ class CudaExecutable:
             gpu.record, gpu.marks = marks.record, marks.address
         addresses = prepared.addresses
         args = (ctypes.c_void_p * (len(addresses) + 1))(*addresses)
-        table = self.load(device).table
+        lib = ctypes.byref(self.load(device).table, ctypes.sizeof(ctypes.c_void_p))
         with nullcontext() if dispatch is None else context.nested_arena():
-            code = self._function(args, ctypes.c_void_p(base), table, ctypes.byref(gpu))
+            code = self._function(args, ctypes.c_void_p(base), lib, ctypes.byref(gpu))
         if code:
             self._fail(code, gpu, dispatch)
 

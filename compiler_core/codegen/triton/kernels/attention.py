@@ -2,8 +2,9 @@
 """Attention and its backward in Triton: online softmax, blocks that a causal mask hides not visited, sums in one order.
 
 Text, never imported by the package: codegen/triton reads it, and so it stays what Triton's interpreter runs and what
-its compiler translates. In: pointers to operands in any strides, sizes as constants (ops/attention/kernels.py says
-which). Out: the packed results of ops/attention/op.py.
+its compiler translates. In: pointers to operands in any strides; sizes as constants, or as variables of 32 bits
+(ops/attention/kernels.py says which). WHOLE_L, WHOLE_S: whether queries, and keys, are whole blocks. Out: the packed
+results of ops/attention/op.py.
 
     attention_forward    a program a block of queries: out, and the logarithm of each sum
     attention_queries    a program a block of queries: its gradient; for the next, delta = sum(g * out) - g_lse and the
@@ -45,7 +46,7 @@ def dc_dot(a, b, acc, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def dc_block(base, rows, columns, row: tl.constexpr, column: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+def dc_block(base, rows, columns, row, column, ROWS, COLUMNS,
              ALL_ROWS: tl.constexpr, ALL_COLUMNS: tl.constexpr):  # fmt: skip
     """The block (rows, columns) of a matrix; 0 outside of it. ALL: whether no place can lie outside."""
     places = base + rows[:, None] * row + columns[None, :] * column
@@ -59,7 +60,7 @@ def dc_block(base, rows, columns, row: tl.constexpr, column: tl.constexpr, ROWS:
 
 
 @triton.jit
-def dc_masked(scores, mask, rows, columns, row: tl.constexpr, column: tl.constexpr, L: tl.constexpr, S: tl.constexpr,
+def dc_masked(scores, mask, rows, columns, row, column, L, S,
               KIND: tl.constexpr, TEST: tl.constexpr):  # fmt: skip
     """scores in base 2 with the mask added (KIND 1) or as a test (2), and -inf past the keys or, if TEST, above the
     diagonal. rows and columns: of the shape that broadcasts to the scores'."""
@@ -76,18 +77,19 @@ def dc_masked(scores, mask, rows, columns, row: tl.constexpr, column: tl.constex
 
 @triton.jit
 def dc_attend(acc, total, peak, q, k, v, mask, rows, first, last,
-              KS: tl.constexpr, KE: tl.constexpr, VS: tl.constexpr, VE: tl.constexpr, ML: tl.constexpr,
-              MS: tl.constexpr, L: tl.constexpr, S: tl.constexpr, E: tl.constexpr, V: tl.constexpr,
+              KS, KE, VS, VE, ML,
+              MS, L, S, E: tl.constexpr, V: tl.constexpr,
               PAD_E: tl.constexpr, PAD_V: tl.constexpr, BN: tl.constexpr, SCALE: tl.constexpr, MASK: tl.constexpr,
-              CAUSAL: tl.constexpr, EDGE: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
-    """The softmax in one pass, over keys first..last. EDGE: whether some may lie past the end or above the diagonal."""
+              CAUSAL: tl.constexpr, EDGE: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    """The softmax in one pass, over keys first..last. EDGE: whether some may lie past the end or above the
+    diagonal. WHOLE: whether all keys are whole blocks."""
     LATE: tl.constexpr = SCALE > 0 and MASK != 1  # scale after the maximum: one multiply-add a score
     FACTOR: tl.constexpr = SCALE * LOG2E if LATE else 1.0
     inner = tl.arange(0, PAD_E)
     outer = tl.arange(0, PAD_V)
     for start in range(first, last, BN):
         columns = start + tl.arange(0, BN)
-        kt = dc_block(k, inner, columns, KE, KS, E, S, E == PAD_E, not EDGE or S % BN == 0)
+        kt = dc_block(k, inner, columns, KE, KS, E, S, E == PAD_E, not EDGE or WHOLE)
         scores = dc_dot(q, kt, None, PRECISION)
         if not LATE:
             scores *= SCALE * LOG2E
@@ -95,7 +97,7 @@ def dc_attend(acc, total, peak, q, k, v, mask, rows, first, last,
         if EDGE:
             if CAUSAL:
                 scores = tl.where(columns[None, :] <= rows[:, None], scores, float("-inf"))
-            if S % BN != 0:
+            if not WHOLE:
                 scores = tl.where(columns[None, :] < S, scores, float("-inf"))
         above = tl.maximum(peak, dc_row_max(scores) * FACTOR)
         shift = tl.where(above == float("-inf"), 0.0, above)
@@ -103,7 +105,7 @@ def dc_attend(acc, total, peak, q, k, v, mask, rows, first, last,
         less = tl.exp2(peak - shift)
         total = total * less + dc_row_sum(weights)
         acc = acc * less[:, None]
-        values = dc_block(v, columns, outer, VS, VE, S, V, not EDGE or S % BN == 0, V == PAD_V)
+        values = dc_block(v, columns, outer, VS, VE, S, V, not EDGE or WHOLE, V == PAD_V)
         acc = dc_dot(weights.to(values.dtype), values, acc, PRECISION)
         peak = above
     return acc, total, peak
@@ -111,15 +113,12 @@ def dc_attend(acc, total, peak, q, k, v, mask, rows, first, last,
 
 @triton.jit
 def attention_forward(q, k, v, mask, packed,
-                      B: tl.constexpr, H: tl.constexpr, GROUP: tl.constexpr, L: tl.constexpr, S: tl.constexpr,
+                      B, H: tl.constexpr, GROUP: tl.constexpr, L, S,
                       E: tl.constexpr, V: tl.constexpr, PAD_E: tl.constexpr, PAD_V: tl.constexpr,
-                      QB: tl.constexpr, QH: tl.constexpr, QL: tl.constexpr, QE: tl.constexpr,
-                      KB: tl.constexpr, KH: tl.constexpr, KS: tl.constexpr, KE: tl.constexpr,
-                      VB: tl.constexpr, VH: tl.constexpr, VS: tl.constexpr, VE: tl.constexpr,
-                      MB: tl.constexpr, MH: tl.constexpr, ML: tl.constexpr, MS: tl.constexpr,
+                      QB, QH, QL, QE, KB, KH, KS, KE, VB, VH, VS, VE, MB, MH, ML, MS,
                       SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, STRICT: tl.constexpr,
                       PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-                      SECTION: tl.constexpr):  # fmt: skip
+                      SECTION, WHOLE_L: tl.constexpr, WHOLE_S: tl.constexpr):  # fmt: skip
     block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL, True, SECTION)
     q += batch * QB + head * QH
     k += batch * KB + (head // GROUP) * KH
@@ -127,7 +126,7 @@ def attention_forward(q, k, v, mask, packed,
     mask += batch * MB + head * MH
     rows = block * BM + tl.arange(0, BM)
     inner = tl.arange(0, PAD_E)
-    queries = dc_block(q, rows, inner, QL, QE, L, E, L % BM == 0, E == PAD_E)
+    queries = dc_block(q, rows, inner, QL, QE, L, E, WHOLE_L, E == PAD_E)
     peak = tl.full((BM,), float("-inf"), tl.float32)
     total = tl.full((BM,), 0.0, tl.float32)
     acc = tl.full((BM, PAD_V), 0.0, tl.float32)
@@ -138,10 +137,11 @@ def attention_forward(q, k, v, mask, packed,
         stop = S
         whole = S // BN * BN
     acc, total, peak = dc_attend(acc, total, peak, queries, k, v, mask, rows, 0, whole, KS, KE, VS, VE, ML, MS, L, S,
-                                 E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, False, PRECISION)  # fmt: skip
-    if CAUSAL or S % BN != 0:
+                                 E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, False, WHOLE_S, PRECISION)  # fmt: skip
+    if CAUSAL or not WHOLE_S:
         acc, total, peak = dc_attend(acc, total, peak, queries, k, v, mask, rows, whole, stop, KS, KE, VS, VE, ML, MS,
-                                     L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, True, PRECISION)  # fmt: skip
+                                     L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, True, WHOLE_S,
+                                     PRECISION)  # fmt: skip
     nothing = float("nan") if STRICT else 1.0
     acc = acc / tl.where(total == 0.0, nothing, total)[:, None]
     logarithm = (peak + tl.log2(total)) * LN2
@@ -161,8 +161,8 @@ def attention_forward(q, k, v, mask, packed,
 
 
 @triton.jit
-def dc_place(program, B: tl.constexpr, H: tl.constexpr, blocks: tl.constexpr, CAUSAL: tl.constexpr,
-             BACKWARDS: tl.constexpr, SECTION: tl.constexpr):  # fmt: skip
+def dc_place(program, B, H: tl.constexpr, blocks, CAUSAL: tl.constexpr,
+             BACKWARDS: tl.constexpr, SECTION):  # fmt: skip
     """(block, head, batch) of a program. CAUSAL: heads in sections of SECTION, whose keys and values (or queries and
     gradients) stay in the L2 cache while their blocks read them; in a section the blocks that have most to do first, so
     the last programs are short ones. These are the first blocks or, if BACKWARDS, the last."""
@@ -191,18 +191,18 @@ def dc_logarithm(packed, place, keep, PART: tl.constexpr):
 
 @triton.jit
 def dc_slope_of_queries(dq, queries, g, k, v, mask, rows, log, delta, first, last,
-                        KS: tl.constexpr, KE: tl.constexpr, VS: tl.constexpr, VE: tl.constexpr, ML: tl.constexpr,
-                        MS: tl.constexpr, L: tl.constexpr, S: tl.constexpr, E: tl.constexpr, V: tl.constexpr,
+                        KS, KE, VS, VE, ML,
+                        MS, L, S, E: tl.constexpr, V: tl.constexpr,
                         PAD_E: tl.constexpr, PAD_V: tl.constexpr, BN: tl.constexpr, SCALE: tl.constexpr,
                         MASK: tl.constexpr, CAUSAL: tl.constexpr, EDGE: tl.constexpr,
-                        PRECISION: tl.constexpr):  # fmt: skip
+                        WHOLE: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     inner = tl.arange(0, PAD_E)
     outer = tl.arange(0, PAD_V)
     for start in range(first, last, BN):
         columns = start + tl.arange(0, BN)
-        keys = dc_block(k, columns, inner, KS, KE, S, E, not EDGE or S % BN == 0, E == PAD_E)
+        keys = dc_block(k, columns, inner, KS, KE, S, E, not EDGE or WHOLE, E == PAD_E)
         scores = dc_dot(queries, tl.trans(keys), None, PRECISION)
-        values = dc_block(v, columns, outer, VS, VE, S, V, not EDGE or S % BN == 0, V == PAD_V)
+        values = dc_block(v, columns, outer, VS, VE, S, V, not EDGE or WHOLE, V == PAD_V)
         slopes = dc_dot(g, tl.trans(values), None, PRECISION)
         if MASK == 0:
             weights = tl.exp2(scores * (SCALE * LOG2E) - log[:, None])
@@ -213,7 +213,7 @@ def dc_slope_of_queries(dq, queries, g, k, v, mask, rows, log, delta, first, las
         if EDGE:
             if CAUSAL:
                 weights = tl.where(columns[None, :] <= rows[:, None], weights, 0.0)
-            if S % BN != 0:
+            if not WHOLE:
                 weights = tl.where(columns[None, :] < S, weights, 0.0)
         slopes = weights * (slopes - delta[:, None])
         dq = dc_dot(slopes.to(keys.dtype), keys, dq, PRECISION)
@@ -222,18 +222,13 @@ def dc_slope_of_queries(dq, queries, g, k, v, mask, rows, log, delta, first, las
 
 @triton.jit
 def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs, sums,
-                      B: tl.constexpr, H: tl.constexpr, GROUP: tl.constexpr, L: tl.constexpr, S: tl.constexpr,
+                      B, H: tl.constexpr, GROUP: tl.constexpr, L, S,
                       E: tl.constexpr, V: tl.constexpr, PAD_E: tl.constexpr, PAD_V: tl.constexpr,
-                      GB: tl.constexpr, GH: tl.constexpr, GL: tl.constexpr, GV: tl.constexpr,
-                      SB: tl.constexpr, SH: tl.constexpr, SL: tl.constexpr,
-                      QB: tl.constexpr, QH: tl.constexpr, QL: tl.constexpr, QE: tl.constexpr,
-                      KB: tl.constexpr, KH: tl.constexpr, KS: tl.constexpr, KE: tl.constexpr,
-                      VB: tl.constexpr, VH: tl.constexpr, VS: tl.constexpr, VE: tl.constexpr,
-                      MB: tl.constexpr, MH: tl.constexpr, ML: tl.constexpr, MS: tl.constexpr,
-                      RB: tl.constexpr, RL: tl.constexpr,
+                      GB, GH, GL, GV, SB, SH, SL, QB, QH, QL, QE, KB, KH, KS, KE, VB, VH, VS, VE, MB, MH, ML, MS,
+                      RB, RL,
                       SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, SUMMED: tl.constexpr,
                       PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-                      SECTION: tl.constexpr):  # fmt: skip
+                      SECTION, WHOLE_L: tl.constexpr, WHOLE_S: tl.constexpr):  # fmt: skip
     """SB, SH, SL: strides of g_lse; RB, RL: of the result."""
     block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL, True, SECTION)
     g += batch * GB + head * GH
@@ -244,9 +239,9 @@ def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs, sum
     rows = block * BM + tl.arange(0, BM)
     inner = tl.arange(0, PAD_E)
     outer = tl.arange(0, PAD_V)
-    queries = dc_block(q, rows, inner, QL, QE, L, E, L % BM == 0, E == PAD_E)
-    grads = dc_block(g, rows, outer, GL, GV, L, V, L % BM == 0, V == PAD_V)
-    out = dc_block(packed + batch * (L * H * V) + head * V, rows, outer, H * V, 1, L, V, L % BM == 0, V == PAD_V)
+    queries = dc_block(q, rows, inner, QL, QE, L, E, WHOLE_L, E == PAD_E)
+    grads = dc_block(g, rows, outer, GL, GV, L, V, WHOLE_L, V == PAD_V)
+    out = dc_block(packed + batch * (L * H * V) + head * V, rows, outer, H * V, 1, L, V, WHOLE_L, V == PAD_V)
     delta = dc_row_sum(grads.to(tl.float32) * out.to(tl.float32))
     delta -= tl.load(g_lse + batch * SB + head * SH + rows * SL, mask=rows < L, other=0.0).to(tl.float32)
     place = (batch * H + head) * L + rows
@@ -261,23 +256,24 @@ def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs, sum
         stop = S
         whole = S // BN * BN
     dq = dc_slope_of_queries(dq, queries, grads, k, v, mask, rows, log, delta, 0, whole, KS, KE, VS, VE, ML, MS, L, S,
-                             E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, False, PRECISION)  # fmt: skip
-    if CAUSAL or S % BN != 0:
+                             E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, False, WHOLE_S, PRECISION)  # fmt: skip
+    if CAUSAL or not WHOLE_S:
         dq = dc_slope_of_queries(dq, queries, grads, k, v, mask, rows, log, delta, whole, stop, KS, KE, VS, VE, ML, MS,
-                                 L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, True, PRECISION)  # fmt: skip
+                                 L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, True, WHOLE_S,
+                                 PRECISION)  # fmt: skip
     place = result + batch * RB + head * E + rows[:, None] * RL + inner[None, :]
     keep = (rows[:, None] < L) & (inner[None, :] < E)
     dq = (dq * SCALE).to(result.dtype.element_ty)
     tl.store(place, dq, mask=keep)
     if SUMMED:
         row = batch * ((L + BM - 1) // BM) + block
-        dc_leave_sums(sums + row * (H * E) + head * E, dq, rows, inner, L, E, L % BM == 0, PRECISION)
+        dc_leave_sums(sums + row * (H * E) + head * E, dq, rows, inner, L, E, WHOLE_L, PRECISION)
 
 
 @triton.jit
 def dc_slope_of_keys(dk, dv, keys, values, g, q, mask, deltas, logs, columns, first, last,
-                     GL: tl.constexpr, GV: tl.constexpr, QL: tl.constexpr, QE: tl.constexpr, ML: tl.constexpr,
-                     MS: tl.constexpr, L: tl.constexpr, S: tl.constexpr, E: tl.constexpr, V: tl.constexpr,
+                     GL, GV, QL, QE, ML,
+                     MS, L, S, E: tl.constexpr, V: tl.constexpr,
                      PAD_E: tl.constexpr, PAD_V: tl.constexpr, BM: tl.constexpr, SCALE: tl.constexpr,
                      MASK: tl.constexpr, TEST: tl.constexpr, EDGE: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """Over queries first..last, a multiple of BM apart. TEST: whether some keys may lie above the diagonal."""
@@ -311,18 +307,13 @@ def dc_slope_of_keys(dk, dv, keys, values, g, q, mask, deltas, logs, columns, fi
 
 @triton.jit
 def attention_keys(g, q, k, v, mask, result, deltas, logs, sums,
-                   B: tl.constexpr, H: tl.constexpr, GROUP: tl.constexpr, L: tl.constexpr, S: tl.constexpr,
+                   B, H: tl.constexpr, GROUP: tl.constexpr, L, S,
                    E: tl.constexpr, V: tl.constexpr, PAD_E: tl.constexpr, PAD_V: tl.constexpr,
-                   GB: tl.constexpr, GH: tl.constexpr, GL: tl.constexpr, GV: tl.constexpr,
-                   QB: tl.constexpr, QH: tl.constexpr, QL: tl.constexpr, QE: tl.constexpr,
-                   KB: tl.constexpr, KH: tl.constexpr, KS: tl.constexpr, KE: tl.constexpr,
-                   VB: tl.constexpr, VH: tl.constexpr, VS: tl.constexpr, VE: tl.constexpr,
-                   MB: tl.constexpr, MH: tl.constexpr, ML: tl.constexpr, MS: tl.constexpr,
-                   K0: tl.constexpr, RKB: tl.constexpr, RK: tl.constexpr,
-                   V0: tl.constexpr, RVB: tl.constexpr, RV: tl.constexpr,
+                   GB, GH, GL, GV, QB, QH, QL, QE, KB, KH, KS, KE, VB, VH, VS, VE, MB, MH, ML, MS, K0, RKB, RK,
+                   V0, RVB, RV,
                    SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, SUMMED: tl.constexpr,
                    PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-                   SECTION: tl.constexpr):  # fmt: skip
+                   SECTION, WHOLE_L: tl.constexpr, WHOLE_S: tl.constexpr):  # fmt: skip
     """Past the last query all that is read is 0, and so is what it adds. K0, RKB, RK: where the keys' gradients begin
     in the result, and the strides of batch and position; V0 ...: those of values."""
     HEADS: tl.constexpr = H // GROUP
@@ -330,11 +321,11 @@ def attention_keys(g, q, k, v, mask, result, deltas, logs, sums,
     columns = block * BN + tl.arange(0, BN)
     inner = tl.arange(0, PAD_E)
     outer = tl.arange(0, PAD_V)
-    keys = dc_block(k + batch * KB + head * KH, columns, inner, KS, KE, S, E, S % BN == 0, E == PAD_E)
-    values = dc_block(v + batch * VB + head * VH, columns, outer, VS, VE, S, V, S % BN == 0, V == PAD_V)
+    keys = dc_block(k + batch * KB + head * KH, columns, inner, KS, KE, S, E, WHOLE_S, E == PAD_E)
+    values = dc_block(v + batch * VB + head * VH, columns, outer, VS, VE, S, V, WHOLE_S, V == PAD_V)
     dk = tl.full((BN, PAD_E), 0.0, tl.float32)
     dv = tl.full((BN, PAD_V), 0.0, tl.float32)
-    ALL: tl.constexpr = L // BM * BM  # queries in whole blocks
+    ALL = L // BM * BM  # queries in whole blocks
     if CAUSAL:
         first = tl.minimum(block * BN // BM * BM, ALL)
         below = tl.minimum((block * BN + BN + BM - 1) // BM * BM, ALL)
@@ -355,7 +346,7 @@ def attention_keys(g, q, k, v, mask, result, deltas, logs, sums,
         dk, dv = dc_slope_of_keys(dk, dv, keys, values, g_of, q_of, m_of, d_of, l_of, columns, below, ALL, GL, GV, QL,
                                   QE, ML, MS, L, S, E, V, PAD_E, PAD_V, BM, SCALE, MASK, False, False,
                                   PRECISION)  # fmt: skip
-        if L % BM != 0:
+        if not WHOLE_L:
             dk, dv = dc_slope_of_keys(dk, dv, keys, values, g_of, q_of, m_of, d_of, l_of, columns, ALL, L, GL, GV, QL,
                                       QE, ML, MS, L, S, E, V, PAD_E, PAD_V, BM, SCALE, MASK, CAUSAL, True,
                                       PRECISION)  # fmt: skip
@@ -369,8 +360,8 @@ def attention_keys(g, q, k, v, mask, result, deltas, logs, sums,
     tl.store(place + columns[:, None] * RV + outer[None, :], dv, mask=keep)
     if SUMMED:
         row = sums + (batch * ((S + BN - 1) // BN) + block) * (2 * HEADS * E)
-        dc_leave_sums(row + head * E, dk, columns, inner, S, E, S % BN == 0, PRECISION)
-        dc_leave_sums(row + (HEADS + head) * E, dv, columns, outer, S, V, S % BN == 0, PRECISION)
+        dc_leave_sums(row + head * E, dk, columns, inner, S, E, WHOLE_S, PRECISION)
+        dc_leave_sums(row + (HEADS + head) * E, dv, columns, outer, S, V, WHOLE_S, PRECISION)
 
 
 @triton.jit
@@ -379,7 +370,7 @@ def dc_column_sum(x):
 
 
 @triton.jit
-def dc_leave_sums(place, block, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ALL_ROWS: tl.constexpr,
+def dc_leave_sums(place, block, rows, columns, ROWS, COLUMNS, ALL_ROWS: tl.constexpr,
                   PRECISION: tl.constexpr):  # fmt: skip
     """The sums of a block of gradients, rounded as they are, over its rows that exist. By a matrix unit, as a row of
     ones times the block: its rows lie in many threads, which take longer to add them up. It takes 16 rows at least, for
@@ -396,23 +387,23 @@ def dc_leave_sums(place, block, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.c
 
 
 @triton.jit
-def attention_sums(queries, keys, result, NQ: tl.constexpr, WQ: tl.constexpr, NK: tl.constexpr, WK: tl.constexpr,
-                   AT: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
+def attention_sums(queries, keys, result, NQ, WQ: tl.constexpr, NK, WK: tl.constexpr,
+                   AT, WHOLE_Q: tl.constexpr, WHOLE_K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):  # fmt: skip
     """queries: f32[NQ, WQ], keys: f32[NK, WK]. Their sums down the columns are the result's from AT on."""
     program = tl.program_id(0)
     OF_QUERIES: tl.constexpr = (WQ + BN - 1) // BN
     if program < OF_QUERIES:
-        dc_add_rows(queries, program, result + AT, NQ, WQ, BM, BN)
+        dc_add_rows(queries, program, result + AT, NQ, WQ, WHOLE_Q, BM, BN)
     else:
-        dc_add_rows(keys, program - OF_QUERIES, result + (AT + WQ), NK, WK, BM, BN)
+        dc_add_rows(keys, program - OF_QUERIES, result + (AT + WQ), NK, WK, WHOLE_K, BM, BN)
 
 
 @triton.jit
-def dc_add_rows(partial, block, result, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BM: tl.constexpr,
+def dc_add_rows(partial, block, result, ROWS, COLUMNS: tl.constexpr, ALL_ROWS: tl.constexpr, BM: tl.constexpr,
                 BN: tl.constexpr):  # fmt: skip
     columns = block * BN + tl.arange(0, BN)
     total = tl.full((BM, BN), 0.0, tl.float32)
     for start in range(0, ROWS, BM):
         rows = (start + tl.arange(0, BM)).to(tl.int64)  # of many short sequences there are 2^31 numbers and more
-        total += dc_block(partial, rows, columns, COLUMNS, 1, ROWS, COLUMNS, ROWS % BM == 0, COLUMNS % BN == 0)
+        total += dc_block(partial, rows, columns, COLUMNS, 1, ROWS, COLUMNS, ALL_ROWS, COLUMNS % BN == 0)
     tl.store(result + columns, dc_column_sum(total).to(result.dtype.element_ty), mask=columns < COLUMNS)

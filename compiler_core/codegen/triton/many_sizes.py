@@ -1,0 +1,139 @@
+"""One Triton code for many sizes: of functions that differ in numbers alone, one whose parameters these numbers are.
+
+In: the module of a graph at one of its sizes. Out: `opened(module, seen)`: the same, its launches' functions with more
+parameters, and each launch with their arguments (`Launch.numbers`). Which numbers are holes says codegen/families.py.
+
+    may be a variable    an operand of + - * // % and of comparisons, an end of a `range`, an argument of `tl.minimum`,
+                         the value in `tl.full(..., value, dtype)`; of a function written by hand `Launch.sizes`
+    is part of the code  all else: lanes, shapes, axes, steps of loops, stages, numbers of checks
+Invariant: a function with its launch's numbers in place is the one that was given (but for comments, and brackets), and
+each variable has the type that Triton gives the literal: an integer is i32 if it fits, else i64. So what is sound of a
+literal is sound of it, where one operand is no literal already; reals are their bits, of f32 and f64 alone.
+Two sizes share a cubin if all of the text, these types, and which numbers are multiples of 16 are the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import struct
+from collections.abc import Collection
+from dataclasses import replace
+
+from compiler_core.codegen.families import Families, Holes, Tokens, kind_of, word_of
+from compiler_core.codegen.triton.module import Launch, TritonModule
+
+_HOLE = re.compile(r"DC_HOLE(\d+)_")
+_SUFFIX = {"tl.float32": "f", "tl.float64": ""}  # of a real, for `kind_of`
+_DIGEST = re.compile(r"_[0-9a-f]{12}$")  # of the name of a function written by hand, which holds all its numbers
+_INT32_END = 1 << 31
+SEEN = Families()  # by this process
+
+
+def opened(module: TritonModule, seen: Families) -> TritonModule:
+    """`module` with numbers that differed from size to size as arguments of its launches."""
+    tree = ast.parse(module.source)
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    made: dict[str, tuple[str, Launch]] = {}
+    launches: dict[str, tuple[Launch, ...]] = {}
+    for name, old in module.launches.items():
+        for launch in old:
+            if launch.function not in made:
+                made[launch.function] = _opened_one(functions[launch.function], launch, len(made), seen)
+        launches[name] = tuple(made[launch.function][1] for launch in old)
+    lines = module.source.split("\n")
+    for function, (text, _) in sorted(made.items(), key=lambda one: functions[one[0]].lineno, reverse=True):
+        node = functions[function]
+        lines[node.decorator_list[0].lineno - 1 : node.end_lineno] = [text]
+    return TritonModule("\n".join(lines), launches, module.messages)
+
+
+def _opened_one(node: ast.FunctionDef, launch: Launch, place: int, seen: Families) -> tuple[str, Launch]:
+    """The function's text, and the launch with its numbers. place: of the function in the module."""
+    name = launch.function if launch.shape is not None else _DIGEST.sub(f"_{place}", launch.function)
+    numbers = _Numbers(launch.sizes)
+    whole = numbers.visit(node)
+    whole.name = name
+    pieces = _HOLE.split(ast.unparse(whole))  # every other one is the place of a number in `found`
+    texts = [numbers.found[int(place)] for place in pieces[1::2]]
+    pieces = pieces[::2]
+    found = seen.holes({name: Tokens(pieces, texts, [True] * len(texts))}) or Holes({}, ())
+    parts = [pieces[0]]
+    for at, (number, piece) in enumerate(zip(texts, pieces[1:])):
+        slot = found.slots.get(at)
+        parts += [number.removesuffix("f") if slot is None else _variable(slot, number), piece]
+    arguments = {f"n{slot}_": _word(number) for slot, number in enumerate(found.numbers)}
+    text = "".join(parts).replace("):", "".join(f", {argument}" for argument in arguments) + "):", 1)
+    signature = launch.signature | {argument: kind for argument, (kind, _) in arguments.items()}
+    bits = tuple(bits for _, bits in arguments.values())
+    return text, replace(launch, function=name, signature=signature, numbers=bits)
+
+
+class _Numbers(ast.NodeTransformer):
+    """Puts a name in the place of each number that may be a variable. found: the numbers.
+
+    sizes: keywords of calls whose values may be variables.
+    """
+
+    def __init__(self, sizes: Collection[str]) -> None:
+        self.sizes = sizes
+        self.found: list[str] = []
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        if any(isinstance(part, ast.Name) for part in ast.walk(node)):  # not 2 * 3, which Python computes
+            node.left, node.right = self._open(node.left), self._open(node.right)
+        return node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        if any(isinstance(part, ast.Name) for part in ast.walk(node)):
+            node.left, node.comparators = self._open(node.left), [self._open(part) for part in node.comparators]
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        callee = ast.unparse(node.func)
+        if callee == "tl.full":
+            shape, value, dtype = node.args
+            node.args = [shape, self._open(value, _SUFFIX.get(ast.unparse(dtype))), dtype]
+            return node
+        node.func = self.visit(node.func)  # of (720*t0 + i1).to(...)
+        ends = 2 if callee in ("range", "tl.range", "tl.minimum") else 0
+        node.args = [self._open(arg) if k < ends else self.visit(arg) for k, arg in enumerate(node.args)]
+        for keyword in node.keywords:
+            keyword.value = self._open(keyword.value) if keyword.arg in self.sizes else self.visit(keyword.value)
+        return node
+
+    def _open(self, node: ast.expr, suffix: str | None = None) -> ast.expr:
+        """A number's place; of anything else, the numbers in it. suffix: of a real; None: it is no variable."""
+        match node:
+            case ast.Constant(value=int(number)) if not isinstance(number, bool):
+                return self._hole(str(number))
+            case ast.Constant(value=float(number)) if suffix is not None:
+                return self._hole(f"{number!r}{suffix}")
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant()):
+                node.operand = self._open(node.operand, suffix)
+                return node
+        return self.visit(node)  # type: ignore[no-any-return]
+
+    def _hole(self, number: str) -> ast.expr:
+        self.found.append(number)
+        return ast.Name(f"DC_HOLE{len(self.found) - 1}_")
+
+
+def _variable(slot: int, number: str) -> str:
+    match kind_of(number):
+        case "int64_t":
+            return f"n{slot}_"
+        case "float":
+            return f"n{slot}_.to(tl.float32, bitcast=True)"
+    return f"n{slot}_.to(tl.int64).to(tl.float64, bitcast=True)"
+
+
+def _word(number: str) -> tuple[str, int]:
+    """The type of the variable in a signature, and its bits."""
+    match kind_of(number):
+        case "int64_t":
+            return ("i32" if int(number) < _INT32_END else "i64"), int(number)
+        case "float":
+            (bits,) = struct.unpack("<i", struct.pack("<f", float(number.removesuffix("f"))))
+            return "i32", bits
+    return "i64", word_of(number)

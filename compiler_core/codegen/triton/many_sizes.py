@@ -15,10 +15,12 @@ Two sizes share a cubin if all of the text, these types, and which numbers are m
 from __future__ import annotations
 
 import ast
+import copy
 import re
 import struct
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import count
 
 from compiler_core.codegen.families import Families, Holes, Tokens, kind_of, word_of
 from compiler_core.codegen.triton.module import Launch, TritonModule
@@ -30,43 +32,56 @@ _INT32_END = 1 << 31
 SEEN = Families()  # by this process
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A function. types: of its further parameters, by name; numbers: their arguments, as bits."""
+
+    name: str
+    text: str
+    types: dict[str, str]
+    numbers: tuple[int, ...]
+
+    def launched(self, launch: Launch) -> Launch:
+        return replace(launch, function=self.name, signature=launch.signature | self.types, numbers=self.numbers)
+
+
 def opened(module: TritonModule, seen: Families) -> TritonModule:
     """`module` with numbers that differed from size to size as arguments of its launches."""
     tree = ast.parse(module.source)
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    made: dict[str, tuple[str, Launch]] = {}
-    launches: dict[str, tuple[Launch, ...]] = {}
-    for name, old in module.launches.items():
-        for launch in old:
-            if launch.function not in made:
-                made[launch.function] = _opened_one(functions[launch.function], launch, len(made), seen)
-        launches[name] = tuple(made[launch.function][1] for launch in old)
+    made: dict[str, _Opened] = {}
+    by_hand = count()
+    for launch in (launch for launches in module.launches.values() for launch in launches):
+        if launch.function not in made:
+            is_generated = launch.shape is not None
+            name = launch.function if is_generated else _DIGEST.sub(f"_{next(by_hand)}", launch.function)
+            made[launch.function] = _opened_one(functions[launch.function], name, launch.sizes, seen)
     lines = module.source.split("\n")
-    for function, (text, _) in sorted(made.items(), key=lambda one: functions[one[0]].lineno, reverse=True):
-        node = functions[function]
-        lines[node.decorator_list[0].lineno - 1 : node.end_lineno] = [text]
-    return TritonModule("\n".join(lines), launches, module.messages)
+    for node in reversed(functions.values()):  # in order of the text
+        if node.name in made:
+            lines[node.decorator_list[0].lineno - 1 : node.end_lineno] = [made[node.name].text]
+    changed = {
+        name: tuple(made[launch.function].launched(launch) for launch in old) for name, old in module.launches.items()
+    }
+    return TritonModule("\n".join(lines), changed, module.messages)
 
 
-def _opened_one(node: ast.FunctionDef, launch: Launch, place: int, seen: Families) -> tuple[str, Launch]:
-    """The function's text, and the launch with its numbers. place: of the function in the module."""
-    name = launch.function if launch.shape is not None else _DIGEST.sub(f"_{place}", launch.function)
-    numbers = _Numbers(launch.sizes)
-    whole = numbers.visit(node)
+def _opened_one(node: ast.FunctionDef, name: str, sizes: Collection[str], seen: Families) -> _Opened:
+    """The function under `name`."""
+    numbers = _Numbers(sizes)
+    whole = numbers.visit(copy.deepcopy(node))
     whole.name = name
-    pieces = _HOLE.split(ast.unparse(whole))  # every other one is the place of a number in `found`
-    texts = [numbers.found[int(place)] for place in pieces[1::2]]
-    pieces = pieces[::2]
-    found = seen.holes({name: Tokens(pieces, texts, [True] * len(texts))}) or Holes({}, ())
-    parts = [pieces[0]]
-    for at, (number, piece) in enumerate(zip(texts, pieces[1:])):
-        slot = found.slots.get(at)
+    head, *rest = _HOLE.split(ast.unparse(whole))  # a piece, then places in `found` and pieces by turns
+    texts, pieces = [numbers.found[int(place)] for place in rest[::2]], [head, *rest[1::2]]
+    holes = seen.holes({name: Tokens(pieces, texts, [True] * len(texts))}) or Holes({}, ())
+    parts = [head]
+    for at, (number, piece) in enumerate(zip(texts, pieces[1:], strict=True)):
+        slot = holes.slots.get(at)
         parts += [number.removesuffix("f") if slot is None else _variable(slot, number), piece]
-    arguments = {f"n{slot}_": _word(number) for slot, number in enumerate(found.numbers)}
-    text = "".join(parts).replace("):", "".join(f", {argument}" for argument in arguments) + "):", 1)
-    signature = launch.signature | {argument: kind for argument, (kind, _) in arguments.items()}
-    bits = tuple(bits for _, bits in arguments.values())
-    return text, replace(launch, function=name, signature=signature, numbers=bits)
+    words = {f"n{slot}_": _word(number) for slot, number in enumerate(holes.numbers)}
+    text = "".join(parts).replace("):", "".join(f", {variable}" for variable in words) + "):", 1)
+    types = {variable: kind for variable, (kind, _) in words.items()}
+    return _Opened(name, text, types, tuple(bits for _, bits in words.values()))
 
 
 class _Numbers(ast.NodeTransformer):

@@ -34,6 +34,30 @@ def trained(place: str, run: Callable[[nn.Module], Any], steps: int = 5) -> list
     return [parameter.detach().cpu().numpy() for parameter in model.parameters()]
 
 
+def gradients_over_lengths(place: str, run: Callable[[nn.Module], Any]) -> list[np.ndarray]:
+    """Of batches that differ in length, the last also in number."""
+    model = attending(place)
+    call, found = run(model), []
+    for number, length in ((4, 96), (4, 80), (4, 112), (4, 77), (4, 41), (3, 96)):
+        x = dc.linspace(-1, 1, number * length * 64).sin().reshape(number, length, 64).to(place)
+        model.zero_grad()
+        call(x).square().mean().backward()
+        found += [parameter.grad.detach().cpu().numpy() for parameter in model.parameters()]
+    return found
+
+
+def test_kernels_that_lengths_share_have_eagers_gradients() -> None:
+    compiled: list[Any] = []
+
+    def run(model: nn.Module) -> Any:
+        compiled.append(dc.compile(model, dynamic=True, fullgraph=True))
+        return compiled[0]
+
+    for expected, got in zip(gradients_over_lengths("cpu", lambda model: model), gradients_over_lengths("cuda", run)):
+        np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-5)
+    assert len(compiled[0].explain().entries) == 1
+
+
 @pytest.mark.parametrize("mode", [None, "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"])
 def test_training_in_every_mode_is_eager_training(mode: str | None) -> None:
     expected = trained("cpu", lambda model: model)

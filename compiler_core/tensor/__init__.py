@@ -5,6 +5,21 @@ tape's nodes as programs see them), `making/`, and `methods/`. The files beside 
 no op of the core's: selection, counting, printing.
 """
 
+from types import FunctionType
+
 from compiler_core.tensor.tensor import Size, Tensor
+
+
+def _name_methods() -> None:
+    """Each method is named as Tensor has it, whatever made it: so it pickles."""
+    for name in dir(Tensor):
+        method = getattr(Tensor, name)
+        if isinstance(method, FunctionType) and getattr(Tensor, method.__name__, None) is not method:
+            method.__name__ = name
+        if isinstance(method, FunctionType):
+            method.__module__, method.__qualname__ = Tensor.__module__, f"Tensor.{method.__name__}"
+
+
+_name_methods()
 
 __all__ = ["Size", "Tensor"]

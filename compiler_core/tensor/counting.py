@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compiler_core.errors import ShapeError
+from compiler_core.names.spelling import result_text
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.making.creation import leaf
@@ -45,6 +46,9 @@ class Histogram(NamedTuple):
 
     hist: Tensor
     bin_edges: Any
+
+    def __repr__(self) -> str:
+        return result_text("histogram", self)
 
 
 def _edges(column: Array, bins: Any, span: Sequence[float] | None) -> Array:

@@ -7,12 +7,14 @@ Variance is computed in two passes, about the mean.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
+from compiler_core.names.spelling import RETURN_TYPES, result_text
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
     Dim,
@@ -44,6 +46,14 @@ class ValuesAndIndices(NamedTuple):
 
     values: Value
     indices: Value
+
+
+@functools.cache
+def named(name: str) -> type[ValuesAndIndices]:
+    """The class of what torch's function `name` returns, torch.return_types.`name`."""
+    members = {"__slots__": (), "__module__": RETURN_TYPES, "__repr__": lambda self: result_text(name, self)}
+    kind: type[ValuesAndIndices] = type(name, (ValuesAndIndices,), members)
+    return kind
 
 
 def _keep(result: Value, shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) -> Value:
@@ -233,7 +243,7 @@ def max(
     if dim is None:
         return _of_all(prims.max, as_value(input))
     if isinstance(dim, int):
-        return _along(as_value(input), dim, keepdim, largest=True)
+        return named("max")(*_along(as_value(input), dim, keepdim, largest=True))
     return maximum(input, dim)
 
 
@@ -248,7 +258,7 @@ def min(
     if dim is None:
         return _of_all(prims.min, as_value(input))
     if isinstance(dim, int):
-        return _along(as_value(input), dim, keepdim, largest=False)
+        return named("min")(*_along(as_value(input), dim, keepdim, largest=False))
     return minimum(input, dim)
 
 

@@ -27,7 +27,7 @@ from compiler_core.ops.broadcasting import (
     widened,
 )
 from compiler_core.ops.casting import in_float32_on_cuda
-from compiler_core.ops.composites.reduction import ValuesAndIndices
+from compiler_core.ops.composites.reduction import ValuesAndIndices, named
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.primitives.scans import shifted
 from compiler_core.ops.refusals import need_kind
@@ -35,24 +35,24 @@ from compiler_core.ops.registry import Value
 from compiler_core.ops.special.elementary import logaddexp
 
 
-def _extremum(input: Value, dim: int, *, largest: bool) -> ValuesAndIndices:
+def _extremum(name: str, input: Value, dim: int) -> ValuesAndIndices:
     x = F.reshape(input, 1) if not input.shape else as_value(input)
     d = normalize_dim(dim, len(x.shape))
-    places = (prims.cummax_places if largest else prims.cummin_places)(prims.detach(x), d)
+    places = (prims.cummax_places if name == "cummax" else prims.cummin_places)(prims.detach(x), d)
     values = prims.gather(x, places, d) if x.shape[d] else x
-    return ValuesAndIndices(F.reshape(values, shape_of(input)), F.reshape(places, shape_of(input)))
+    return named(name)(F.reshape(values, shape_of(input)), F.reshape(places, shape_of(input)))
 
 
 @numpy_names
 def cummax(input: Value, dim: int) -> ValuesAndIndices:
     """(running maximum, where it stands: i64) along `dim`."""
-    return _extremum(input, dim, largest=True)
+    return _extremum("cummax", input, dim)
 
 
 @numpy_names
 def cummin(input: Value, dim: int) -> ValuesAndIndices:
     """(running minimum, where it stands: i64) along `dim`."""
-    return _extremum(input, dim, largest=False)
+    return _extremum("cummin", input, dim)
 
 
 @numpy_names

@@ -27,7 +27,7 @@ from compiler_core.ops.broadcasting import (
     strict,
 )
 from compiler_core.ops.casting import in_float32_on_cpu
-from compiler_core.ops.composites.reduction import ValuesAndIndices
+from compiler_core.ops.composites.reduction import ValuesAndIndices, named
 from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
@@ -220,7 +220,7 @@ def mode(input: Value, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices
     """(the most frequent element along `dim`, the smallest of several; its last place: i64)."""
     if not input.shape:
         one = mode(F.reshape(input, 1), 0)
-        return ValuesAndIndices(F.reshape(one.values, ()), F.reshape(one.indices, ()))
+        return named("mode")(F.reshape(one.values, ()), F.reshape(one.indices, ()))
     x = F.movedim(input, dim, -1)
     last = len(x.shape) - 1
     order = prims.argsort(prims.detach(x), last, False)
@@ -233,7 +233,7 @@ def mode(input: Value, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices
     place = F.clamp(F.amax(F.where(hit, count, -1), -1, True), min=0)  # NaN, which equals nothing: the first
     values = prims.gather(x, place, last)
     both = (F.movedim(values, -1, dim), F.movedim(place, -1, dim))
-    return ValuesAndIndices(*(both if keepdim else (F.squeeze(v, dim) for v in both)))
+    return named("mode")(*(both if keepdim else (F.squeeze(v, dim) for v in both)))
 
 
 # ---- moments

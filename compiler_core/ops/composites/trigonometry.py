@@ -7,10 +7,12 @@ Sources: the primitives of inverse.py; hypot scales by the larger side (Kahan); 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import bool_
 from compiler_core.errors import DTypeError
+from compiler_core.names.spelling import result_text
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
@@ -211,7 +213,15 @@ def exponent_of(wide: Value) -> Value:
     return prims.where(under, F.add(estimate, 2.0), F.add(estimate, 1.0))
 
 
-def frexp(input: Value) -> tuple[Value, Value]:
+class Frexp(NamedTuple):
+    mantissa: Value
+    exponent: Value
+
+    def __repr__(self) -> str:
+        return result_text("frexp", self)
+
+
+def frexp(input: Value) -> Frexp:
     """(mantissa in [0.5, 1) with input's sign, exponent: i32) with input = mantissa * 2^exponent."""
     x = as_value(input)
     if not dtype_of(x).is_floating_point:
@@ -224,7 +234,7 @@ def frexp(input: Value) -> tuple[Value, Value]:
     rest = prims.sub(prims.neg(exponent), half)
     mantissa = prims.mul(prims.mul(wide, power_of_two(half)), power_of_two(rest))
     places = prims.where(ordinary, exponent, prims.full_like(exponent, 0.0))
-    return prims.cast(prims.where(ordinary, mantissa, wide), dtype_of(x)), prims.cast(places, dt.int32)
+    return Frexp(prims.cast(prims.where(ordinary, mantissa, wide), dtype_of(x)), prims.cast(places, dt.int32))
 
 
 def ldexp(input: Value, other: Value) -> Value:

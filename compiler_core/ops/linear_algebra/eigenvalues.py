@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from compiler_core.errors import ShapeError
+from compiler_core.names.spelling import result_text
 from compiler_core.ops import prims
 from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.linear_algebra.factorisations import real_values
@@ -21,10 +22,16 @@ class Eigh(NamedTuple):
     eigenvalues: Value
     eigenvectors: Value
 
+    def __repr__(self) -> str:
+        return result_text("linalg_eigh", self)
+
 
 class Eig(NamedTuple):
     eigenvalues: Value
     eigenvectors: Value
+
+    def __repr__(self) -> str:
+        return result_text("linalg_eig", self)
 
 
 @lies("columns")

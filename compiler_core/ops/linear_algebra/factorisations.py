@@ -10,16 +10,25 @@ from typing import NamedTuple
 
 from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
+from compiler_core.names.spelling import result_text
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, dtype_of, like
 from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.linear_algebra.factor import eye_like, permutation_matrix
 from compiler_core.ops.linear_algebra.matmul import adjoint
-from compiler_core.ops.linear_algebra.matrices import WithInfo, from_triangle, matrix, of_lapack, sizes, where_it_works
+from compiler_core.ops.linear_algebra.matrices import from_triangle, matrix, of_lapack, sizes, where_it_works
 from compiler_core.ops.linear_algebra.packing import unpack
 from compiler_core.ops.lying import as_told, lies
 from compiler_core.ops.registry import Value
+
+
+class CholeskyEx(NamedTuple):
+    L: Value
+    info: Value
+
+    def __repr__(self) -> str:
+        return result_text("linalg_cholesky_ex", self)
 
 
 class Svd(NamedTuple):
@@ -27,16 +36,32 @@ class Svd(NamedTuple):
     S: Value
     Vh: Value
 
+    def __repr__(self) -> str:
+        return result_text("linalg_svd", self)
+
 
 class OldSvd(NamedTuple):
     U: Value
     S: Value
     V: Value
 
+    def __repr__(self) -> str:
+        return result_text("svd", self)
+
 
 class Qr(NamedTuple):
     Q: Value
     R: Value
+
+    def __repr__(self) -> str:
+        return result_text("linalg_qr", self)
+
+
+class OldQr(Qr):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return result_text("qr", self)
 
 
 class Lu(NamedTuple):
@@ -44,16 +69,32 @@ class Lu(NamedTuple):
     L: Value
     U: Value
 
+    def __repr__(self) -> str:
+        return result_text("linalg_lu", self)
+
+
+class Unpacked(Lu):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return result_text("lu_unpack", self)
+
 
 class LuFactor(NamedTuple):
     LU: Value
     pivots: Value
+
+    def __repr__(self) -> str:
+        return result_text("linalg_lu_factor", self)
 
 
 class LuFactorEx(NamedTuple):
     LU: Value
     pivots: Value
     info: Value
+
+    def __repr__(self) -> str:
+        return result_text("linalg_lu_factor_ex", self)
 
 
 @of_lapack
@@ -70,14 +111,14 @@ def old_cholesky(input: Value, upper: bool = False) -> Value:
 
 
 @of_lapack
-def cholesky_ex(input: Value, *, upper: bool = False, check_errors: bool = False) -> WithInfo:
+def cholesky_ex(input: Value, *, upper: bool = False, check_errors: bool = False) -> CholeskyEx:
     """`cholesky`, and LAPACK's info: the order of the first minor that is not positive, or 0.
 
     A matrix with an info gives NaN, or LinAlgError if check_errors.
     """
     a = matrix(input, "cholesky_ex")
     info = prims.cholesky_info(prims.detach(from_triangle(a, upper)))
-    return WithInfo(where_it_works(lambda m: cholesky(m, upper=upper), a, info, "cholesky_ex", check_errors), info)
+    return CholeskyEx(where_it_works(lambda m: cholesky(m, upper=upper), a, info, "cholesky_ex", check_errors), info)
 
 
 def real_values(values: Value) -> Value:
@@ -129,9 +170,9 @@ def qr(A: Value, mode: str = "reduced") -> Qr:
 
 
 @of_lapack
-def old_qr(input: Value, some: bool = True) -> Qr:
+def old_qr(input: Value, some: bool = True) -> OldQr:
     """torch.qr."""
-    return qr(input, "reduced" if some else "complete")
+    return OldQr(*qr(input, "reduced" if some else "complete"))
 
 
 def _lu(a: Value, pivot: bool) -> tuple[Value, Value, Value]:
@@ -199,12 +240,12 @@ def pivots_to_permutation(pivots: Value, m: int) -> Value:
     return permutation
 
 
-def lu_unpack(LU_data: Value, LU_pivots: Value, unpack_data: bool = True, unpack_pivots: bool = True) -> Lu:
+def lu_unpack(LU_data: Value, LU_pivots: Value, unpack_data: bool = True, unpack_pivots: bool = True) -> Unpacked:
     """P, L and U of what `lu_factor` gives."""
     packed = as_value(LU_data)
     empty = prims.full((0,), 0.0, dtype_of(packed))
     left, right = _triangles(packed) if unpack_data else (empty, empty)
     if not unpack_pivots:
-        return Lu(empty, left, right)
+        return Unpacked(empty, left, right)
     permutation = pivots_to_permutation(LU_pivots, packed.shape[-2])
-    return Lu(permutation_matrix(prims.cast(permutation, dtype_of(packed))), left, right)
+    return Unpacked(permutation_matrix(prims.cast(permutation, dtype_of(packed))), left, right)

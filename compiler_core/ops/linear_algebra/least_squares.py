@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from compiler_core import dtype as dt
+from compiler_core.names.spelling import result_text
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import dtype_of, floating, like
@@ -24,6 +25,9 @@ class Lstsq(NamedTuple):
     residuals: Value
     rank: Value
     singular_values: Value
+
+    def __repr__(self) -> str:
+        return result_text("linalg_lstsq", self)
 
 
 @of_lapack

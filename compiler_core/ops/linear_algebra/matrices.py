@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
@@ -22,13 +22,6 @@ from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class WithInfo(NamedTuple):
-    """What the `_ex` functions return: `L`, `inverse` or `result`, and LAPACK's info, 0 for success."""
-
-    result: Value
-    info: Value
 
 
 def matrix(x: Value, name: str) -> Value:

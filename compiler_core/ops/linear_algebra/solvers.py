@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
+from compiler_core.names.spelling import result_text
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, broadcast_shapes, broadcast_to, cast, dtype_of, floating
@@ -23,7 +24,7 @@ from compiler_core.ops.linear_algebra.factorisations import (
     svdvals,
 )
 from compiler_core.ops.linear_algebra.matmul import adjoint, transpose_last
-from compiler_core.ops.linear_algebra.matrices import WithInfo, from_triangle, matrix, of_lapack, sizes, where_it_works
+from compiler_core.ops.linear_algebra.matrices import from_triangle, matrix, of_lapack, sizes, where_it_works
 from compiler_core.ops.linear_algebra.packing import unpack
 from compiler_core.ops.lying import lies
 from compiler_core.ops.registry import Value
@@ -33,10 +34,32 @@ class Slogdet(NamedTuple):
     sign: Value
     logabsdet: Value
 
+    def __repr__(self) -> str:
+        return result_text("linalg_slogdet", self)
+
+
+class SolveEx(NamedTuple):
+    result: Value
+    info: Value
+
+    def __repr__(self) -> str:
+        return result_text("linalg_solve_ex", self)
+
+
+class InvEx(NamedTuple):
+    inverse: Value
+    info: Value
+
+    def __repr__(self) -> str:
+        return result_text("linalg_inv_ex", self)
+
 
 class Triangular(NamedTuple):
     solution: Value
     cloned_coefficient: Value
+
+    def __repr__(self) -> str:
+        return result_text("triangular_solve", self)
 
 
 _conj_transposed = adjoint  # where an argument is called adjoint
@@ -68,7 +91,7 @@ def solve(A: Value, B: Value, *, left: bool = True) -> Value:
 
 
 @lies("columns")
-def solve_ex(A: Value, B: Value, *, left: bool = True, check_errors: bool = False) -> WithInfo:
+def solve_ex(A: Value, B: Value, *, left: bool = True, check_errors: bool = False) -> SolveEx:
     """`solve`, and info: the first zero on the diagonal of A's U (from 1), or 0.
 
     A singular matrix gives NaN, or LinAlgError if check_errors.
@@ -77,9 +100,9 @@ def solve_ex(A: Value, B: Value, *, left: bool = True, check_errors: bool = Fals
     info = info_of(lu_factor(a).LU)
     if is_vector(a, b):
         solution = solve_ex(a, F.unsqueeze(b, -1), left=left, check_errors=check_errors).result
-        return WithInfo(F.squeeze(solution, -1), info)
+        return SolveEx(F.squeeze(solution, -1), info)
     found = where_it_works(lambda m: solve(m, b, left=left), a, info, "solve_ex", check_errors)
-    return WithInfo(found, info)
+    return SolveEx(found, info)
 
 
 @of_lapack
@@ -92,14 +115,14 @@ def inv(A: Value) -> Value:
 
 
 @of_lapack
-def inv_ex(A: Value, *, check_errors: bool = False) -> WithInfo:
+def inv_ex(A: Value, *, check_errors: bool = False) -> InvEx:
     """`inv`, and info: the first zero on the diagonal of A's U (from 1), or 0.
 
     A singular matrix gives NaN, or LinAlgError if check_errors.
     """
     a = matrix(A, "inv_ex")
     info = info_of(lu_factor(a).LU)
-    return WithInfo(where_it_works(inv, a, info, "inv_ex", check_errors), info)
+    return InvEx(where_it_works(inv, a, info, "inv_ex", check_errors), info)
 
 
 def solve_triangular(A: Value, B: Value, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Value:

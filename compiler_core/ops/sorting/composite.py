@@ -15,7 +15,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, dtype_of, normalize_dim
 from compiler_core.ops.composites.logic import isnan, where
 from compiler_core.ops.composites.movement import narrow, reshape, squeeze
-from compiler_core.ops.composites.reduction import ValuesAndIndices, any, argmax, sum
+from compiler_core.ops.composites.reduction import ValuesAndIndices, any, argmax, named, sum
 from compiler_core.ops.indexing.composite import take_along_dim
 from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
@@ -32,9 +32,9 @@ def sort(input: Value, dim: int = -1, descending: bool = False, stable: bool | N
     x = as_value(input)
     if not x.shape:
         normalize_dim(dim, 0)
-        return ValuesAndIndices(prims.reshape(x, ()), prims.argmax(prims.reshape(x, (1,)), (0,)))
+        return named("sort")(prims.reshape(x, ()), prims.argmax(prims.reshape(x, (1,)), (0,)))
     places = _places(x, dim, descending)
-    return ValuesAndIndices(take_along_dim(x, places, dim), places)
+    return named("sort")(take_along_dim(x, places, dim), places)
 
 
 @lies("first")
@@ -58,15 +58,16 @@ def topk(input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool
         raise ShapeError("topk: selected index k out of range", expected=f"0..{size}", got=str(k))
     if not x.shape:
         ordered = sort(x, dim)
-        return ordered if k else ValuesAndIndices(*(narrow(reshape(v, 1), 0, 0, 0) for v in ordered))
+        return named("topk")(*(ordered if k else (narrow(reshape(v, 1), 0, 0, 0) for v in ordered)))
     places = prims.topk_places(x, k, normalize_dim(dim, len(x.shape)), largest)
-    return ValuesAndIndices(take_along_dim(x, places, dim), places)
+    return named("topk")(take_along_dim(x, places, dim), places)
 
 
-def _one_place(x: Value, places: Value, dim: int, keepdim: bool) -> ValuesAndIndices:
-    """The elements at `places` along dim (of size 1 there), with that dim dropped unless keepdim."""
+def _one_place(name: str, x: Value, places: Value, dim: int, keepdim: bool) -> ValuesAndIndices:
+    """For function `name`, the elements at `places` along dim (of size 1 there), which is dropped unless keepdim."""
     values = take_along_dim(x, places, dim)
-    return ValuesAndIndices(values, places) if keepdim else ValuesAndIndices(squeeze(values, dim), squeeze(places, dim))
+    both = (values, places) if keepdim else (squeeze(values, dim), squeeze(places, dim))
+    return named(name)(*both)
 
 
 def kthvalue(input: Value, k: int, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:
@@ -77,21 +78,21 @@ def kthvalue(input: Value, k: int, dim: int = -1, keepdim: bool = False) -> Valu
     if not 1 <= k <= size:
         raise ShapeError("kthvalue: selected number k out of range for dimension", expected=f"1..{size}", got=str(k))
     if not x.shape:
-        return sort(x)
-    return _one_place(x, prims.rank_place(x, k - 1, normalize_dim(dim, len(x.shape))), dim, keepdim)
+        return named("kthvalue")(*sort(x))
+    return _one_place("kthvalue", x, prims.rank_place(x, k - 1, normalize_dim(dim, len(x.shape))), dim, keepdim)
 
 
 def median(input: Value, dim: int | None = None, keepdim: bool = False) -> Value | ValuesAndIndices:
     """The lower median: of all elements, or with its place along dim. NaN if there is one."""
-    return _median(as_value(input), dim, keepdim, ignore_nan=False)
+    return _median("median", as_value(input), dim, keepdim)
 
 
 def nanmedian(input: Value, dim: int | None = None, keepdim: bool = False) -> Value | ValuesAndIndices:
     """The lower median of what is not NaN; NaN if all is."""
-    return _median(as_value(input), dim, keepdim, ignore_nan=True)
+    return _median("nanmedian", as_value(input), dim, keepdim)
 
 
-def _median(x: Value, dim: int | None, keepdim: bool, ignore_nan: bool) -> Value | ValuesAndIndices:
+def _median(name: str, x: Value, dim: int | None, keepdim: bool) -> Value | ValuesAndIndices:
     need_kind("median", "iufc", x)
     if dim is None and 0 in x.shape:
         dtype = dtype_of(x)
@@ -99,24 +100,24 @@ def _median(x: Value, dim: int | None, keepdim: bool, ignore_nan: bool) -> Value
         nothing = prims.full((), math.nan if dtype.is_floating_point else least, dtype)
         return prims.add(prims.sum(x, tuple(range(len(x.shape)))), nothing)  # of x: it has a gradient
     if dim is None:
-        return _spread(x, _median(prims.reshape(prims.detach(x), (math.prod(x.shape),)), 0, False, ignore_nan).values)
+        return _spread(x, _median(name, prims.reshape(prims.detach(x), (math.prod(x.shape),)), 0, False).values)
     d = normalize_dim(dim, len(x.shape))
     if not x.shape:
-        return sort(x)
+        return named(name)(*sort(x))
     size = x.shape[d]
     if size == 0:
         raise IndexError_("median: the dim must not be empty", got=str(tuple(x.shape)))
     if not dtype_of(x).is_floating_point:
-        return _one_place(x, prims.rank_place(x, (size - 1) // 2, d), d, keepdim)
+        return _one_place(name, x, prims.rank_place(x, (size - 1) // 2, d), d, keepdim)
     spoiled = isnan(x)
-    if not ignore_nan:
+    if name == "median":
         middle = prims.rank_place(x, (size - 1) // 2, d)
         places = where(any(spoiled, d, True), argmax(cast_bits(spoiled), d, True), middle)
-        return _one_place(x, places, d, keepdim)
+        return _one_place(name, x, places, d, keepdim)
     valid = prims.sub(prims.full(_kept(x.shape, d), size, dt.int64), sum(spoiled, d, True))
     last = prims.maximum(prims.sub(valid, prims.full_like(valid, 1)), prims.full_like(valid, 0))
     middle = prims.floor_divide(last, prims.full_like(last, 2))
-    return _one_place(x, take_along_dim(_places(x, d), middle, d), d, keepdim)
+    return _one_place(name, x, take_along_dim(_places(x, d), middle, d), d, keepdim)
 
 
 def cast_bits(x: Value) -> Value:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from compiler_core.dtype import DType, int64
 from compiler_core.errors import ShapeError
+from compiler_core.names.spelling import result_text
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.casting import in_float32
@@ -22,6 +23,9 @@ class MinMax(NamedTuple):
 
     min: Tensor
     max: Tensor
+
+    def __repr__(self) -> str:
+        return result_text("aminmax", self)
 
 
 def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -268,6 +269,13 @@ def test_copies_by_copy_and_pickle() -> None:
     assert loaded.equal(x)
     with pytest.raises(AutogradError, match="deep-copied"):
         copy.deepcopy(x * 2.0)
+
+
+def test_methods_pickle() -> None:
+    methods = [getattr(Tensor, name) for name in dir(Tensor) if isinstance(getattr(Tensor, name), FunctionType)]
+    assert len(methods) > 600
+    assert [m.__qualname__ for m in methods if pickle.loads(pickle.dumps(m)) is not m] == []
+    assert pickle.loads(pickle.dumps(distcompile.add)) is distcompile.add
 
 
 def test_subclasses_that_override_nothing_are_operands_and_results_are_plain() -> None:

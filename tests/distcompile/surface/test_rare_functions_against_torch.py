@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -170,6 +172,23 @@ def test_named_results_have_torchs_classes() -> None:
     assert isinstance(dc.aminmax(x), dc.return_types.aminmax)
     with pytest.raises(AttributeError, match="no attribute 'topl'"):
         dc.return_types.topl  # noqa: B018
+
+
+@pytest.mark.parametrize("call", [
+    *(f"m.{name}(x, 1)" for name in ["max", "min", "median", "nanmedian", "mode", "sort", "cummax", "cummin", "topk"]),
+    "m.kthvalue(x, 1)",
+    "m.aminmax(x)", "m.frexp(x)", "m.qr(x)", "m.lu_unpack(*m.linalg.lu_factor(x))",
+    *(f"m.linalg.{name}(x)" for name in ["eigh", "slogdet", "inv_ex", "lu_factor_ex", "cholesky_ex", "qr", "lu"]),
+    "m.linalg.solve_ex(x, x)", "m.histogram(x, 2)",
+])  # fmt: skip
+def test_named_results_print_and_pickle_as_torchs(call: str) -> None:
+    data = [[4.0, 1.0], [1.0, 3.0]]
+    ours, theirs = (eval(call, {"m": m, "x": m.tensor(data)}) for m in (dc, torch))
+    texts = [re.sub(r"-?[0-9]+\.[0-9]*", "N", repr(one)) for one in (ours, theirs)]
+    assert re.sub(r"\s+", "", texts[0]) == re.sub(r"\s+", "", texts[1].replace("torch.", "distcompile."))
+    assert repr(pickle.loads(pickle.dumps(ours))) == repr(ours)
+    compiled = dc.compile(lambda x: eval(call, {"m": dc, "x": x}))(dc.tensor(data))
+    assert type(compiled) is type(ours)
 
 
 @pytest.mark.parametrize("name", ["complex32", "uint1", "uint4", "uint7", "int1", "int7"])

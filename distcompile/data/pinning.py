@@ -1,7 +1,7 @@
 """A batch in page-locked memory, whose copy to a GPU (`.to(device, non_blocking=True)`) the host need not wait for.
 
 In: a batch. Out: the same structure with its tensors pinned, as torch's loader does it: a value with a method
-`pin_memory` gives what that returns, a tuple becomes a list, and what holds no tensors stays as it is.
+`pin_memory` gives what that returns, a tuple without names becomes a list, and what holds no tensors stays as it is.
 """
 
 from __future__ import annotations

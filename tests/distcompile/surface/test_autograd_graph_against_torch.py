@@ -79,6 +79,7 @@ def packing(case: Case, compute: Callable[[Case], Any]) -> Any:
 
 SAVING: dict[str, Callable[[Case], Any]] = {
     "mul": lambda k: k.a * k.c,
+    "mul by itself": lambda k: k.a * k.a,
     "mul by a constant": lambda k: k.a * k.t.ones(3),
     "mul by a number": lambda k: k.a * 3,
     "exp": lambda k: k.a.exp(),
@@ -305,6 +306,19 @@ def test_what_is_packed_away_is_not_kept_alive() -> None:
         assert cell() is None
         y.backward()
         assert np.allclose(leaf.grad.numpy(), 2 * np.exp(2.0) * np.cos(np.exp(2.0)))
+
+
+@pytest.mark.parametrize("backend", [None, "eager", "aot_eager"])
+def test_a_square_is_packed_as_often_as_torchs(backend: str | None) -> None:
+    """Twice by a tape, which saves each operand; once by a compiled graph, of which it is one saved value."""
+
+    def packs(k: Case) -> int:
+        run = (lambda x: x * x) if backend is None else k.t.compile(lambda x: x * x, backend=backend)
+        with k.g.saved_tensors_hooks(lambda x: k.note("pack") or x, lambda x: x):
+            run(k.a)
+        return len(k.log)
+
+    assert packs(Case(dc)) == packs(Case(torch)) == (1 if backend == "aot_eager" else 2)
 
 
 def test_a_compiled_call_is_packed() -> None:

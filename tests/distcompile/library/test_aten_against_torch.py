@@ -48,10 +48,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="module")
 def samples() -> dict[str, list[Any]]:
     """Torch's descriptions of operators, by the names that they may go by in aten."""
-    from torch.testing._internal.common_methods_invocations import op_db
+    from tests.oracles import torch_samples  # whose import makes drawing samples quick
 
     found: dict[str, list[Any]] = {}
-    for info in op_db:
+    for info in torch_samples.op_db:
         said = [info.aten_name, info.name, *(one.name for one in info.aliases)]
         for name in {one.replace("nn.functional.", "").replace(".", "_") for one in said}:
             found.setdefault(name, []).append(info)

@@ -198,7 +198,7 @@ class Config:
         "DISTCOMPILE_RECOMPILE_LIMIT",
         int,
         8,
-        "guard keys per compiled function before it runs eager",
+        "guard keys per compiled function before it runs eager; sets of sizes that are compiled when they first come",
         affects_codegen=False,
     )
     size_instances = Knob(
@@ -249,8 +249,8 @@ class Config:
     automatic_dynamic_shapes = Knob(
         "DISTCOMPILE_AUTOMATIC_DYNAMIC_SHAPES",
         _flag,
-        False,
-        "1: a size that changed from one call to the next is captured as a symbol",
+        True,
+        "0: a size that changed from one call to the next is a constant again, instead of a symbol",
         affects_codegen=False,
     )
     assume_static_by_default = Knob(

@@ -5,11 +5,14 @@ In: guards that failed, and changes that captured code makes. Out: `Memory`: wha
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.guards.deaths import Mortal
 from compiler_core.capture.guards.sources import Item, Source
 from compiler_core.config import config
+
+if TYPE_CHECKING:
+    from compiler_core.capture.captured import Captured
 
 
 class Memory:
@@ -33,6 +36,22 @@ class Memory:
         self.dynamic.add(source)
         if isinstance(source, Item) and self._in_one.setdefault(source.base, source) != source:
             self._tables.add(source.base)
+
+    def learn(
+        self, captured: Captured, failed: int, args: tuple[Any, ...], kwargs: dict[str, Any], *, sizes: bool
+    ) -> None:
+        """Guard `failed` of a capture does not hold: numbers, and with `sizes` shapes, that are not what they were are
+        remembered. All at once, for they tend to change together."""
+        guards, numbers, shapes = captured.guards, captured.numbers, captured.shapes if sizes else {}
+        if failed not in numbers and failed not in shapes:
+            return
+        changed = guards.changed(numbers.keys() | shapes.keys(), args, kwargs)
+        for number in changed:
+            if number in numbers:
+                self.note_dynamic(numbers[number])
+        known = {shapes[number].code: shapes[number] for number in changed if number in shapes}
+        for shape, now in zip(known.values(), guards.values(known, max(changed), args, kwargs)):
+            self.note_shapes(shape.source, shape.shape, now)
 
     def note_shapes(self, source: Source, before: tuple[int, ...], now: tuple[int, ...]) -> None:
         """The tensor at `source` has another shape. Of another number of dims it is another tensor."""

@@ -180,11 +180,12 @@ class OutsideObjects:
         else:
             local = self.code.local(source)
             require_class(guards, local, tensor, source.text)
+            first = len(guards.texts)
             with use_trace(None):  # which shows the sizes of what was met before otherwise
                 if not self.sizes.take(source, tensor, is_input=named.role == "input"):
-                    self.sizes.note_static(source, f"{local}._cell.raw.shape", tensor)
                     require_meta(guards, f"{local}._cell.value", meta_of(tensor), source.text)
                     require_layout(guards, f"{local}._cell", tensor, source.text)
+                self.sizes.note(source, f"{local}._cell.raw.shape", tensor, first)
             require_gradient(guards, local, tensor, source.text)
             known = Known(tensor, named.role, named.source, local, self.code.place(source, tensor))
         self.trace.know(known)

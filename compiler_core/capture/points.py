@@ -1,11 +1,11 @@
 """Points: the places where captured code starts (a call, or after a graph break), each with what was compiled for it.
 
 In: the arguments of a call, or the frames that a break left. Out: `Point.run`: the result, or `Paused` frames.
-A point tries its entries, the last used first; one whose guards hold runs. Otherwise the segment from here is captured,
-which does what it does for real, once: then the graph is compiled and run, the tensors that the program holds get their
-values, and the call goes on from where the segment ended. A segment that later calls cannot repeat is remembered by its
-guards: such calls run eager from here on. Past `config.recompile_limit` entries (after a break `PLACES` times as many)
-so do calls that fit none.
+A point tries its entries, the last used first; one whose guards hold runs; of several, one that is compiled for the
+sizes of this call. Otherwise the segment from here is captured, which does what it does for real, once: then the graph
+is compiled and run, the tensors that the program holds get their values, and the call goes on from where the segment
+ended. A segment that later calls cannot repeat is remembered by its guards: such calls run eager from here on. Past
+`config.recompile_limit` entries (after a break `PLACES` times as many) so do calls that fit none.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from compiler_core.capture.captured import Captured, Pauses, Survivors, close, s
 from compiler_core.capture.compiled.control import stance
 from compiler_core.capture.compiled.entry import Paused
 from compiler_core.capture.compiled.reached import MethodOf, UncompiledSemantics
-from compiler_core.capture.compiled.sized import Entry, SizesFailed, SizesRefused
+from compiler_core.capture.compiled.sized import Entry, SizedEntry, SizesFailed, SizesRefused, compiled_among
 from compiler_core.capture.guards.deaths import Deaths
 from compiler_core.capture.guards.guards import Check
 from compiler_core.capture.guards.sources import Source
 from compiler_core.capture.lessons import Memory
-from compiler_core.capture.marks import check_marked
+from compiler_core.capture.marks import check_marked, marks
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.recipes.plain_numbers import plain_numbers
 from compiler_core.capture.recipes.recipes import CannotRebuild
@@ -100,6 +100,11 @@ class Point:
         for position, item in enumerate(self.entries):
             found = item[0](args, kwargs)
             if not isinstance(found, int):
+                if type(item[1]) is SizedEntry and item[1].is_new(found[1]):
+                    better = compiled_among(self.entries[position + 1 :], args, kwargs)
+                    if better is None and item[1].waits(found[1]):
+                        return self.plainly(args, kwargs)
+                    position, item, found = (1, *better) if better is not None else (position, item, found)
                 if position:
                     self._keep_first(item)
                 with observe.phase("forward", self.owner.name):
@@ -120,8 +125,15 @@ class Point:
         self.memory.makes_symbols = False
         with self.owner.lock:
             self.entries = [other for other in self.entries if other is not item]
+        self.say_constant(str(why), stacklevel=7)
+
+    def say_constant(self, why: str, *, stacklevel: int) -> None:
+        """Sizes are constants from here on: a warning for whoever asked for symbols."""
         text = f"{self.owner.name}: sizes are constants where it is compiled: {why}"
-        log.warn_once(f"sizes {id(self)}", text, stacklevel=6)
+        if self.memory.all_sizes_are_symbols or marks.count:
+            log.warn_once(f"sizes {id(self)}", text, stacklevel=stacklevel)
+        else:
+            log.emit("recompiles", text)
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result, by Python itself, or by the machine where it is in the middle of frames. What is called may be
@@ -220,14 +232,7 @@ class Point:
             failed = check(args, kwargs)
             assert isinstance(failed, int)
             guards = entry.captured.guards
-            numbers = entry.captured.numbers
-            if failed in numbers:
-                for number in guards.changed(numbers.keys(), args, kwargs):
-                    self.memory.note_dynamic(numbers[number])
-            shape = entry.captured.shapes.get(failed)
-            if shape is not None and self.owner.learns_sizes:
-                now = guards.value(f"tuple({shape.code})", failed, args, kwargs)
-                self.memory.note_shapes(shape.source, shape.shape, now)
+            self.memory.learn(entry.captured, failed, args, kwargs, sizes=self.owner.learns_sizes)
             for thing in guards.culprits(failed):
                 self.memory.unstable.add(thing)
             if not position:
@@ -240,9 +245,8 @@ class Point:
 
     def _learn_of_lost(self, watches: list[Watch]) -> None:
         """The same, of an entry that has gone with something that it relied on: a module may hold another thing."""
-        for watch in watches:
-            for module in watch.culprits():
-                self.memory.unstable.add(module)
+        for module in (module for watch in watches for module in watch.culprits()):
+            self.memory.unstable.add(module)
         text = next(filter(None, (watch.find_difference() for watch in watches)), GONE)
         self.misses.append(text)
         log.emit("recompiles", f"{self.owner.name}: a graph went with what it was compiled for: {text}")
@@ -280,8 +284,7 @@ class Capture:
             with timed(self.segment.trace.name, "capture"), use_trace(self.segment.trace), interpreting(self.machine):
                 start = self.segment.trace.mark()
                 ended = self._ended()
-                if self._has_sizes or self.refused is not None:
-                    self._judge_sizes(ended, start)
+                self._judge_sizes(ended, start)
                 if isinstance(ended, Broke) and self.owner.fullgraph:
                     self._take_back(start)
                     self.owner.broke(ended.why, ended.where, silent=False)  # raises GraphBreak: nothing has happened
@@ -312,16 +315,17 @@ class Capture:
         else:
             why, where = f"{type(ended.error).__name__}: {ended.error}", ""
         memory = self.point.memory
-        if self.refused is None:
+        if self.refused is None and not self._has_sizes:
+            if why and isinstance(ended, Broke):
+                memory.ends_anyway.add((why, where))
+        elif self.refused is None:
             if why and (why, where) not in memory.ends_anyway:
                 self._refuse_sizes(start, why, where)
         elif (self.refused.why, self.refused.where) == (why, where):
             memory.ends_anyway.add((why, where))
             memory.makes_symbols = True
         else:
-            at = f", at {self.refused.where}" if self.refused.where else ""
-            text = f"{self.owner.name}: sizes are constants where it is compiled: {self.refused.why}{at}"
-            log.warn_once(f"sizes {id(self.point)}", text, stacklevel=7)
+            self.point.say_constant(str(self.refused), stacklevel=8)
 
     def _refuse_sizes(self, start: Mark, why: str, where: str = "") -> None:
         """Raises SizesRefused: nothing has happened, and from here on sizes are constants."""
@@ -494,6 +498,3 @@ class Broke:
 @dataclass(frozen=True, slots=True)
 class Raised:
     error: Exception
-
-
-__all__ = ["Point", "RecompileLimitError", "Skipped"]

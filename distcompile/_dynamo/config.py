@@ -1,7 +1,4 @@
-"""torch._dynamo.config: the limit of recompiles and what is said of sizes are knobs of ours.
-
-`automatic_dynamic_shapes` is off, unlike torch's: kernels are made for each size by itself.
-"""
+"""torch._dynamo.config: the limit of recompiles and what is said of sizes are knobs of ours."""
 
 from __future__ import annotations
 

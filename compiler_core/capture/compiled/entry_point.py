@@ -39,10 +39,11 @@ def compile(
     Args:
         fullgraph: raise GraphBreak where a call cannot be captured, instead of running it eager.
         dynamic: True: one capture serves all sizes from 2 on of the tensors that come with every call, as far as the
-            function asks nothing of them; further sizes are lowered anew, and share code on the CPU. Otherwise sizes
-            are constants, but those that are marked (_dynamo.mark_dynamic): another shape is captured and compiled,
-            up to DISTCOMPILE_RECOMPILE_LIMIT times. None: unless DISTCOMPILE_ASSUME_STATIC_BY_DEFAULT=0, or
-            DISTCOMPILE_AUTOMATIC_DYNAMIC_SHAPES=1 (a size that was seen to change).
+            function asks nothing of them; further sizes are lowered anew, and share code on the CPU. False: sizes are
+            constants, but those that are marked (_dynamo.mark_dynamic): another shape is captured and compiled,
+            up to DISTCOMPILE_RECOMPILE_LIMIT times. None: constants until they change, then symbols: a second
+            capture serves the sizes from then on. As many sets of them as that limit are compiled when they first
+            come, others when they come often (fullgraph: all when they come).
         backend: "codegen" ("inductor" is taken for it), "aot_eager", "eager", or fn(graph, example_inputs) -> callable.
         mode: torch's. "reduce-overhead" of "codegen" is backend "cudagraphs", "max-autotune" "tuned-cudagraphs",
             "max-autotune-no-cudagraphs" "tuned": all of them change only what runs on CUDA devices.

@@ -181,7 +181,10 @@ class State:
         """What runs a captured segment. is_whole: from the beginning of the call to its return."""
         log.emit("guards", f"{captured.graph.name}:\n" + "\n".join(captured.guards.texts))
         make = functools.partial(self._compile, is_whole)
-        return SizedEntry(captured, make) if captured.sizes else make(captured)
+        if not captured.sizes:
+            return make(captured)
+        at_once = config.recompile_limit if self.learns_sizes and not self.fullgraph else None
+        return SizedEntry(captured, make, at_once)
 
     def _compile(self, is_whole: bool, captured: Captured) -> Instance:
         """The same, of a graph whose sizes are constants."""

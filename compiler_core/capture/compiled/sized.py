@@ -8,7 +8,8 @@ Invariant: what was captured for the symbols is what capture would give for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -16,7 +17,9 @@ from compiler_core import log
 from compiler_core.aot.boundary import Hook
 from compiler_core.backend import for_many_sizes
 from compiler_core.capture.captured import Captured
+from compiler_core.capture.compiled.control import stance
 from compiler_core.capture.compiled.entry import Instance, Results
+from compiler_core.capture.guards.guards import Check, Handed
 from compiler_core.config import config
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
@@ -27,7 +30,7 @@ class SizesRefused(Exception):
     """A capture in which sizes are symbols has been taken back. why, where: it ended so, at the user's line."""
 
     def __init__(self, why: str, where: str) -> None:
-        super().__init__(why)
+        super().__init__(f"{why}, at {where}" if where else why)
         self.why, self.where = why, where
 
 
@@ -35,20 +38,51 @@ class SizesFailed(Exception):
     """What was captured for symbols gives no graph for the sizes of a call. Nothing has happened."""
 
 
+OFTEN = 8  # times that sizes come before something is compiled for them, once it was for others
+MOST_MET = 4096  # sets of sizes that are counted
 Numbers = tuple[int, ...]  # of the symbols, in the order of `Captured.sizes`
 
 
 class SizedEntry:
-    """See the head of this file. told: the names of the graphs that were made, in order, with their sizes."""
+    """See the head of this file. told: the names of the graphs that were made, in order, with their sizes. at_once: for
+    so many sets of sizes something is compiled when they first come; None: for all."""
 
-    def __init__(self, captured: Captured, make: Callable[[Captured], Instance]) -> None:
-        self.captured, self.make = captured, make
+    def __init__(self, captured: Captured, make: Callable[[Captured], Instance], at_once: int | None = None) -> None:
+        self.captured, self.make, self.at_once = captured, make, at_once
         self.results = Results(captured)
         self.graphs: tuple[tuple[str, Graph], ...] = (("sized", captured.graph),)  # and those of the first instance
         self.told: dict[str, str] = {}
         self.places = [place for _, place in captured.sizes]
         self._instances: dict[Numbers, Instance] = {}  # used last, at the end
-        self._lock = Lock()  # of that table
+        self._met: Counter[Numbers] = Counter()  # how often, of sizes for which nothing is compiled
+        self._lock = Lock()  # of these tables
+
+    def is_new(self, arguments: Sequence[Any]) -> bool:
+        """Whether nothing is compiled yet for the sizes of this call."""
+        return tuple([arguments[place] for place in self.places]) not in self._instances
+
+    def waits(self, arguments: Sequence[Any]) -> bool:
+        """Whether a call of new sizes had better run eager, for the stance asks for it, or nothing is compiled for them
+        until they have come `OFTEN` times; which is told once."""
+        if stance.name in ("frozen", "eager_on_recompile"):
+            return True
+        if self.at_once is None or len(self._instances) < self.at_once:
+            return False
+        numbers = tuple([arguments[place] for place in self.places])
+        with self._lock:
+            if len(self._met) > MOST_MET:
+                self._met.clear()
+            self._met[numbers] += 1
+            if self._met[numbers] >= OFTEN:
+                del self._met[numbers]
+                return False
+        log.warn_once(
+            f"waits {id(self)}",
+            f"{self.captured.graph.name} was compiled for {len(self._instances)} sets of sizes. Others run eager until "
+            f"they have come {OFTEN} times: compile(dynamic=True) compiles for each at once.",
+            stacklevel=5,
+        )
+        return True
 
     def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
         """The tensors that one call leaves. hooks: of its backward; they may come once it has run."""
@@ -86,3 +120,15 @@ class SizedEntry:
 
 
 Entry: TypeAlias = Instance | SizedEntry  # what a compiled function keeps for one set of guards
+Guarded: TypeAlias = tuple[Check, Entry]
+
+
+def compiled_among(
+    items: Iterable[Guarded], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Guarded, Handed] | None:
+    """An entry that fits a call, and is compiled for its sizes; and what its check hands over."""
+    for item in items:
+        found = item[0](args, kwargs)
+        if not isinstance(found, int) and not (type(item[1]) is SizedEntry and item[1].is_new(found[1])):
+            return item, found
+    return None

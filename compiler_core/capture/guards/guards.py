@@ -27,7 +27,8 @@ from compiler_core.tensor.tensor import Tensor
 from compiler_core.watch import Watch
 
 PLAIN = (bool, int, float, complex, str, bytes, slice, range)
-Found: TypeAlias = tuple[list[Any], tuple[Any, ...]] | int  # (inputs, outside), or the guard that failed
+Handed: TypeAlias = tuple[list[Any], tuple[Any, ...]]  # (inputs, outside)
+Found: TypeAlias = Handed | int  # or the guard that failed
 LOST = (AttributeError, LookupError, TypeError, ValueError, ArithmeticError)  # what a source that is gone raises
 Check: TypeAlias = Callable[[tuple[Any, ...], dict[str, Any]], Found]
 
@@ -211,12 +212,16 @@ class Guards:
         found: list[int] = self.namespace.pop("check_numbers")(args, kwargs)
         return found
 
-    def value(self, code: str, before: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The value of `code` where condition `before` is checked: those that stand before it hold."""
+    def values(
+        self, codes: Iterable[str], before: int, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> list[tuple[int, ...]]:
+        """The shapes at `codes` where condition `before` is checked; it is known that the check gets there."""
         last = next(place for place, number in self._failures.items() if number == before)
-        body = [f"    {line}" for line in self.lines[:last]]
-        exec("\n".join(["def value(args, kwargs):", *body, f"    return {code}"]), self.namespace)
-        return self.namespace.pop("value")(args, kwargs)
+        body = [f"    {line}" for place, line in enumerate(self.lines[:last]) if self._failures[place] < 0]
+        shapes = "".join(f"tuple({code}), " for code in codes)
+        exec("\n".join(["def values(args, kwargs):", *body, f"    return [{shapes}]"]), self.namespace)
+        found: list[tuple[int, ...]] = self.namespace.pop("values")(args, kwargs)
+        return found
 
     def _failures_from(self, first: int) -> dict[int, int]:
         """What the check gives if it raises, by line of a source in which the conditions begin at line `first`."""

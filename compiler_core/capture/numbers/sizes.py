@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """A shape that guards are about. code: of the check function, for it."""
+    """A shape that guards are about, by themselves or by strides. code: of the check function, for it."""
 
     source: Source
     code: str
@@ -45,7 +45,7 @@ class Guarded:
 
 class OutsideSizes:
     """sizes: the symbols of one segment. asked: each that is of a tensor, with what the program says of it. values: of
-    all of them in this call. guarded: by number of a guard on a shape."""
+    all of them in this call. guarded: by number of a guard that another shape may fail."""
 
     def __init__(self, memory: Memory, code: Code, trace: CaptureTrace, sizes: SourcedSizes) -> None:
         self.memory, self.code, self.guards, self.trace, self.sizes = memory, code, code.guards, trace, sizes
@@ -85,10 +85,11 @@ class OutsideSizes:
         memory = self.memory
         return memory.makes_symbols and bool(memory.all_sizes_are_symbols or memory.changing_dims or marks.count)
 
-    def note_static(self, source: Source, code: str, tensor: Tensor) -> None:
-        """The next guard is on the shape of a tensor whose sizes are constants."""
+    def note(self, source: Source, code: str, tensor: Tensor, first: int) -> None:
+        """The guards from `first` on are about a tensor's shape and how it lies."""
         if type(tensor) is Tensor:
-            self.guarded[len(self.guards.texts)] = Guarded(source, code, tuple(tensor._cell.raw.shape))
+            known = Guarded(source, code, tuple(tensor._cell.raw.shape))
+            self.guarded.update(dict.fromkeys(range(first, len(self.guards.texts)), known))
 
     def _shape(self, source: Source, code: str, sizes: Shape, dims: Mapping[int, Asked]) -> Shape:
         """The shape with symbols, and the guards on the rest of it."""
@@ -96,15 +97,12 @@ class OutsideSizes:
         local = self.guards.let("shape", f"{code}.raw.shape", text=text)
         self.guards.require(f"len({local}) == {len(sizes)}", f"{source.text}.ndim == {len(sizes)}")
         shape: list[Any] = list(sizes)
-        first = len(self.guards.texts)
         for dim, size in enumerate(sizes):
             where = f"{text}[{dim}]"
             if dim in dims:
                 shape[dim] = self._symbol(f"{local}[{dim}]", size, dims[dim], where)
             else:
                 self.guards.require(f"{local}[{dim}] == {size}", f"{where} == {size}")
-        told = Guarded(source, local, sizes)
-        self.guarded.update(dict.fromkeys(range(first, len(self.guards.texts)), told))
         return tuple(shape)
 
     def _symbol(self, code: str, size: int, asked: Asked, text: str) -> Sym:

@@ -1,4 +1,4 @@
-"""compile(DDP(model), dynamic=True): one capture, batches of other sizes on each rank and in each step."""
+"""compile(DDP(model)) with batches of other sizes on each rank and step: one capture if dynamic=True, else two."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ddp_models import (
 
 from collectives import Communicator
 from compiler_core.capture import compile
+from compiler_core.config import config
 
 TINY_MB = 1e-6  # every parameter a bucket
 Steps = tuple[tuple[int, int], ...]
@@ -26,10 +27,10 @@ Steps = tuple[tuple[int, int], ...]
 STEPS: Steps = ((4, 4), (3, 5), (5, 3), (3, 3), (2, 7))
 
 
-def trained(communicator: Communicator, steps: Steps, backend: str) -> int:
+def trained(communicator: Communicator, steps: Steps, backend: str, **options: Any) -> int:
     """How often a rank captured; each step's gradients are the means of the ranks' own."""
     ddp = DistributedDataParallel(Net(), bucket_cap_mb=TINY_MB)
-    run: Any = compile(ddp, backend=backend, fullgraph=True, dynamic=True)
+    run: Any = compile(ddp, backend=backend, **options)
     for seed, sizes in enumerate(steps):
         arrays = [batch(seed + rank, size) for rank, size in enumerate(sizes)]
         ddp.zero_grad()
@@ -39,11 +40,23 @@ def trained(communicator: Communicator, steps: Steps, backend: str) -> int:
     return len(run.explain().entries)
 
 
+@pytest.mark.parametrize(("dynamic", "captures"), [(True, 1), (None, 2)])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "codegen"])
-def test_ranks_of_different_sizes_agree_without_another_capture(backend: str) -> None:
-    assert on_ranks(2, lambda communicator: trained(communicator, STEPS, backend)) == [1, 1]
+def test_ranks_of_different_sizes_agree(backend: str, dynamic: bool | None, captures: int) -> None:
+    def rank(communicator: Communicator) -> int:
+        return trained(communicator, STEPS, backend, fullgraph=True, dynamic=dynamic)
+
+    assert on_ranks(2, rank) == [captures, captures]
 
 
-def test_a_rank_whose_batch_is_one_captures_alone() -> None:
+@pytest.mark.parametrize(("dynamic", "captures"), [(True, [2, 2]), (None, [2, 3])])
+def test_a_rank_whose_batch_is_one_captures_alone(dynamic: bool | None, captures: list[int]) -> None:
     steps = ((1, 6), (6, 6), (6, 1), (9, 4), (1, 1))
-    assert on_ranks(2, lambda communicator: trained(communicator, steps, "codegen")) == [2, 2]
+    assert on_ranks(2, lambda c: trained(c, steps, "codegen", fullgraph=True, dynamic=dynamic)) == captures
+
+
+@pytest.mark.filterwarnings("ignore")  # that one rank runs eager
+def test_a_rank_that_meets_many_sizes_runs_eager_beside_one_that_does_not() -> None:
+    steps = tuple((size, 4) for size in (4, 3, 5, 6, 7, 5, 4))
+    with config.patch(recompile_limit=2):
+        assert on_ranks(2, lambda c: trained(c, steps, "codegen")) == [2, 1]

@@ -33,15 +33,12 @@ def _found(path: str) -> Any:
     return found
 
 
-OTHERWISE = {"automatic_dynamic_shapes"}  # kernels are made for each size: a size that changes is no symbol unasked
-
-
 @pytest.mark.torch
 @pytest.mark.parametrize(("path", "name"), NAMES)
 def test_a_name_and_its_default_are_torchs(path: str, name: str) -> None:
     pytest.importorskip("torch")
     ours, theirs = (getattr(_found(top), name) for top in (path, path.replace("distcompile", "torch")))
-    assert (ours == theirs) is (name not in OTHERWISE)
+    assert ours == theirs
 
 
 def test_the_limit_of_recompiles_is_ours() -> None:

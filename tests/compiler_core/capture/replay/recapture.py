@@ -222,7 +222,8 @@ def graph_text(graph: Graph, names: list[str]) -> str:
             live.add(node.name)
             todo += getattr(node, "args", ())
     dead = tuple(f"  %{node.name}:" for node in graph.nodes if node.name not in live)
-    body = "\n".join(line for line in print_graph(graph).splitlines()[1:] if not line.startswith(dead))
+    own = (f"graph {graph.name}(", *dead)
+    body = "\n".join(line for line in print_graph(graph).splitlines() if not line.startswith(own))
     for name, node in zip(names, graph.inputs):
         body = re.sub(rf"%{re.escape(node.name)}\b", name, body)
     return "\n".join([*dict.fromkeys(lines), body])

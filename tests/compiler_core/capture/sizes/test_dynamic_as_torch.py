@@ -76,6 +76,7 @@ CASES = {
     "True": Case(double, (*rows(4, 5, 6, 1, 0), (4, 7)), [1, 1, 1, 2, 3, 3], ON),
     "False": Case(double, rows(4, 5, 6), [1, 2, 3], OFF, AUTOMATIC),
     "automatic": Case(double, rows(4, 5, 6, 1, 0), [1, 2, 2, 3, 4], {}, AUTOMATIC),
+    "the default": Case(double, (*rows(4, 5, 6, 1, 0), (4, 7), (9, 8)), [1, 2, 2, 3, 4, 5, 5]),
     "automatic is off": Case(double, rows(4, 5, 6), [1, 2, 3], {}, STATIC),
     "nothing is assumed": Case(double, rows(4, 5), [1, 1], {}, {"assume_static_by_default": False}),
     "nothing is assumed, False": Case(double, rows(4, 5), [1, 2], OFF, {"assume_static_by_default": False}),

@@ -127,9 +127,10 @@ def test_keys_and_values_that_grow() -> None:
     assert counted.eager == 0
 
 
-def test_by_default_sizes_are_constants() -> None:
+@pytest.mark.parametrize(("dynamic", "count"), [(False, 3), (None, 2), (True, 1)])
+def test_how_often_a_size_that_changes_is_captured(dynamic: bool | None, count: int) -> None:
     model = perceptron()
-    compiled: Any = dc.compile(model, backend="aot_eager")
+    compiled: Any = dc.compile(model, backend="aot_eager", dynamic=dynamic)
     for n in (4, 5, 6):
         same(compiled(x := dc.randn(n, 7)), model(x), f"at {n}")
-    assert captures(compiled) == 3
+    assert captures(compiled) == count

@@ -14,6 +14,7 @@ from compiler_core.config import config
 from compiler_core.errors import RecompileLimitError
 from distcompile import Tensor, _dynamo, compiler
 from tests.compiler_core.capture.sizes.sized_runs import captures
+from tests.programs.harness import everything, run
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Any:
@@ -127,3 +128,23 @@ def test_why_it_was_captured_again_is_told() -> None:
     for n in (4, 5, 12):
         function(dc.ones(n, 3))
     assert function.explain().recompiles == ("args[0].shape == (4, 3)", "args[0].shape[0] < 10")
+
+
+PROGRAMS = {name.partition(".")[2]: entry for name, entry in everything().items() if name.startswith("sizes_met.")}
+ASKING = {  # for the numbers: each size is a capture
+    *("a_function_with_its_own_gradient", "a_while_over_halves", "branches", "generators", "in_texts"),
+    *("kept_between_calls", "keys_of_a_dict", "loops_over_rows", "made_of_sizes", "numpys_functions", "the_history"),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_are_captured_a_bounded_number_of_times(name: str) -> None:
+    """Eight calls of seven sizes: with constants, with a symbol, with 1, with 0, and on the other side of an `if`."""
+    made: list[Any] = []
+
+    def kept(function: Any) -> Any:
+        made.append(dc.compile(function, backend="eager"))
+        return made[-1]
+
+    run(PROGRAMS[name], dc, kept)
+    assert all(len(function._state.root.entries) <= (8 if name in ASKING else 5) for function in made)

@@ -24,7 +24,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from compiler_core.capture.lessons import Memory
 from compiler_core.capture.points import Broke, Capture, Point, Returned
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.print import print_graph
+from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 
@@ -320,6 +321,10 @@ def alike(a: Any, b: Any) -> bool:
         return repr(a) == repr(b)
     if isinstance(a, types.FunctionType):
         return a.__code__ == b.__code__
+    if isinstance(a, Sym):  # each of its own capture
+        return str(a) == str(b)
+    if is_dataclass(a) and not isinstance(a, type) and a.__dataclass_params__.eq:  # type: ignore[attr-defined]
+        return all(alike(getattr(a, part.name), getattr(b, part.name)) for part in fields(a) if part.compare)
     if isinstance(a, type):
         return (a.__module__, a.__qualname__) == (b.__module__, b.__qualname__)
     return bool(a == b)

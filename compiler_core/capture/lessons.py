@@ -69,6 +69,11 @@ class Memory:
         return not config.assume_static_by_default if self.all_sizes_change is None else self.all_sizes_change
 
 
+def told_of(error: Exception) -> str:
+    """An error of the program's, by its texts alone: traced tensors have no data, and sizes no numbers."""
+    return f"{type(error).__name__}: {', '.join(arg for arg in error.args if isinstance(arg, str))}"
+
+
 class IdentitySet:
     """A set of objects, told apart by identity. It keeps none of them alive that can go without it."""
 

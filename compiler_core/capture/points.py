@@ -33,7 +33,7 @@ from compiler_core.capture.compiled.sized import Entry, SizedEntry, SizesFailed,
 from compiler_core.capture.guards.deaths import Deaths
 from compiler_core.capture.guards.guards import Check
 from compiler_core.capture.guards.sources import Source
-from compiler_core.capture.lessons import Memory
+from compiler_core.capture.lessons import Memory, told_of
 from compiler_core.capture.marks import check_marked, marks
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.recipes.plain_numbers import plain_numbers
@@ -313,7 +313,7 @@ class Capture:
         elif isinstance(ended, Broke):
             why, where = ended.why.reason, ended.where
         else:
-            why, where = f"{type(ended.error).__name__}: {ended.error}", ""
+            why, where = told_of(ended.error), ""
         memory = self.point.memory
         if self.refused is None and not self._has_sizes:
             if why and isinstance(ended, Broke):

@@ -105,6 +105,24 @@ def test_nothing_is_compiled_where_the_stance_is_frozen() -> None:
     assert compiled_for(function) == ["args[0].shape[0] = 5", "args[0].shape[0] = 6"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_an_error_that_holds_a_tensor_is_raised_at_every_size() -> None:
+    class Refused(Exception):
+        def __str__(self) -> str:
+            raise AssertionError("nobody asked")
+
+    def refuses(x: Tensor) -> None:
+        raise Refused(x * 2, x.shape[0])
+
+    for dynamic in (None, True):
+        function = compiled(refuses, dynamic=dynamic)
+        for n in (4, 5, 6):
+            with pytest.raises(Refused) as raised:
+                function(dc.ones(n))
+            assert dc.equal(raised.value.args[0], dc.full((n,), 2.0))
+            assert raised.value.args[1] == n
+
+
 class Holder:
     def __init__(self, rows: Any) -> None:
         self.rows = rows

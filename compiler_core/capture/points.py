@@ -34,7 +34,7 @@ from compiler_core.capture.guards.deaths import Deaths
 from compiler_core.capture.guards.guards import Check
 from compiler_core.capture.guards.sources import Source
 from compiler_core.capture.lessons import Memory, told_of
-from compiler_core.capture.marks import check_marked, marks
+from compiler_core.capture.marks import check_marked
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.recipes.plain_numbers import plain_numbers
 from compiler_core.capture.recipes.recipes import CannotRebuild
@@ -130,10 +130,10 @@ class Point:
     def say_constant(self, why: str, *, stacklevel: int) -> None:
         """Sizes are constants from here on: a warning for whoever asked for symbols."""
         text = f"{self.owner.name}: sizes are constants where it is compiled: {why}"
-        if self.memory.all_sizes_are_symbols or marks.count:
-            log.warn_once(f"sizes {id(self)}", text, stacklevel=stacklevel)
-        else:
+        if self.memory.changing_dims:  # learnt, not asked for
             log.emit("recompiles", text)
+        else:
+            log.warn_once(f"sizes {id(self)}", text, stacklevel=stacklevel)
 
     def eager(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result, by Python itself, or by the machine where it is in the middle of frames. What is called may be

@@ -198,14 +198,15 @@ class Config:
         "DISTCOMPILE_RECOMPILE_LIMIT",
         int,
         8,
-        "guard keys per compiled function before it runs eager; sets of sizes that are compiled when they first come",
+        "guard keys per compiled function before it runs eager",
         affects_codegen=False,
     )
     size_instances = Knob(
         "DISTCOMPILE_SIZE_INSTANCES",
         int,
         64,
-        "for how many sets of sizes an entry whose sizes the call decides keeps what was compiled",
+        "for how many sets of sizes an entry whose sizes the call decides keeps what was compiled; with dynamic=None so"
+        " many are compiled when they first come",
         affects_codegen=False,
     )
     cxx = Knob("DISTCOMPILE_CXX", str, "", "C++ compiler; empty: $CXX, then c++, g++, clang++", affects_codegen=True)

@@ -42,8 +42,8 @@ def compile(
             function asks nothing of them; further sizes are lowered anew, and share code on the CPU. False: sizes are
             constants, but those that are marked (_dynamo.mark_dynamic): another shape is captured and compiled,
             up to DISTCOMPILE_RECOMPILE_LIMIT times. None: constants until they change, then symbols: a second
-            capture serves the sizes from then on. As many sets of them as that limit are compiled when they first
-            come, others when they come often (fullgraph: all when they come).
+            capture serves the sizes from then on. DISTCOMPILE_SIZE_INSTANCES sets of them are compiled when they
+            first come, others when they come often (fullgraph: all when they come).
         backend: "codegen" ("inductor" is taken for it), "aot_eager", "eager", or fn(graph, example_inputs) -> callable.
         mode: torch's. "reduce-overhead" of "codegen" is backend "cudagraphs", "max-autotune" "tuned-cudagraphs",
             "max-autotune-no-cudagraphs" "tuned": all of them change only what runs on CUDA devices.

@@ -183,7 +183,7 @@ class State:
         make = functools.partial(self._compile, is_whole)
         if not captured.sizes:
             return make(captured)
-        at_once = config.recompile_limit if self.learns_sizes and not self.fullgraph else None
+        at_once = config.size_instances if self.learns_sizes and not self.fullgraph else None
         return SizedEntry(captured, make, at_once)
 
     def _compile(self, is_whole: bool, captured: Captured) -> Instance:

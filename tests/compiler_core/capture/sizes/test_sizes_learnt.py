@@ -72,7 +72,7 @@ def test_what_was_compiled_with_constants_is_what_runs() -> None:
 
 def test_past_the_limit_sizes_are_compiled_when_they_have_come_often() -> None:
     function = compiled(lambda x: x * 2)
-    with config.patch(recompile_limit=2), warnings.catch_warnings(record=True) as said:
+    with config.patch(size_instances=2), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for n in (4, 5, 6, *[7] * 7, 6, 8, 5):
             assert dc.equal(function(dc.ones(n)), dc.full((n,), 2.0))
@@ -87,7 +87,7 @@ def test_past_the_limit_sizes_are_compiled_when_they_have_come_often() -> None:
 @pytest.mark.filterwarnings("error")
 def test_they_are_compiled_when_they_come_if_that_is_asked_for(options: dict[str, Any]) -> None:
     function = compiled(lambda x: x * 2, **options)
-    with config.patch(recompile_limit=2):
+    with config.patch(size_instances=2):
         for n in range(3, 9):
             function(dc.ones(n))
     assert len(compiled_for(function)) == 6 - ("fullgraph" in options)

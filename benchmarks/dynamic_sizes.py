@@ -4,7 +4,7 @@
                                        [--modes dynamic default] [--json FILE]
 
 A process a side, a program and a round (dynamic_sizes_side.py), in turn, each with empty caches. torch compiles as it
-does by default: a size that changed is a symbol. Ours does so by compile(dynamic=True) ("dynamic"), not by default.
+does by default: a size that changed is a symbol. So does ours ("default"); "dynamic" is compile(dynamic=True).
 A row gives, a side: graphs that were captured, what was compiled for sizes (torch's kernels take all sizes), calls that
 Python ran, the first pass over the sizes and one more (median CPU seconds, with that of compilers), and the ratio
 of the medians of the first, with the least and greatest of the rounds. Losses of both sides must agree.

@@ -1,0 +1,23 @@
+"""benchmarks/dynamic_sizes.py: that its rows run, and how often a program of 20 lengths is captured."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.mark.long
+def test_twenty_lengths_are_captured_at_most_twice(tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+    command = [sys.executable, str(BENCHMARKS / "dynamic_sizes.py"), "--rounds", "1", "--json", str(told)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    for program, sides in json.loads(told.read_text())["programs"].items():
+        for side, (result,) in sides.items():
+            assert (result["captures"] <= 2, result["eager"]) == (True, 0), (program, side)

@@ -1,4 +1,7 @@
-"""benchmarks/dynamic_sizes.py: that its rows run, and how often a program of 20 lengths is captured."""
+"""benchmarks/dynamic_sizes.py: that its rows run, and how often a program of 20 lengths is captured.
+
+By default once with constants, once when the length has changed, and once when the last batch is smaller.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,17 @@ from pathlib import Path
 
 import pytest
 
+MOST = {"ours, dynamic": 2, "ours, default": 3}  # captures
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.mark.long
-def test_twenty_lengths_are_captured_at_most_twice(tmp_path: Path) -> None:
+def test_twenty_lengths_are_captured_a_few_times_and_none_runs_eager(tmp_path: Path) -> None:
     told = tmp_path / "told.json"
     command = [sys.executable, str(BENCHMARKS / "dynamic_sizes.py"), "--rounds", "1", "--json", str(told)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     for program, sides in json.loads(told.read_text())["programs"].items():
         for side, (result,) in sides.items():
-            assert (result["captures"] <= 2, result["eager"]) == (True, 0), (program, side)
+            assert result["captures"] <= MOST[side], (program, side)
+            assert result["eager"] == 0, (program, side)

@@ -11,8 +11,10 @@ from compiler_core.tensor.tensor import Size, Tensor
 
 
 def _name_methods() -> None:
-    """Each method is named as Tensor has it, whatever made it: so it pickles."""
+    """Each method is named as Tensor has it, whatever made it: so it pickles. What pickles of tensors name stays."""
     for name in dir(Tensor):
+        if name == "_rebuild_as":
+            continue
         method = getattr(Tensor, name)
         if isinstance(method, FunctionType) and getattr(Tensor, method.__name__, None) is not method:
             method.__name__ = name

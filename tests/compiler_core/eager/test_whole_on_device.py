@@ -16,7 +16,7 @@ from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.config import config
 from compiler_core.eager import device_checks, device_kernels, device_norms, device_proof, device_rules, device_several
-from compiler_core.errors import DeviceError, IndexError_
+from compiler_core.errors import DeviceError, DTypeError, IndexError_
 from compiler_core.log import DistCompileWarning
 from compiler_core.ops import functional as F
 from compiler_core.ops.whole import COMPOSITES
@@ -175,7 +175,8 @@ def test_operands_of_other_kinds_are_composed_or_refused() -> None:
     x = tensor(np.ones((2, 3), np.float32), device="cuda").requires_grad_()
     other = tensor(np.ones(3), device="cuda")
     assert not is_whole(F.linear(x.to(dt.bfloat16), x.detach().to(dt.bfloat16)))
-    assert not is_whole(F.layer_norm(x, (3,), other))
+    with pytest.raises(DTypeError, match="mixed dtype"):
+        F.layer_norm(x, (3,), other)
     with pytest.raises(DeviceError, match="at least two devices"):
         F.layer_norm(x, (3,), tensor(np.ones(3, np.float32)))
     with pytest.raises(DeviceError, match="at least two devices"):

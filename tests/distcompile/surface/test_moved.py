@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import distcompile as dc
+from compiler_core.ops.composites.reduction import ValuesAndIndices
 from distcompile import nn
 
 LAYER = nn.Linear(2, 2)
@@ -18,7 +19,7 @@ THINGS = {
     "optimizer": (OPTIMIZER, {"optim.update_rules.fused": "optim.fused"}),
     "generator": (dc.Generator().manual_seed(3), {"tensor.making.random": "tensor.random"}),
     "tensor": (dc.ones(2, 3), {"tensor.memory.copying": "tensor.copying"}),
-    "result": (dc.max(dc.ones(2, 2), 0), {"ops.composites.reduction": "ops.composite_reduction"}),
+    "result": (ValuesAndIndices(*dc.max(dc.ones(2, 2), 0)), {"ops.composites.reduction": "ops.composite_reduction"}),
 }
 
 

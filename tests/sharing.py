@@ -1,16 +1,21 @@
-"""How the whole test suite is shared among processes: one more than there are cores, for jobs of ranks often wait.
+"""Which tests run, and how they are shared among processes: one more than there are cores, for jobs of ranks wait.
 
-In: pytest's options and the collected tests. Out: the number of processes, the tests' order, the files to hand out
-(`workers.py` does), and `some`: which of a test's parameters are for --long. `pytest` alone shares the tests out; asked
-for files or folders it runs in one process, as does `-n 0`.
+In: pytest's options and the collected tests. Out: what is left for --long, the number of processes, the tests' order,
+the files to hand out (`workers.py` does).
+Which: tests marked `long` run with --long. Of a test with many parameters the whole suite runs every fourth, the others
+with --long. `--long --turn 2/3` runs, of all that is left for --long, the second of three parts, as CI does by turns.
+`pytest` alone shares the tests out; asked for files or folders it runs them unthinned, in one process, as does `-n 0`.
 Invariant: files with much to do go first, of all those that start ranks.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
+import zlib
+from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 from itertools import groupby
@@ -24,6 +29,7 @@ from tests.workers import File
 HERE = Path(__file__).parent
 MOST = 5
 BETWEEN_LINES_S = 2.0
+MANY, EACH = 6, 4  # of a test with more parameters than MANY, one of EACH
 OF_RANKS = ("docs/test_pages_on_ranks", "distributed/", "examples/", "launch/", "benchmarks/")
 EARLY = (*OF_RANKS, "planted/", "oracles/", "conformance/", "as_torch/", "sanitizers/", "fuzz/", "programs/",
          "distcompile/ddp/", "test_layers")  # fmt: skip  # then as collected
@@ -35,14 +41,74 @@ def some(values: Sequence[Any], few: int) -> list[Any]:
     return [*values[:few], *(pytest.param(*value, marks=pytest.mark.long) for value in rest)]
 
 
+def every(values: Sequence[Any], step: int, first: int = 0) -> list[Any]:
+    """Parameters of a test: each `step`-th from `first` on always, the others with --long."""
+    return [
+        value if place % step == first else pytest.param(value, marks=pytest.mark.long)
+        for place, value in enumerate(values)
+    ]
+
+
+def left_for_long(items: Sequence[pytest.Item], *, is_thin: bool) -> list[pytest.Item]:
+    """What only --long runs: what is marked so and, if `is_thin`, most parameters of a test that has many.
+
+    Not where its author says which, with `some` or `every`.
+    """
+    chosen = {_test(item) for item in items if item.get_closest_marker("long")}
+    of_tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if not item.get_closest_marker("long"):
+            of_tests.setdefault(_test(item), []).append(item)
+    kept = set()
+    for name, of_test in of_tests.items():
+        is_one_of_many = is_thin and len(of_test) > MANY and name not in chosen
+        kept.update(of_test[zlib.crc32(name.encode()) % EACH :: EACH] if is_one_of_many else of_test)
+    return [item for item in items if item not in kept]
+
+
+def _test(item: pytest.Item) -> str:
+    """The name of an item's test, without parameters."""
+    return item.nodeid.partition("[")[0]
+
+
+def _of_turn(turn: str) -> tuple[int, int]:
+    """K - 1 and N of "K/N". Raises UsageError for a turn that is none."""
+    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", turn)
+    if found is None or int(found[1]) > int(found[2]):
+        raise pytest.UsageError(f"--turn {turn}: expected K/N, such as 1/3, K from 1 to N")
+    return int(found[1]) - 1, int(found[2])
+
+
+def in_full(item: pytest.Item) -> bool:
+    """Whether a test that takes a few samples always takes all of them now: with --long, if it is its turn."""
+    part, parts = _of_turn(item.config.getoption("turn"))
+    return item.config.getoption("long") and zlib.crc32(item.nodeid.encode()) % parts == part
+
+
+def of_turn(items: Sequence[pytest.Item], turn: str) -> set[pytest.Item]:
+    """Of N parts of `items` the K-th, for a turn "K/N": of each test's parameters every N-th."""
+    part, parts = _of_turn(turn)
+    met: Counter[str] = Counter()
+    chosen = set()
+    for item in items:
+        test = _test(item)
+        if (zlib.crc32(test.encode()) + met[test]) % parts == part:
+            chosen.add(item)
+        met[test] += 1
+    return chosen
+
+
+def is_whole(config: pytest.Config) -> bool:
+    """Whether all tests are asked for."""
+    return all((config.invocation_params.dir / argument).resolve() == HERE for argument in config.args)
+
+
 def processes(config: pytest.Config) -> int:
     """How many processes to use; 0: this one alone."""
     asked = config.getoption("processes")
     if asked != "auto":
         return int(asked)
-    if sys.platform != "linux" or config.getoption("usepdb"):
-        return 0
-    if any((config.invocation_params.dir / argument).resolve() != HERE for argument in config.args):
+    if sys.platform != "linux" or config.getoption("usepdb") or not is_whole(config):
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores + 1, MOST) if cores > 1 else 0

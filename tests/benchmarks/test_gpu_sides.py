@@ -23,6 +23,7 @@ SMALL = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SMALL)
 def test_a_side_prints_one_line_of_its_step(
     name: str, fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -44,6 +45,7 @@ def test_a_side_prints_one_line_of_its_step(
     assert min(found["peak_gib"], found["first_peak_gib"]) >= 0
 
 
+@pytest.mark.long
 def test_losses_are_of_the_same_weights_and_tokens(
     fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

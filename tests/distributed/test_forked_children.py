@@ -175,6 +175,7 @@ def test_a_process_that_a_rank_starts_is_not_the_rank(tmp_path: Path, mpi: str) 
     assert done.stdout.count(words) == 2, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_launcher_between_makes_ranks(tmp_path: Path) -> None:
     """A rank, or a notebook's job of one, may start jobs."""
     inner, outer = tmp_path / "inner.py", tmp_path / "outer.py"

@@ -27,13 +27,13 @@ WORLDS = [
 @pytest.mark.slow
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize(("mpi", "ranks"), WORLDS)
-def test_on_ranks(mpi: str, ranks: int, request: pytest.FixtureRequest) -> None:
+def test_on_ranks(mpi: str, ranks: int, in_full: bool) -> None:
     """The tests marked `long`, and training on every engine, run on the first world alone, if at all."""
     options = ["--with-mpi", "-n", "0", "-q", "-x", "--timeout=120"]
-    if (mpi, ranks) == WORLDS[0] and request.config.getoption("--long"):
+    if (mpi, ranks) == WORLDS[0] and in_full:
         options.append("--long")
     else:
-        options += ["-k", f"not ({' or '.join(TRAINING)}) or (native and not messages)"]
+        options += ["--thin", "-k", f"not ({' or '.join(TRAINING)}) or (native and not messages)"]
     command = ["--mpi", mpi, "-m", "pytest", *options, *map(str, FILES)]
     result = run_on_ranks(ranks, command, limit_s=600)
     check_ran(result)

@@ -150,6 +150,7 @@ def test_a_rank_that_handles_the_time_limit_may_save(tmp_path: Path) -> None:
     assert "the job hangs, says rank 0: rank 0 waited too long in all_reduce(float32[4], sum) for rank(s) 1" in said
 
 
+@pytest.mark.long
 def test_nor_does_a_rank_end_it_that_does_not_handle_it(tmp_path: Path) -> None:
     code, said = handles(tmp_path, late_s=100, save_s=6, ending="two raises")
     assert "rank 0 saved" in said, said
@@ -158,17 +159,20 @@ def test_nor_does_a_rank_end_it_that_does_not_handle_it(tmp_path: Path) -> None:
     assert "distcompile-run: rank 2 failed with exit code 1; its traceback:" in said
 
 
+@pytest.mark.long
 def test_the_exit_code_is_the_one_that_it_chose(tmp_path: Path) -> None:
     code, said = handles(tmp_path, late_s=100, save_s=2, ending="exit 5")
     assert (code, said.count("saved")) == (5, 2), said
 
 
+@pytest.mark.long
 def test_the_late_rank_is_told_too_and_if_all_end_well_the_job_did(tmp_path: Path) -> None:
     code, said = handles(tmp_path, late_s=3, save_s=4)
     assert (said.count("was told\n"), said.count("saved")) == (3, 3), said
     assert code == 0, said
 
 
+@pytest.mark.long
 def test_nobody_saves_for_ever(tmp_path: Path) -> None:
     code, said = handles(tmp_path, "--save-limit", "2.5", late_s=100, save_s=100)
     assert "the job ends in 2.5 s (--save-limit)" in said, said

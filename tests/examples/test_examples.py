@@ -43,7 +43,7 @@ def run(name: str, ranks: int, *options: str) -> subprocess.CompletedProcess[str
     )
 
 
-QUICK = (("custom_function", 1), ("finetune", 2), ("own_backend", 2), ("variable_lengths", 2))
+QUICK = (("custom_function", 1), ("own_backend", 2))
 
 
 def cases() -> list[tuple[str, int]]:
@@ -66,8 +66,9 @@ def test_an_example_that_does_not_reach_it_fails() -> None:
     assert run("lstm", 1, "--steps", "2").returncode == 1
 
 
+@pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "backend"), some([(2, "codegen"), (1, "codegen"), (1, "eager"), (2, "none")], 1))
+@pytest.mark.parametrize(("ranks", "backend"), [(2, "codegen"), (1, "codegen"), (1, "eager"), (2, "none")])
 def test_digits_are_read_to_the_stated_accuracy(ranks: int, backend: str) -> None:
     pytest.importorskip("sklearn")
     done = run("mlp_digits", ranks, "--backend", backend)

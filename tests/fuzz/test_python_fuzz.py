@@ -17,6 +17,7 @@ from tests.fuzz import python_check
 from tests.fuzz.program_tree import line, minimise, render
 from tests.fuzz.python_programs import write
 from tests.fuzz.python_rich import write_rich
+from tests.sharing import some
 
 FIRST = int(os.environ.get("DISTCOMPILE_FUZZ_SEED", "0"))
 CHUNK = 25
@@ -25,9 +26,9 @@ EACH_PURE = 5  # one of so many programs has no tensors
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "chunk" in metafunc.fixturenames:
-        long = metafunc.config.getoption("--long")
-        count = metafunc.config.getoption("--fuzz") or (250 if long else 100)
-        metafunc.parametrize("chunk", range(FIRST, FIRST + count, CHUNK))
+        asked = metafunc.config.getoption("--fuzz")
+        chunks = range(FIRST, FIRST + (asked or 250), CHUNK)
+        metafunc.parametrize("chunk", chunks if asked else some(chunks, 100 // CHUNK))
 
 
 def failures(chunk: int, count: int, how: python_check.Compile, tensors: bool | None, write: Any = write) -> str:

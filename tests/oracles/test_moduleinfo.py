@@ -49,9 +49,9 @@ OURS = sorted(set(MODULES) - set(NOT_OURS))
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_module_is_torchs(name: str, pytestconfig: pytest.Config) -> None:
+def test_a_module_is_torchs(name: str, in_full: bool) -> None:
     """A few samples; with --long all of them."""
-    assert verdict(name, None if pytestconfig.getoption("--long") else FEW) == []
+    assert verdict(name, None if in_full else FEW) == []
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -55,9 +55,9 @@ def verdict(
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_an_entry_is_torchs(name: str, pytestconfig: pytest.Config) -> None:
+def test_an_entry_is_torchs(name: str, in_full: bool) -> None:
     """A few samples; with --long all of them."""
-    if not pytestconfig.getoption("--long"):
+    if not in_full:
         assert verdict(name, FEW) == []
     elif name in LATER:
         found = verdict(name, None)

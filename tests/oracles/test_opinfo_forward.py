@@ -100,8 +100,8 @@ def verdict(name: str, count: int | None, dtype: torch.dtype | None = None) -> l
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_OURS_FORWARD])
-def test_tangents_are_torchs(name: str, pytestconfig: pytest.Config) -> None:
-    assert verdict(name, None if pytestconfig.getoption("--long") else FEW) == []
+def test_tangents_are_torchs(name: str, in_full: bool) -> None:
+    assert verdict(name, None if in_full else FEW) == []
 
 
 @pytest.mark.parametrize("name", sorted(NOT_OURS_FORWARD))

@@ -101,7 +101,7 @@ def try_to_find(fault: Fault, tree: Path, *, until_found: bool = True) -> Outcom
 
 
 def run_tests(named: str, tree: Path) -> subprocess.CompletedProcess[str]:
-    """The tests `FILE` or `FILE:WHICH` of `tree`, up to the first that fails, by the sources of `tree`."""
+    """What plain `pytest` runs of `FILE` or `FILE:WHICH` in `tree`, by its sources, up to the first that fails."""
     name, _, which = named.partition(":")
     (path,) = (tree / "tests").rglob(name)
     environment = {
@@ -110,7 +110,7 @@ def run_tests(named: str, tree: Path) -> subprocess.CompletedProcess[str]:
         "XDG_CACHE_HOME": str(tree.parent / "cache"),
         "PYTHONPYCACHEPREFIX": str(tree.parent / "bytecode"),
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-x", str(path.relative_to(tree))]
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-x", "--thin", str(path.relative_to(tree))]
     return subprocess.run(
         [*command, "-k", which] if which else command,
         cwd=tree,

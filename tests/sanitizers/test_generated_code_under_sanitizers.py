@@ -77,6 +77,7 @@ def test_the_op_corpus_touches_only_its_own(parts: str, tmp_path: Path) -> None:
     assert_right(start(tmp_path, "corpus.py", *parts.split()))
 
 
-@pytest.mark.parametrize("model", ["gpt", *(pytest.param(m, marks=pytest.mark.long) for m in ("resnet", "lstm"))])
+@pytest.mark.long
+@pytest.mark.parametrize("model", ["gpt", "resnet", "lstm"])
 def test_a_model_touches_only_its_own(model: str, tmp_path: Path) -> None:
     assert_right(start(tmp_path, "models.py", model))

@@ -17,6 +17,7 @@ from compiler_core.config import config
 from compiler_core.runtime import build
 from distcompile import Tensor, nn
 from distcompile.nn import functional as F
+from tests.sharing import some
 
 
 @pytest.fixture
@@ -232,7 +233,7 @@ def test_constants_that_templates_take_stay_constants(
         torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("kind", some([nn.GRU, nn.LSTM, nn.RNN], 1))
 def test_recurrent_layers_of_one_library_keep_their_own_steps(builds: list[str], kind: type[nn.Module]) -> None:
     torch.manual_seed(0)
     calls = []
@@ -265,6 +266,7 @@ def test_code_that_takes_no_variables_is_compiled_for_each_size(
     torch.testing.assert_close(got, softmax(x), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.long
 def test_an_lstm_over_lengths_is_captured_once(builds: list[str]) -> None:
     torch.manual_seed(0)
     model = nn.LSTM(6, 5, num_layers=2)
@@ -275,6 +277,7 @@ def test_an_lstm_over_lengths_is_captured_once(builds: list[str]) -> None:
     assert len(compiled.explain().entries) == 1
 
 
+@pytest.mark.long
 def test_profiles_build_their_twin_of_the_same_code(builds: list[str]) -> None:
     compiled = [torch.compile(softmax, dynamic=False) for _ in range(3)]
     inputs = [torch.randn(rows, 96) for rows in (64, 80, 112)]

@@ -134,6 +134,7 @@ def test_random_graphs_equal_eager(seed: int) -> None:
             np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.long
 @pytest.mark.triton
 def test_any_tile_gives_the_same_numbers() -> None:
     pytest.importorskip("triton")

@@ -331,7 +331,7 @@ def test_workers_end_when_the_loader_s_process_is_killed(tmp_path: Path) -> None
             class Slow(Dataset):
                 def __len__(self): return 9
                 def __getitem__(self, i):
-                    print(os.getpid(), flush=True)
+                    os.write(1, b"%d\\n" % os.getpid())  # one write: those of two workers do not mix
                     time.sleep(300)
             next(iter(DataLoader(Slow(), num_workers=2)))
             """

@@ -74,7 +74,7 @@ def test_the_learning_rate_warms_up_and_decays() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "backend"), some([(2, "codegen"), (1, "none"), (1, "codegen"), (2, "eager")], 2))
+@pytest.mark.parametrize(("ranks", "backend"), some([(1, "none"), (2, "codegen"), (1, "codegen"), (2, "eager")], 1))
 def test_it_learns_and_its_gradients_are_right(tmp_path: Path, cache: Path, ranks: int, backend: str) -> None:
     done, result = run_demo(tmp_path, cache, ranks, "--backend", backend)
     assert done.returncode == 0, done.stdout + done.stderr

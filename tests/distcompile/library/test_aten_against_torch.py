@@ -10,6 +10,7 @@ import pytest
 
 import distcompile as dc
 from distcompile.library.aten_names import OVERLOADS
+from tests import sharing
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -41,8 +42,7 @@ ELSEWHERE = {
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "sampled" in metafunc.fixturenames:
         names = [name for name in OVERLOADS if name not in ELSEWHERE.union(FREE.split())]
-        step = 1 if metafunc.config.getoption("--long") else EACH
-        metafunc.parametrize("sampled", names[random.Random(0).randrange(step) :: step])
+        metafunc.parametrize("sampled", sharing.every(names, EACH, random.Random(0).randrange(EACH)))
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,8 @@ import gc
 import weakref
 from collections import Counter
 
+import pytest
+
 import distcompile as dc
 from compiler_core.steps import StepTime
 from distcompile import Tensor, nn
@@ -42,6 +44,7 @@ def train(step: int) -> weakref.ref[nn.Module]:
     return weakref.ref(model)
 
 
+@pytest.mark.long
 def test_a_thousand_compilations_leave_nothing_behind() -> None:
     for step in range(5):
         train(step)

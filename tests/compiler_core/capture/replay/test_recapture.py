@@ -19,6 +19,7 @@ import pytest
 import distcompile as torch
 from compiler_core.capture.guards.guards import Guards
 from distcompile.library import custom_op
+from tests import sharing
 from tests.compiler_core.capture.replay import recaptured
 from tests.compiler_core.capture.replay.recapture import watching
 from tests.compiler_core.capture.replay.recaptured import LONGEST_S, compiled
@@ -41,15 +42,10 @@ def ask() -> Iterator[Callable[..., str]]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    step = 1 if metafunc.config.getoption("--long") else EACH
-    collections = {
-        "program": list(recaptured.PROGRAMS),
-        "effects_of": recaptured.EFFECTS,
-        "seed": list(range(300)),
-    }
+    collections = {"program": list(recaptured.PROGRAMS), "effects_of": recaptured.EFFECTS, "seed": range(0, 300, 10)}
     for name, items in collections.items():
         if name in metafunc.fixturenames:
-            metafunc.parametrize(name, items[::step] if name != "seed" else items[:: 10 * step])
+            metafunc.parametrize(name, sharing.every(items, EACH))
 
 
 def test_programs_are_captured_alike(program: str, ask: Callable[..., str]) -> None:

@@ -162,6 +162,7 @@ def test_arrays_that_do_not_fit_are_refused_by_name(fake_cuda: FakeCuda) -> None
 # -- checks and failures
 
 
+@pytest.mark.long
 def test_a_failed_check_is_raised_where_the_host_next_looks_and_no_call_waits(fake_cuda: FakeCuda) -> None:
     run = compiled(prims.take, vector(8), vector(3, int64))
     x, good, bad = (on_device(np.array(v)) for v in (np.arange(8, dtype=np.float32), [1, 2, 7], [1, 2, 90]))

@@ -114,6 +114,7 @@ class Block(nn.Module):
         return self.head(x + y)
 
 
+@pytest.mark.long
 def test_a_model_over_lengths_has_eagers_gradients_and_shares_its_cubins(made: Made, fake_cuda: FakeCuda) -> None:
     torch.manual_seed(0)
     model, counts = Block(), []

@@ -236,6 +236,12 @@ def check_all(communicator: Communicator) -> tuple[list[Finding], int]:
     return found, 1 if any(f.state == "problem" for f in found) else 0
 
 
+def _count(found: Sequence[Finding], state: str) -> str:
+    """How many are so, in words."""
+    count = sum(f.state == state for f in found)
+    return f"{count} {state}{'' if count == 1 else 's'}"
+
+
 def main() -> int:
     """Print on rank 0. Returns the exit code."""
     try:
@@ -245,9 +251,7 @@ def main() -> int:
         return 1
     found, code = check_all(communicator)
     if communicator.rank == 0:
-        warnings = sum(f.state == "warning" for f in found)
-        problems = sum(f.state == "problem" for f in found)
-        print("\n".join(map(str, found)), f"{problems} problems, {warnings} warnings", sep="\n", flush=True)
+        print(*found, f"{_count(found, 'problem')}, {_count(found, 'warning')}", sep="\n", flush=True)
     communicator.close()
     return code
 

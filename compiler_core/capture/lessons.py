@@ -5,6 +5,7 @@ In: guards that failed, and changes that captured code makes. Out: `Memory`: wha
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.guards.deaths import Mortal
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 class Memory:
     """dynamic: numbers that change from call to call. unstable: modules, registries of modules and tensors that the
     captured code, or somebody between its calls, changes. all_sizes_change: of tensors that come anew with every call;
-    None: as the settings say. makes_symbols: whether sizes may be symbols: no longer, where capture has failed with
-    them. ends_anyway: failures (why, where) that have nothing to do with that."""
+    None: as the settings say. makes_symbols: whether sizes may be symbols, and takes_along: sizes that have not changed
+    with those that have: no longer, where capture has failed with them. ends_anyway: failures (why, where) that have
+    nothing to do with that."""
 
     def __init__(self, *, skips_hooks: bool = False, all_sizes_change: bool | None = None) -> None:
         self.skips_hooks, self.all_sizes_change = skips_hooks, all_sizes_change
-        self.makes_symbols = True
+        self.makes_symbols = self.takes_along = True
         self.ends_anyway: set[tuple[str, str]] = set()
         self.changing_dims: dict[Source, set[int]] = {}  # of tensors, where sizes were seen to change
         self.dynamic: set[Source] = set()
@@ -58,6 +60,19 @@ class Memory:
         if len(before) == len(now):
             changed = {dim for dim, (a, b) in enumerate(zip(before, now)) if a != b}
             self.changing_dims.setdefault(source, set()).update(changed)
+
+    def changing(self, source: Source, ndim: int) -> Collection[int]:
+        """The dims of the tensor at `source` that are taken to change: if one was seen to, all but the last. A batch is
+        smaller at the end of an epoch; the last dim is mostly one of features, which parameters fix."""
+        seen = self.changing_dims.get(source, set())
+        return seen.union(range(ndim - 1)) if seen and self.takes_along else seen
+
+    def give_sizes_up(self) -> None:
+        """Capture fails with these symbols: fewer of them, or none, from here on."""
+        if self.takes_along and self.changing_dims:
+            self.takes_along = False
+        else:
+            self.makes_symbols = False
 
     def is_dynamic(self, source: Source) -> bool:
         """Whether the number at `source` changes, as far as is known."""

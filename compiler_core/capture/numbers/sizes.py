@@ -65,7 +65,7 @@ class OutsideSizes:
         if cell in self.trace.stand_ins:  # another handle: the guards on memory say that it is the same cell
             return type(tensor) is Tensor
         every = is_input and self.memory.all_sizes_are_symbols
-        seen = self.memory.changing_dims.get(source, ())
+        seen = self.memory.changing(source, len(value.shape))
         dims = dynamic_dims(tensor, source.text, every=every, seen=seen) if type(tensor) is Tensor else {}
         if not dims:
             if isinstance(cell, ViewCell):  # whose sizes and strides are not to be told by those of its base

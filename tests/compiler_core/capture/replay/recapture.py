@@ -31,10 +31,11 @@ import numpy as np
 import pytest
 
 from compiler_core.capture.captured import Captured
+from compiler_core.capture.capturing import Broke, Capture, Returned
 from compiler_core.capture.compiled.sized import Entry
 from compiler_core.capture.guards.guards import is_plain
 from compiler_core.capture.lessons import Memory
-from compiler_core.capture.points import Broke, Capture, Point, Returned
+from compiler_core.capture.points import Point
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.print import print_graph
 from compiler_core.symbolic.size import Sym

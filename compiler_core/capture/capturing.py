@@ -1,0 +1,303 @@
+"""Capturing: one segment from where a call, or a break, left the frames, to where it ends; what this call then does.
+
+In: a point, arguments or frames. Out: `Capture.run`: the result, or `Paused` frames; at the point an entry for later
+calls, or what says that they run eager. What is captured does what it does for real, once. Where it fails with sizes as
+symbols nothing has happened: it is captured again with fewer, then with constants.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from compiler_core import log, observe
+from compiler_core.bytecode.completions import THROW
+from compiler_core.bytecode.frame import Enter, Frame
+from compiler_core.bytecode.machine import Machine
+from compiler_core.bytecode.native import NativeSemantics
+from compiler_core.bytecode.semantics import Break
+from compiler_core.capture.captured import Captured, Pauses, Survivors, close, settle
+from compiler_core.capture.compiled.entry import Paused
+from compiler_core.capture.compiled.reached import MethodOf
+from compiler_core.capture.compiled.sized import Entry, SizesRefused
+from compiler_core.capture.guards.deaths import Deaths
+from compiler_core.capture.guards.guards import Check
+from compiler_core.capture.lessons import told_of
+from compiler_core.capture.marks import check_marked
+from compiler_core.capture.numbers.symbols import is_symbol
+from compiler_core.capture.recipes.plain_numbers import plain_numbers
+from compiler_core.capture.recipes.recipes import CannotRebuild
+from compiler_core.capture.recipes.transplant import transplant_each
+from compiler_core.capture.segment import CaptureSegment
+from compiler_core.capture.start import changing_numbers, drop_dead, start_call, start_frames, without_sources
+from compiler_core.capture.trace import Mark
+from compiler_core.capture.tracing.iteration import RunBetween
+from compiler_core.capture.tracing.native import Again
+from compiler_core.capture.tracing.rules.copying import is_copying
+from compiler_core.capture.tracing.semantics import TracingSemantics
+from compiler_core.errors import DATA_ERRORS, ConstraintViolationError, GraphBreak
+from compiler_core.location import interpreting
+from compiler_core.numpy_trace.array import TracedArray
+from compiler_core.ops.registry import use_trace
+from compiler_core.steps import timed
+
+if TYPE_CHECKING:
+    from compiler_core.capture.points import Point
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Calls that run eager from this point: the check that knows them, what that relies on, and why."""
+
+    check: Check
+    deaths: Deaths
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """why, where: the user's line."""
+
+    why: Break
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    error: Exception
+
+
+class Capture:
+    """One capture of a segment, and the rest of this very call's way to where it ends."""
+
+    def __init__(
+        self, point: Point, args: tuple[Any, ...], kwargs: dict[str, Any], refused: SizesRefused | None = None
+    ) -> None:
+        self.point, self.owner, self.refused = point, point.owner, refused
+        self.args, self.kwargs = args, kwargs
+        self.segment = CaptureSegment(self.owner.new_name(), point.memory)
+        self.segment.trace.draws_as_eager = self.owner.draws_as_eager
+        self.semantics = TracingSemantics(self.segment)
+        self.machine = Machine(self.semantics)
+        self.semantics.machine = self.machine
+
+    def run(self) -> Any:
+        """The result, or Paused. What was found out is forgotten at once: it names objects, and itself in circles."""
+        kept = [(frame, frame.copy()) for frame in self.args if isinstance(frame, Frame)]
+        try:
+            return self._run()
+        except SizesRefused as why:
+            refused = why
+        finally:
+            self.segment.forget()
+        for frame, before in kept:
+            frame.become(before)
+        return Capture(self.point, self.args, self.kwargs, refused).run()
+
+    def _run(self) -> Any:
+        try:
+            with timed(self.segment.trace.name, "capture"), use_trace(self.segment.trace), interpreting(self.machine):
+                start = self.segment.trace.mark()
+                ended = self._ended()
+                self._judge_sizes(ended, start)
+                if isinstance(ended, Broke) and self.owner.fullgraph:
+                    self._take_back(start)
+                    self.owner.broke(ended.why, ended.where, silent=False)  # raises GraphBreak: nothing has happened
+                captured, survivors = self._closed(ended, start)
+                for source in self.segment.record.counters:
+                    self.point.memory.note_dynamic(source)
+        finally:
+            self.semantics.retire()
+            self.segment.trace.leave()
+        try:
+            return self._go_on(ended, captured, survivors)
+        except BaseException:
+            if not isinstance(ended, Raised) and self.point.is_root:
+                self.segment.trace.ambient.set()  # the frames are left as they are: no `with` of theirs ends
+            raise
+
+    @property
+    def _has_sizes(self) -> bool:
+        """Whether sizes are symbols."""
+        return bool(self.segment.sizes.symbols)
+
+    def _judge_sizes(self, ended: Returned | Broke | Raised, start: Mark) -> None:
+        """Raises SizesRefused for an end that may not be that of constant sizes. Of these it is remembered."""
+        if isinstance(ended, Returned) or (isinstance(ended, Broke) and isinstance(ended.why, (RunBetween, Again))):
+            why, where = "", ""
+        elif isinstance(ended, Broke):
+            why, where = ended.why.reason, ended.where
+        else:
+            why, where = told_of(ended.error), ""
+        memory = self.point.memory
+        if self._has_sizes:
+            if why and (why, where) not in memory.ends_anyway:
+                self._refuse_sizes(start, why, where)
+        elif self.refused is None:
+            if why and isinstance(ended, Broke):
+                memory.ends_anyway.add((why, where))
+        elif (self.refused.why, self.refused.where) == (why, where):
+            memory.ends_anyway.add((why, where))
+            memory.makes_symbols = memory.takes_along = True
+        else:
+            self.point.say_constant(str(self.refused), stacklevel=8)
+
+    def _refuse_sizes(self, start: Mark, why: str, where: str = "") -> None:
+        """Raises SizesRefused: nothing has happened, and from here on fewer sizes are symbols, or none."""
+        self._take_back(start)
+        self.point.memory.give_sizes_up()
+        raise SizesRefused(why, where)
+
+    def _take_back(self, start: Mark) -> None:
+        """Nothing has happened."""
+        self.semantics.undone = True
+        self.machine.frames.clear()
+        self.segment.record.take_back()
+        self.segment.trace.rollback(start)
+        self.segment.trace.ambient.set()
+
+    def _ended(self) -> Returned | Broke | Raised:
+        """Run the machine until it returns, breaks or raises."""
+        try:
+            if self.segment.trace.ambient.overrides.modes:
+                raise Break("a TorchFunctionMode is on around what is compiled", "enter it inside")
+            if not self.point.is_root:
+                frames: list[Frame] = list(self.args)
+                start_frames(self.segment, frames)
+                return Returned(self.machine.run(frames))
+            lasting = not isinstance(self.owner.function, MethodOf)
+            answer = start_call(self.semantics.parts, self.owner.called, self.args, self.kwargs, lasting=lasting)
+            return Returned(self.machine.run([answer.frame]) if isinstance(answer, Enter) else answer)
+        except Break as why:
+            if (inner := self.semantics.lost) is not None:
+                what = f"{inner.reason}, in a generator that code written in C advances"
+                raise GraphBreak(what, where=self.machine.location(), remedy="make a list of it before") from why
+            return Broke(why, self.machine.location())
+        except GraphBreak:
+            raise
+        except Exception as error:  # noqa: BLE001 (the program's)
+            return Raised(error)
+
+    def _closed(self, ended: Returned | Broke | Raised, start: Mark) -> tuple[Captured, Survivors]:
+        """`_close`, and the graph of the sizes of this very call can be made of it."""
+        if not self._has_sizes:
+            return self._close(ended)
+        try:
+            captured, survivors = self._close(ended)
+            captured.at({symbol: survivors.arguments[place] for symbol, place in captured.sizes})
+            check_marked(self.segment.sizes, self.segment.outside_sizes.asked)
+        except ConstraintViolationError:
+            self._take_back(start)
+            raise
+        except Exception as error:  # noqa: BLE001  whatever it is: with constants it may go well
+            self._refuse_sizes(start, f"{type(error).__name__}: {error}")
+        if self.segment.trace.lost_sizes:
+            self._refuse_sizes(start, "another thread has lent the memory of one of its tensors")
+        return captured, survivors
+
+    def _close(self, ended: Returned | Broke | Raised) -> tuple[Captured, Survivors]:
+        """The end of the segment, for later calls if they can repeat it."""
+        self.repeats = not isinstance(ended, Raised)
+        self.put_outside = [change.args for change in self.segment.record.changes]
+        if put_off := self.segment.record.put_off:
+            self._skip(f"a generator is dropped whose end cannot be captured: {put_off[-1][1]}")
+            return settle(self.segment)
+        try:
+            match ended:
+                case Returned(value):
+                    return close(self.segment, value, "the result", pauses="")
+                case Broke(why, where) if not self.machine.frames:  # before anything was run
+                    self._skip(f"{why.reason}, at {where}")
+                case Broke(why, where) if any(map(is_copying, self.machine.frames)):
+                    self._skip(f"a deep copy is half made, with a memo of ids: {why.reason}, at {where}")
+                case Broke(why, _):
+                    if not why.looks:
+                        drop_dead(self.machine.frames)
+                    pauses: Pauses = "again" if isinstance(why, Again) else "step"
+                    return close(self.segment, self.machine.frames, "the frames", pauses=pauses)
+        except (CannotRebuild, GraphBreak) as error:
+            if self._has_sizes:
+                raise
+            self._skip(str(error))
+        return settle(self.segment)
+
+    def _skip(self, why: str) -> None:
+        """Later calls like this one run eager."""
+        self.repeats = False
+        guards = self.segment.code.guards
+        self.point.skipped.append(Skipped(self.segment.check_alone(), guards.deaths, why))
+        self.point.watch_over(guards.deaths)
+        text = f"{self.owner.name} runs eager for such calls: {why}"
+        if self.owner.is_asked_for:
+            log.warn_once(f"skip {self.owner.name} {why}", text, stacklevel=6)
+        else:
+            log.emit("breaks", text)
+
+    def _go_on(self, ended: Returned | Broke | Raised, captured: Captured, survivors: Survivors) -> Any:
+        """Compile and run the graph; what this call goes on with."""
+        is_whole = self.point.is_root and isinstance(ended, Returned)
+        entry = self.owner.compile(captured, is_whole)
+        inputs: list[Any] = [None if cell is None else cell.current() for cell in survivors.cells]
+        with observe.phase("forward", self.owner.name), self.segment.trace.ambient.held():  # as for later calls
+            try:
+                tensors = entry.compute(inputs, survivors.arguments, survivors.hooks)
+            except DATA_ERRORS as failure:
+                return self._failed(failure, captured, entry)
+        transplant_each(survivors.handles, tensors)
+        self.segment.arrays.put_back(self.segment.record.changes)
+        for frame, _ in self.segment.record.put_off:
+            with contextlib.suppress(GeneratorExit, StopIteration):
+                Machine(NativeSemantics()).run([frame])
+        self._plain(survivors.hooks)
+        if self.repeats:
+            self._keep(captured, entry)
+        self._plain(self.put_outside)
+        bodies = [generator.frame for generator in self.segment.record.generators]
+        without_sources(bodies)
+        self._plain(bodies)
+        match ended:
+            case Raised(error):
+                self._plain(error)
+                raise error
+            case Broke(why, where):
+                frames = self.machine.frames
+                changing = changing_numbers(frames, self.point.memory)
+                without_sources(frames or [frame for frame in self.args if isinstance(frame, Frame)])
+                self._plain(frames)
+                self.owner.broke(why, where, isinstance(why, (RunBetween, Again)))
+                if not frames:
+                    return self.point.eager(self.args, self.kwargs)
+                return Paused(frames, isinstance(why, Again), changing)
+        return self._plain(ended.value)
+
+    def _keep(self, captured: Captured, entry: Entry) -> None:
+        """For later calls."""
+        self.point._keep_first((captured.check, entry))
+        self.point.watch_over(captured.guards.deaths)
+        self.owner.note(self.point, captured, entry)
+
+    def _failed(self, error: Exception, captured: Captured, entry: Entry) -> Paused:
+        """The graph met data that it cannot take: raised where the frames stand, so that they can handle it."""
+        if self.repeats:
+            self._keep(captured, entry)
+        frames = self.machine.frames
+        if not frames:
+            raise error
+        without_sources(frames)
+        self._plain(frames)
+        frames[-1].completion, frames[-1].pending = THROW, (error,)
+        return Paused(frames)
+
+    def _plain(self, root: Any) -> Any:
+        """`root`, its numbers plain ones."""
+        if not self.segment.numbers.any_change and not self.segment.arrays.any_made():
+            return root
+        instead = {TracedArray: self.segment.arrays.real}
+        (plain,), _ = plain_numbers([root], is_symbol, self.segment.outside.has, instead)
+        return plain

@@ -2,9 +2,10 @@
 
 In: pytest's options and the collected tests. Out: what is left for --long, the number of processes, the tests' order,
 the files to hand out (`workers.py` does).
-Which: tests marked `long` run with --long. Of a test with many parameters the whole suite runs every fourth, the others
-with --long. `--long --turn 2/3` runs, of all that is left for --long, the second of three parts, as CI does by turns.
-`pytest` alone shares the tests out; asked for files or folders it runs them unthinned, in one process, as does `-n 0`.
+Which: tests marked `long` run with --long. Of a test with many parameters the whole suite runs every fourth, unless
+they are quick, and the others with --long. `--long --turn 2/3` runs, of all that is left for --long, the second of
+three parts, as CI does by turns. Asked for files or folders `pytest` runs all of their tests that are not `long`, in
+one process, as `-n 0` does.
 Invariant: files with much to do go first, of all those that start ranks.
 """
 
@@ -33,6 +34,9 @@ MANY, EACH = 6, 4  # of a test with more parameters than MANY, one of EACH
 OF_RANKS = ("docs/test_pages_on_ranks", "distributed/", "examples/", "launch/", "benchmarks/")
 EARLY = (*OF_RANKS, "planted/", "oracles/", "conformance/", "as_torch/", "sanitizers/", "fuzz/", "programs/",
          "distcompile/ddp/", "test_layers")  # fmt: skip  # then as collected
+QUICK = ("compiler_core/aot/", "compiler_core/eager/", "compiler_core/graph/", "compiler_core/loop_ir/",
+         "compiler_core/lowering/", "compiler_core/runtime/", "compiler_core/symbolic/", "fuzz/test_random_constants",
+         "launch/test_cause")  # fmt: skip  # not thinned: milliseconds each
 
 
 def some(values: Sequence[Any], few: int) -> list[Any]:
@@ -52,7 +56,7 @@ def every(values: Sequence[Any], step: int, first: int = 0) -> list[Any]:
 def left_for_long(items: Sequence[pytest.Item], *, is_thin: bool) -> list[pytest.Item]:
     """What only --long runs: what is marked so and, if `is_thin`, most parameters of a test that has many.
 
-    Not where its author says which, with `some` or `every`.
+    Not where it is QUICK, nor where its author says which, with `some` or `every`.
     """
     chosen = {_test(item) for item in items if item.get_closest_marker("long")}
     of_tests: dict[str, list[pytest.Item]] = {}
@@ -61,9 +65,13 @@ def left_for_long(items: Sequence[pytest.Item], *, is_thin: bool) -> list[pytest
             of_tests.setdefault(_test(item), []).append(item)
     kept = set()
     for name, of_test in of_tests.items():
-        is_one_of_many = is_thin and len(of_test) > MANY and name not in chosen
+        is_one_of_many = is_thin and len(of_test) > MANY and name not in chosen and not _is_quick(of_test[0])
         kept.update(of_test[zlib.crc32(name.encode()) % EACH :: EACH] if is_one_of_many else of_test)
     return [item for item in items if item not in kept]
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    return Path(os.path.relpath(item.path, HERE)).as_posix().startswith(QUICK)
 
 
 def _test(item: pytest.Item) -> str:

@@ -15,17 +15,17 @@ class Item:
     """As much of a collected test as is asked."""
 
     def __init__(self, nodeid: str, *, long: bool = False, **options: Any) -> None:
-        self.nodeid, self.long = nodeid, long
+        self.nodeid, self.long, self.path = nodeid, long, sharing.HERE.parent / nodeid.partition("::")[0]
         self.config = SimpleNamespace(getoption=options.get)
 
     def get_closest_marker(self, name: str) -> bool:
         return self.long and name == "long"
 
 
-def family(name: str, count: int, long_from: int | None = None) -> list[Any]:
+def family(name: str, count: int, long_from: int | None = None, file: str = "test_a.py") -> list[Any]:
     """A test's items; from `long_from` on they are marked `long`."""
     last = count if long_from is None else long_from
-    return [Item(f"tests/test_a.py::{name}[{k}]", long=k >= last) for k in range(count)]
+    return [Item(f"tests/{file}::{name}[{k}]", long=k >= last) for k in range(count)]
 
 
 def test_turns_are_everything_and_each_once() -> None:
@@ -49,6 +49,7 @@ def test_of_many_parameters_one_of_four_always_runs() -> None:
     assert set(left) < set(many)
     assert len(many) - len(left) == 40 // sharing.EACH
     assert sharing.left_for_long([*many, *few], is_thin=False) == []
+    assert sharing.left_for_long(family("many", 40, file="compiler_core/graph/test_a.py"), is_thin=True) == []
 
 
 def test_who_says_which_of_its_parameters_run_is_not_thinned() -> None:

@@ -27,6 +27,7 @@ from collectives.threaded import run_ranks
 from tests.fake_cupy import install
 from tests.fake_nccl.memory import Machine
 from tests.fake_nccl.running import RunningDevice
+from tests.sharing import some
 
 install()  # the stand-in that runs sums.cu
 DTYPES = ("float64", "float32", "float16", "bfloat16")
@@ -138,7 +139,7 @@ def test_an_array_may_lie_anywhere(dtype: str) -> None:
         same_bits(array, expected(2, 1000, dtype))
 
 
-@pytest.mark.parametrize("world", [2, 3, 4])
+@pytest.mark.parametrize("world", some([3, 2, 4], 1))
 def test_rounds_back_to_back_of_ranks_that_are_skewed_are_all_right(world: int) -> None:
     rounds, n = 60, 700
 

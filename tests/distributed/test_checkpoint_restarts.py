@@ -47,6 +47,7 @@ def digests(text: str) -> set[str]:
     return {line.split()[-1] for line in text.splitlines() if "ended with" in line}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_restarted_job_resumes_from_its_last_checkpoint_to_equal_bits(tmp_path: Path) -> None:
     script = tmp_path / "job.py"

@@ -114,6 +114,7 @@ def test_no_child_speaks_for_its_rank(tmp_path: Path, mpi: str) -> None:
     assert "distcompile-run:" not in done.stderr, done.stderr
 
 
+@pytest.mark.long
 def test_under_mpiexec_alone_a_childs_error_does_not_abort_the_job(tmp_path: Path) -> None:
     script = tmp_path / "forks.py"
     script.write_text(PROGRAM)
@@ -163,6 +164,7 @@ elif __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mpi", ["mpich", pytest.param("openmpi", marks=pytest.mark.long)])
 def test_a_process_that_a_rank_starts_is_not_the_rank(tmp_path: Path, mpi: str) -> None:
     """MPI's variables are in its environment: it would be taken for the rank, or MPI would end it, or the job."""

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from mpi_job import check_ran, run_on_ranks
 
+from tests.sharing import some
+
 pytest.importorskip("mpi4py")
 PROGRAM = str(Path(__file__).with_name("message_programs.py"))
 WITHOUT_READING = {
@@ -16,7 +18,7 @@ WITHOUT_READING = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["moves", "gives_up"])
+@pytest.mark.parametrize("case", some(["moves", "gives_up"], 1))
 @pytest.mark.parametrize("mpi", WITHOUT_READING)
 def test_large_messages(mpi: str, case: str) -> None:
     check_ran(run_on_ranks(2, ["--mpi", mpi, PROGRAM, case], limit_s=60, environment=WITHOUT_READING[mpi]))

@@ -62,6 +62,7 @@ def test_a_fault_on_one_rank_fails_the_job_and_names_rank_and_parameter(script: 
     assert "first.weight" in result.stdout
 
 
+@pytest.mark.long
 def test_a_recorded_rank_is_replayed_alone(script: Path, tmp_path: Path) -> None:
     command = ["-m", "distcompile.cli", "parity", f"{script}:right", "--steps", "2"]
     result = run_on_ranks(2, [*command, "--record", str(tmp_path / "kept")], limit_s=120)

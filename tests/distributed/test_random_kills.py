@@ -35,6 +35,7 @@ def check(seed: int, trials: int, folder: Path) -> None:
     assert not failures, "\n".join([f"{len(failures)} of {trials} with seed {seed}", *failures])
 
 
+@pytest.mark.long
 def test_ranks_killed_at_random_moments(tmp_path: Path, in_full: bool) -> None:
     check(3, 6 if in_full else 3, tmp_path)
 

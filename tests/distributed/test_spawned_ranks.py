@@ -36,6 +36,7 @@ def ran(*words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_a_tutorial_that_spawns_its_ranks_trains() -> None:
     done = ran("-m", "launch", "--as-torch", "-n", "2", SCRIPT, "train")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -54,6 +55,7 @@ def test_a_rank_that_fails_is_named(case: str, text: str) -> None:
     assert re.search(text, done.stderr, re.DOTALL), done.stderr
 
 
+@pytest.mark.long
 def test_without_a_launcher_the_command_is_named() -> None:
     done = ran(*WITHOUT_LAUNCHER)
     assert done.returncode != 0

@@ -124,7 +124,7 @@ def test_ranks_of_two_hosts_meet(shaped: Any, hosts: Any, mpi: str, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["killed", "raises", "sleeps"])
+@pytest.mark.parametrize("what", some(["killed", "raises", "sleeps"], 1))
 def test_a_rank_of_the_far_host_that_fails_is_named(
     shaped: Any, hosts: Any, mpi: str, what: str, tmp_path: Path
 ) -> None:
@@ -144,6 +144,7 @@ def test_a_rank_of_the_far_host_that_fails_is_named(
     assert processes_left(str(script)) == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_network_that_is_cut_is_named_as_that(shaped: Any, hosts: Any, mpi: str, tmp_path: Path) -> None:
     script, sleeps = tmp_path / "train.py", tmp_path / "sleeps"

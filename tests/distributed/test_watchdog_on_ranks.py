@@ -86,6 +86,7 @@ def test_a_rank_that_sleeps_is_named_with_its_line(tmp_path: Path) -> None:
     assert "at train.py:13" in said
 
 
+@pytest.mark.long
 def test_a_rank_that_left_a_step_is_named_with_the_place(tmp_path: Path) -> None:
     code, said, took_s = run(tmp_path, "leaves")
     assert code != 0
@@ -142,6 +143,7 @@ def handles(tmp_path: Path, *arguments: str, late_s: float, save_s: float, endin
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_rank_that_handles_the_time_limit_may_save(tmp_path: Path) -> None:
     code, said = handles(tmp_path, late_s=100, save_s=6)
     assert said.count("saved") == 2, said

@@ -2,7 +2,7 @@
 
 Four calls of each with changing arguments; those of more of the library also with breaks in what they call, and refused
 by fullgraph=True, then run by Python. `--fuzz N`: N programs instead of
-100 (250 with --long); DISTCOMPILE_FUZZ_SEED: the first one.
+50 (250 with --long); DISTCOMPILE_FUZZ_SEED: the first one.
 A failing program is made small and shown under its seed; `python -m tests.fuzz.python_check SEED` shows it again.
 """
 
@@ -28,7 +28,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "chunk" in metafunc.fixturenames:
         asked = metafunc.config.getoption("--fuzz")
         chunks = range(FIRST, FIRST + (asked or 250), CHUNK)
-        metafunc.parametrize("chunk", chunks if asked else some(chunks, 100 // CHUNK))
+        metafunc.parametrize("chunk", chunks if asked else some(chunks, 2))
 
 
 def failures(chunk: int, count: int, how: python_check.Compile, tensors: bool | None, write: Any = write) -> str:

@@ -54,6 +54,7 @@ def test_a_stopped_rank_is_reported_with_what_it_did(tmp_path: Path) -> None:
     assert "has been stopped (SIGSTOP)" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.long
 def test_a_rank_that_is_waited_for_too_long_is_shown_where_it_is(tmp_path: Path) -> None:
     line = ["-n", "2", "--bind", "none", "--watchdog", "3", "--timeout", "50", program(tmp_path, TRAINS)]
     done = run(*line, "def asleep_here():\n    time.sleep(100)\nasleep_here()")
@@ -62,6 +63,7 @@ def test_a_rank_that_is_waited_for_too_long_is_shown_where_it_is(tmp_path: Path)
     assert "rank 0 left step 3 after an exception" in done.stderr or "the job hangs, says rank 0" in done.stderr
 
 
+@pytest.mark.long
 def test_a_hang_is_told_where_no_rank_fails_of_it(tmp_path: Path) -> None:
     """The ranks die of the launcher's SIGKILL, after it has begun to end the job: that explains nothing."""
     keeps_quiet = f"try:\n{indent(TRAINS, '    ')}\nexcept BaseException:\n    time.sleep(100)\n"

@@ -84,6 +84,7 @@ def test_a_very_long_line_is_looked_at_once() -> None:
     assert time.process_time() - begun < 5, "quadratic: it took 15 s"
 
 
+@pytest.mark.long
 def test_two_very_long_lines_arrive(tmp_path: Path) -> None:
     script = program(tmp_path, f"import sys\nsys.stdout.write('x' * {LONG} + '\\n')\n")
     done = run("-n", "2", "--bind", "none", script)
@@ -150,6 +151,7 @@ def test_log_files_that_cannot_be_written_end_the_job_by_name(tmp_path: Path) ->
     assert processes_with(marker) == []
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_many_ranks_need_many_files_and_programs_keep_their_own_limit(tmp_path: Path) -> None:
     script = program(tmp_path, "import resource\nprint(resource.getrlimit(resource.RLIMIT_NOFILE)[0])\n")

@@ -24,7 +24,7 @@ from tests.compiler_core.capture.replay import recaptured
 from tests.compiler_core.capture.replay.recapture import watching
 from tests.compiler_core.capture.replay.recaptured import LONGEST_S, compiled
 
-EACH = 12  # one of so many programs in a plain run
+EACH = 24  # one of so many programs in a plain run
 
 
 @pytest.fixture(autouse=True)

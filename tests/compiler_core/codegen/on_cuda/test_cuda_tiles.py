@@ -83,6 +83,7 @@ def test_the_fastest_tile_is_the_one_that_runs(fake_cuda: FakeCuda, clock: Clock
     assert chosen.tile == [*dict.fromkeys(candidates(chosen.shape))][2]
 
 
+@pytest.mark.long
 def test_every_candidate_gives_the_same_elements(fake_cuda: FakeCuda, clock: Clock, rng: Any, tmp_path: Path) -> None:
     x = rng.standard_normal(ROWS.shape).astype(np.float32)
     for wanted in range(4):

@@ -30,7 +30,7 @@ from tests.workers import File
 HERE = Path(__file__).parent
 MOST = 5
 BETWEEN_LINES_S = 2.0
-MANY, EACH = 6, 4  # of a test with more parameters than MANY, one of EACH
+MANY, EACH = 3, 4  # of a test with more parameters than MANY, one of EACH
 OF_RANKS = ("docs/test_pages_on_ranks", "distributed/", "examples/", "launch/", "benchmarks/")
 EARLY = (*OF_RANKS, "planted/", "oracles/", "conformance/", "as_torch/", "sanitizers/", "fuzz/", "programs/",
          "distcompile/ddp/", "test_layers")  # fmt: skip  # then as collected

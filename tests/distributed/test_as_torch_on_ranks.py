@@ -38,8 +38,8 @@ def trained(*words: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("options", some([("--compile",), ()], 1), ids=["compiled", "eager"])
-def test_two_ranks_train_as_one_process(options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("options", some([["--compile"], []], 1), ids=["compiled", "eager"])
+def test_two_ranks_train_as_one_process(options: list[str]) -> None:
     one = trained("-m", "distcompile.as_torch", SCRIPT)
     two = trained("-m", "launch", "--as-torch", "-n", "2", SCRIPT, *options)
     assert set(one) == set(two) == {"net1.weight", "net1.bias", "net2.weight", "net2.bias"}

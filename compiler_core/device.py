@@ -75,15 +75,18 @@ _INDEX = re.compile(r"0|[1-9][0-9]*")
 
 
 class Device:
-    """`Device("cpu")`, as torch.device. type: its name; index: None on the CPU; xp: the array module.
+    """`Device("cpu")`, as torch.device. type: its name; index: None on the CPU; xp: the array module;
+    is_gpu: it has a number, streams, and memory of its own; is_host: its arrays are NumPy's.
 
     "cuda:1" (or "cuda", 1) can be named, compared and printed where there is none, as in torch; so can kinds that
     nothing can be put on ("mps"): `check_device` refuses them. "cuda" means the current device when it is used.
     """
 
-    __slots__ = ("index", "type")
+    __slots__ = ("index", "is_gpu", "is_host", "type")
     type: str
     index: int | None
+    is_gpu: bool
+    is_host: bool
 
     def __new__(cls, type: str | Device | int = "cpu", index: int | None = None) -> Device:
         if isinstance(type, Device):
@@ -93,25 +96,23 @@ class Device:
             return _CPU
         if kind == "meta" and place is None:
             return _META
-        self = object.__new__(cls)
-        self.type, self.index = kind, place
-        return self
+        return _make(kind, place)
 
     @property
     def xp(self) -> ModuleType:
         """The module whose arrays are here. Raises DeviceError where there is no such device."""
-        return cuda.module() if self.type == "cuda" else np
+        return cuda.module() if self.is_gpu else np
 
     def record_event(self) -> Event:
         """An event after all work issued so far."""
-        return StreamEvent(cuda.check_number(self.index)) if self.type == "cuda" else HostEvent()
+        return StreamEvent(cuda.check_number(self.index)) if self.is_gpu else HostEvent()
 
     def put(self, array: Array, *, non_blocking: bool = False) -> Array:
         """`array`, of any device, here: itself if it is here already. non_blocking: as `cuda.put`.
 
         A host array that repeats (strides 0) is spread out on a device: programs would copy it at every call.
         """
-        if self.type == "cuda":
+        if self.is_gpu:
             return cuda.put(array, cuda.check_number(self.index), non_blocking=non_blocking, dense=True)
         return cuda.fetch(array) if cuda.is_array(array) else array
 
@@ -124,7 +125,7 @@ class Device:
         return self._made("zeros", shape, dtype)
 
     def _made(self, how: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        if self.type != "cuda":
+        if not self.is_gpu:
             return getattr(np, how)(shape, dtype)
         number = cuda.check_number(self.index)
         with cuda.on(number), cuda.allocating(number):
@@ -132,7 +133,7 @@ class Device:
 
     def working(self) -> AbstractContextManager[object]:
         """A block in which array operations are this device's: they go to its current stream."""
-        return nullcontext() if self.type != "cuda" else cuda.on(cuda.check_number(self.index))
+        return nullcontext() if not self.is_gpu else cuda.on(cuda.check_number(self.index))
 
     def scale(self, array: Array, factor: float, out: Array) -> None:
         """out = array * factor, in its dtype. array, out: of this device, of one shape and dtype; may be the same."""
@@ -183,7 +184,7 @@ def _parsed(text: str, index: int | None) -> tuple[str, int | None]:
 
 def _make(kind: str, index: int | None) -> Device:
     made: Device = object.__new__(Device)
-    made.type, made.index = kind, index
+    made.type, made.index, made.is_gpu, made.is_host = kind, index, kind == "cuda", kind == "cpu"
     return made
 
 
@@ -251,7 +252,7 @@ def set_default_device(device: str | Device | None) -> None:
 def get_default_device() -> Device:
     """Where this thread makes tensors; of "cuda" the current device. Raises DeviceError where that is not here."""
     found = default_device()
-    return check_device(found) if found.type == "cuda" else found
+    return check_device(found) if found.is_gpu else found
 
 
 def default_devices() -> tuple[Device, ...]:
@@ -279,7 +280,7 @@ def check_device(name: str | Device | int | None) -> Device:
     found = Device(name)
     if found.type == "meta":
         return _META
-    if found.type == "cuda":
+    if found.is_gpu:
         return cuda_device(cuda.check_number(found.index))
     if found.type == "cpu" and not found.index:
         return _CPU

@@ -53,9 +53,7 @@ def partition(joint: Joint) -> Partition:
     tangents = [node for node in graph.inputs if node.role in ARRIVING]
     after = _dependents(graph, tangents)
     regions = Regions(graph, after, needed_for(graph, gradients), results)
-    saved = _without_views(
-        _cut(graph, CostModel(graph, results, regions, on_gpu=graph.device != "cpu"), after, gradients)
-    )
+    saved = _without_views(_cut(graph, CostModel(graph, results, regions, on_gpu=graph.on_gpu), after, gradients))
     values = [node for node in graph.nodes if node in saved and not isinstance(node, Placeholder)]
     inputs = [node for node in graph.inputs if node.role not in ARRIVING]
     outputs = [*results, *(node for node in values if node not in results)]
@@ -76,7 +74,7 @@ def partition(joint: Joint) -> Partition:
 def _role(node: Node, joint: Joint) -> str:
     """Of a saved value: spent if only one run of the backward reads it, on a GPU, whose memory is scarce."""
     is_shown = node in joint.graph.outputs[: joint.outputs]
-    return "saved" if is_shown or joint.stops or joint.graph.device == "cpu" else "spent"
+    return "saved" if is_shown or joint.stops or not joint.graph.on_gpu else "spent"
 
 
 def emission_order(graph: Graph, gradients: Sequence[Node], stages: Sequence[int] = ()) -> list[Node]:

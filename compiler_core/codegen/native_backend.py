@@ -73,7 +73,7 @@ class NativeBackend:
 
     def lay_out(self, graph: Graph) -> Graph:
         """Convolutions as oneDNN's, and channels last around them, where it has them; otherwise said once."""
-        if graph.device != "cpu":
+        if graph.on_gpu:
             return _of_device([graph]).lay_out(graph)
         composed = PoolingComposed(routines=True).apply(graph)
         if composed is not graph:
@@ -85,7 +85,7 @@ class NativeBackend:
 
         `name` goes into log and dump.
         """
-        if any(graph.device != "cpu" for graph in graphs):
+        if any(graph.on_gpu for graph in graphs):
             return _of_device(graphs, tuned=self.tuned).compile(graphs, name)
         toolchain, opened = find_toolchain(), come_in_many_sizes()
         builds: list[Path] = []

@@ -126,6 +126,10 @@ class Graph:
     device: str = "cpu"
 
     @property
+    def on_gpu(self) -> bool:
+        return self.device != "cpu"
+
+    @property
     def inputs(self) -> tuple[Placeholder, ...]:
         return tuple(n for n in self.nodes if isinstance(n, Placeholder))
 

@@ -38,7 +38,7 @@ LOCATION_COLUMN = 64
 def print_graph(graph: Graph, *, locations: bool = False, elide: bool = False) -> str:
     """The text of `graph`. elide: long constants become a comment on their size (for people; does not parse)."""
     parameters = ", ".join(map(print_placeholder, graph.inputs))
-    place = "" if graph.device == "cpu" else f"on {graph.device} "
+    place = f"on {graph.device} " if graph.on_gpu else ""
     declared = show_declarations(symbols_of(graph))
     lines = [*([declared] if declared else []), f"graph {graph.name}({parameters}) {place}{{"]
     for node in graph.nodes:

@@ -26,16 +26,14 @@ from compiler_core.ops.registry import Array
 from compiler_core.symbolic.index import Axis, Data, Index, Scalar
 
 GARBAGE = 0xCB  # as f32 or f64 this is a large negative number: it spoils sums and maxima alike
-COMBINE: dict[str, np.ufunc] = {
-    "add": np.add, "sum": np.add, "mul": np.multiply, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
-}  # fmt: skip
 
 
 def identity(kind: str, dtype: DType) -> Any:
     """What an accumulator of `kind` starts from."""
-    if kind in ("sum", "prod", "expsum"):
-        return dtype.numpy.type(kind == "prod")
-    highest = kind in ("min", "argmin")
+    how = ir.REDUCING[kind]
+    if how.operator:
+        return dtype.numpy.type(how.ufunc.identity)
+    highest = how.kind == "min"
     if dtype is bool_:
         return np.bool_(highest)
     if dtype.is_floating_point:
@@ -53,9 +51,9 @@ class Best:
     at: int = -1
 
     def offer(self, value: Any, at: int) -> None:
-        if self.at >= 0 and np.isnan(self.value) and not (self.kind == "argmax_nan" and np.isnan(value)):
+        if self.at >= 0 and np.isnan(self.value) and not (ir.REDUCING[self.kind].last_nan and np.isnan(value)):
             return
-        better = value < self.value if self.kind == "argmin" else value > self.value
+        better = value < self.value if ir.REDUCING[self.kind].beats == "<" else value > self.value
         if self.at < 0 or better or np.isnan(value):
             self.value, self.at = value, at
 
@@ -194,7 +192,7 @@ def _run_stmt(stmt: ir.Stmt, frame: Frame) -> None:
         case ir.Accumulator(name, dtype, kind):
             start = identity(kind, dtype)
             frame.kinds[name] = kind
-            start = Best(start, kind) if kind.startswith("arg") else _ExpSum() if kind == "expsum" else start
+            start = Best(start, kind) if ir.REDUCING[kind].is_place else _ExpSum() if kind == "expsum" else start
             frame.scalars[name] = start
         case ir.Accumulate(name, value, at):
             _accumulate(name, evaluate(value, frame, None), at, frame)
@@ -251,7 +249,7 @@ def _store(target: Array, at: Any, value: Any, mode: str, stmt: ir.Store) -> Non
     if np.min(at) < 0 or np.max(at) >= target.size:
         raise IndexError_(f"store to {stmt.buffer}[{print_index(stmt.index)}] outside its {target.size} elements")
     value = np.asarray(value).astype(target.dtype, copy=False)
-    target[at] = value if mode == "set" else COMBINE[mode](target[at], value)
+    target[at] = value if mode == "set" else ir.REDUCING[mode].ufunc(target[at], value)
 
 
 def _accumulate(name: str, value: Any, at: Index | None, frame: Frame) -> None:
@@ -263,7 +261,7 @@ def _accumulate(name: str, value: Any, at: Index | None, frame: Frame) -> None:
     if isinstance(running, _ExpSum):
         running.values.append(value if frame.lanes is None else np.broadcast_to(value, (frame.lanes,)))
         return
-    combine = COMBINE[frame.kinds[name]]
+    combine = ir.REDUCING[frame.kinds[name]].ufunc
     if frame.lanes is not None:
         lanes = np.broadcast_to(np.asarray(value), (frame.lanes,))
         value = combine.reduce(lanes, dtype=lanes.dtype)

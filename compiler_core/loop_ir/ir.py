@@ -59,22 +59,57 @@ Limits: extents are ints today; every extent and numel is typed `Size` so that s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from compiler_core.dtype import DType
+import numpy as np
+
+from compiler_core.dtype import DType, bool_
 from compiler_core.loop_ir.expr import Expr
 from compiler_core.meta import Size
 from compiler_core.ops.registry import Array
 from compiler_core.ops.routine import Routine, Strided
+from compiler_core.ops.rules import ReductionKind
 from compiler_core.symbolic.index import Axis, Index
 
 LoopKind = Literal["serial", "parallel", "block", "vector"]
 StoreMode = Literal["set", "add", "mul", "max", "min"]
-ReduceKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "argmax_nan", "expsum"]
+ReduceKind = Literal[ReductionKind, "expsum"]
 Access = Literal["in", "out", "inout"]
 BufferKind = Literal["input", "spent", "output", "temp", "constant"]  # spent: an input that is written over
+
+
+@dataclass(frozen=True, slots=True)
+class Reducing:
+    """What a kind of reduction is. kind: what is done with the values: sum, prod, max or min.
+
+    scalar, ufunc: two values combined, in loop IR and in NumPy; operator: in C++ and Triton, "" where a helper called
+    `kind` does it; bits: of two truth values. beats: how a value that wins compares with the others. is_place: its
+    place is remembered; of several NaN the last, if `last_nan`, else the first.
+    """
+
+    kind: str
+    scalar: str
+    ufunc: np.ufunc
+    operator: str
+    bits: str
+    beats: str = ""
+    is_place: bool = False
+    last_nan: bool = False
+
+    def symbol(self, dtype: DType) -> str:
+        """The operator between two values of this dtype; "" if there is none."""
+        return self.bits if dtype is bool_ else self.operator
+
+
+_SUM, _PROD = Reducing("sum", "add", np.add, "+", "|"), Reducing("prod", "mul", np.multiply, "*", "&")
+_MAX, _MIN = Reducing("max", "maximum", np.maximum, "", "|", ">"), Reducing("min", "minimum", np.minimum, "", "&", "<")
+REDUCING: Mapping[str, Reducing] = {  # by the kind of an accumulator or a scan, or the mode of a store that combines
+    "sum": _SUM, "add": _SUM, "expsum": _SUM, "linear": _SUM, "prod": _PROD, "mul": _PROD, "max": _MAX, "min": _MIN,
+    "argmax": replace(_MAX, is_place=True), "argmin": replace(_MIN, is_place=True),
+    "argmax_nan": replace(_MAX, is_place=True, last_nan=True),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ def _read_stmt(text: str, scope: ExprReader) -> ir.Stmt:
         return ir.Local(name, dtype, numel)
     if match := _ACCUMULATOR.match(text):
         dtype = by_name(match[2])
-        scope.scalars[match[1]] = int64 if match[3].startswith("arg") else dtype
+        scope.scalars[match[1]] = int64 if ir.REDUCING[match[3]].is_place else dtype
         return ir.Accumulator(match[1], dtype, match[3])  # type: ignore[arg-type]
     if match := _CHECK.match(text):
         return ir.Check(scope.expr(match[1]), ast.literal_eval(match[2]))

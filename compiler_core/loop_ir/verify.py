@@ -93,7 +93,7 @@ def _check_stmt(stmt: ir.Stmt, names: Names, where: str) -> None:
             _check_store(stmt, names, where)
         case ir.Accumulator(name, dtype, kind):
             _check_fresh(name, names, stmt, where)
-            names.scalars[name] = int64 if kind.startswith("arg") else dtype
+            names.scalars[name] = int64 if ir.REDUCING[kind].is_place else dtype
             names.accumulators[name] = kind
         case ir.Accumulate(_, value, _):
             check_expr(value, names, where)
@@ -149,11 +149,11 @@ def _check_accumulate(stmt: ir.Accumulate, names: Names, where: str) -> None:
     kind = names.accumulators.get(stmt.name)
     if kind is None:
         raise _fail(where, stmt, f"{stmt.name} is not an accumulator")
-    if (stmt.at is not None) != kind.startswith("arg"):
+    if (stmt.at is not None) != ir.REDUCING[kind].is_place:
         raise _fail(where, stmt, f"a place is for argmax and argmin, {stmt.name} is {kind}")
     if stmt.at is not None:
         check_index(stmt.at, names, stmt, where)
-        if kind == "argmax_nan" and "vector" in names.axes.values():
+        if ir.REDUCING[kind].last_nan and "vector" in names.axes.values():
             raise _fail(where, stmt, "argmax_nan does not vectorise")
     elif names.scalars[stmt.name] is not stmt.value.dtype:
         raise _fail(where, stmt, f"{stmt.name} is {names.scalars[stmt.name].short}")

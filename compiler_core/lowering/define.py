@@ -13,14 +13,14 @@ import functools
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, get_args
+from typing import Any
 
 from compiler_core.dtype import DType, bfloat16, bool_, complex64, complex128, float16, float32, float64
 from compiler_core.errors import LoweringError
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir.interpret import identity
-from compiler_core.loop_ir.ir import ReduceKind, Slot, View
+from compiler_core.loop_ir.ir import REDUCING, ReduceKind, Slot, View
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.boxes import joined, tighten
 from compiler_core.lowering.emitter import Emitter, call, cast
@@ -36,7 +36,6 @@ Place = tuple[IntLike, ...]  # an index, one entry a dimension
 _WIDE = {float16: float64, bfloat16: float64, float32: float64, complex64: complex128}  # what long sums run in
 # places of a window up to which its reduction is one expression, so that results lie side by side
 _MAX_WINDOW = 16
-_COMBINE = {"sum": "add", "max": "maximum", "min": "minimum"}
 _MAX_INLINE_OPS = 12
 _SIDE_BY_SIDE = 16  # elements behind a dim from which places along it are sought in lines (schedule/places.py)
 _MAX_PIECES = 8  # of a concatenation that is one expression
@@ -258,7 +257,7 @@ def _define_reduction(definer: Definer, node: Call, rule: rules.Reduction) -> No
         return
     value = definer.read(operand, indices_of(axes))
     inner = d.domain_numel(axes[dims[-1] + 1 :]) if dims else 1
-    if rule.kind.startswith("arg") and inner < _SIDE_BY_SIDE:  # then a place is found along the columns
+    if REDUCING[rule.kind].is_place and inner < _SIDE_BY_SIDE:  # then a place is found along the columns
         axes = (*kept, *reduced)
     _reduce(definer, node, rule.kind, value, axes, kept)
 
@@ -273,7 +272,7 @@ def _define_indexed_reduction(definer: Definer, node: Call, rule: rules.IndexedR
     reduced = d.make_axes((*node.shape, *extents))[len(kept) :]
     index = indices_of((*kept, *reduced))
     value = rule.emit(definer._emitter, index, definer.readers(node), metas, **node.attrs)
-    if rule.kind in _COMBINE and math.prod(extents) <= _MAX_WINDOW:
+    if not REDUCING[rule.kind].is_place and math.prod(extents) <= _MAX_WINDOW:
         definer.add_element(node, cast(_written_out(rule.kind, value, reduced, node.dtype.compute), node.dtype), kept)
         return
     outer = len(kept) - rule.inner(**node.attrs)
@@ -287,7 +286,7 @@ def _written_out(kind: str, value: x.Expr, reduced: d.Axes, accumulate: DType) -
     for place in itertools.product(*(range(axis.extent) for axis in reduced)):
         table = {axis: as_index(k) for axis, k in zip(reduced, place)}
         terms.append(cast(tighten(resolve(d.substitute(value, table, {}))), accumulate))
-    return functools.reduce(lambda left, right: call(_COMBINE[kind], (left, right)), terms)
+    return functools.reduce(lambda left, right: call(REDUCING[kind].scalar, (left, right)), terms)
 
 
 def resolve(value: x.Expr) -> x.Expr:
@@ -310,9 +309,9 @@ def _reduce_nothing(definer: Definer, node: Call, kind: str) -> None:
     definer.add_element(node, x.Const(identity(kind, node.dtype).item(), node.dtype))
 
 
-def _reduce(definer: Definer, node: Call, kind: str, value: x.Expr, axes: d.Axes, kept: d.Axes) -> None:
+def _reduce(definer: Definer, node: Call, kind: ReduceKind, value: x.Expr, axes: d.Axes, kept: d.Axes) -> None:
     """Define `node` as the reduction of `value` over those of `axes` that are not `kept`."""
-    is_place = kind.startswith("arg")
+    is_place = REDUCING[kind].is_place
     if all(axis.extent == 1 for axis in axes if axis not in kept):
         definer.add_element(node, x.Const(0, node.dtype) if is_place else cast(value, node.dtype), kept)
         return
@@ -320,20 +319,14 @@ def _reduce(definer: Definer, node: Call, kind: str, value: x.Expr, axes: d.Axes
     accumulate = value.dtype.compute if is_place else node.dtype.compute
     value = cast(value, accumulate)
     numel, note = node.meta.numel, note_of(node)
-    definer.add(d.Reduce(node.name, node.dtype, axes, value, _kind(kind), flat, numel, accumulate, note), node.meta)
-
-
-def _kind(kind: str) -> ReduceKind:
-    """Raises KeyError for a kind that loops do not know."""
-    kinds: dict[str, ReduceKind] = {k: k for k in get_args(ReduceKind)}
-    return kinds[kind]
+    definer.add(d.Reduce(node.name, node.dtype, axes, value, kind, flat, numel, accumulate, note), node.meta)
 
 
 def _define_scan(definer: Definer, node: Call, rule: rules.Scan) -> None:
     axes = d.make_axes(node.shape)
     values = tuple(definer.read(arg, indices_of(axes)) for arg in node.args)
     line, reverse = axes[node.attrs["dim"]], bool(node.attrs.get("reverse", False))
-    carried = values[0].dtype.compute if rule.kind.startswith("arg") else _WIDE.get(node.dtype, node.dtype)
+    carried = values[0].dtype.compute if REDUCING[rule.kind].is_place else _WIDE.get(node.dtype, node.dtype)
     values = tuple(cast(value, value.dtype.compute) for value in values)
     definer.add(
         d.Scan(node.name, node.dtype, axes, values, rule.kind, line, reverse, carried, note_of(node)), node.meta

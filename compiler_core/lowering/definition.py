@@ -35,7 +35,7 @@ from typing import Any, TypeAlias
 
 from compiler_core.dtype import DType
 from compiler_core.loop_ir import expr as x
-from compiler_core.loop_ir.ir import ReduceKind, View
+from compiler_core.loop_ir.ir import REDUCING, ReduceKind, StoreMode, View
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.routine import Routine
 from compiler_core.symbolic.index import ZERO, Atom, Axis, Data, Div, Index, Mod, Scalar, of_axis, of_data
@@ -101,7 +101,7 @@ class Scatter:
     base_axes: Axes
     base: x.Expr
     target: Index
-    mode: str
+    mode: StoreMode
     note: str = ""
     in_place: bool = False
 
@@ -241,7 +241,8 @@ def prune(definitions: dict[str, Definition], wanted: Sequence[str]) -> dict[str
 
 def seeks_across(reduction: Reduce) -> bool:
     """Whether places are sought along an axis behind which others come."""
-    return reduction.kind in ("argmax", "argmin") and reduction.axes[-1] in axes_in(reduction.kept)
+    how = REDUCING[reduction.kind]
+    return how.is_place and not how.last_nan and reduction.axes[-1] in axes_in(reduction.kept)
 
 
 def make_axes(shape: Shape) -> Axes:

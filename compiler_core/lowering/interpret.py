@@ -14,7 +14,6 @@ import numpy as np
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.interpret import (
-    COMBINE,
     GARBAGE,
     Best,
     Frame,
@@ -75,9 +74,9 @@ def _element(one: d.Element, memory: dict[str, Array]) -> None:
 def _reduce(one: d.Reduce, memory: dict[str, Array]) -> None:
     domain = _Domain(one.axes, memory)
     values, places = domain.values(one.value).ravel(), domain.places(one.kept).ravel()
-    if not one.kind.startswith("arg"):
+    if not ir.REDUCING[one.kind].is_place:
         result = np.full(one.numel, identity(one.kind, one.accumulate))
-        COMBINE[one.kind].at(result, places, values)
+        ir.REDUCING[one.kind].ufunc.at(result, places, values)
         memory[one.name][:] = result.astype(one.dtype.numpy)
         return
     best = [Best(identity(one.kind, one.accumulate), one.kind) for _ in range(one.numel)]
@@ -104,11 +103,12 @@ def _scan(one: d.Scan, memory: dict[str, Array]) -> None:
     domain, line = _Domain(one.axes, memory), one.axes.index(one.line)
     values = [np.moveaxis(domain.values(value), line, 0) for value in one.values]
     result = np.moveaxis(memory[one.name].reshape(domain.shape), line, 0)
-    carried, place = np.full(result.shape[1:], identity(_KIND.get(one.kind, one.kind), one.carried)), None
+    how, place = ir.REDUCING[one.kind], None
+    carried = np.full(result.shape[1:], identity(one.kind, one.carried))
     for k in reversed(range(len(result))) if one.reverse else range(len(result)):
-        if one.kind.startswith("arg"):
+        if how.is_place:
             (value,) = (operand[k] for operand in values)
-            better = ((value >= carried) if one.kind == "argmax" else (value <= carried)) | (value != value)
+            better = ((value >= carried) if how.beats == ">" else (value <= carried)) | (value != value)
             place = np.where(better, k, 0 if place is None else place)
             carried = np.where(better, value, carried)
             result[k] = place
@@ -117,9 +117,6 @@ def _scan(one: d.Scan, memory: dict[str, Array]) -> None:
         is_first = k == (len(result) - 1 if one.reverse else 0)
         carried = term + (0 if is_first and factor else factor[0] * carried if factor else carried)
         result[k] = carried.astype(one.dtype.numpy)
-
-
-_KIND = {"linear": "sum"}
 
 
 def _gemm(one: d.Gemm, memory: dict[str, Array]) -> None:

@@ -15,7 +15,7 @@ from compiler_core.dtype import DType, by_name
 from compiler_core.errors import GraphError
 from compiler_core.graph.parse import parse_attrs
 from compiler_core.loop_ir.expr_text import ExprReader, parsed
-from compiler_core.loop_ir.ir import ReduceKind
+from compiler_core.loop_ir.ir import ReduceKind, StoreMode
 from compiler_core.loop_ir.parse import read_slot, read_view
 from compiler_core.lowering import definition as d
 from compiler_core.meta import TensorMeta
@@ -33,6 +33,7 @@ _GEMM = re.compile(rf"(\([^)]*\)) (\d+) (\d+) (\d+) a {_MATRIX} b {_MATRIX} out 
 _ROUTINE = re.compile(r"(\w+) \(((?:[^()]|\([^()]*\))*)\)(.*)$")
 _STORAGE = re.compile(r"(\w+) in (\w+)$")
 _KINDS: dict[str, ReduceKind] = {kind: kind for kind in get_args(ReduceKind)}
+_MODES: dict[str, StoreMode] = {mode: mode for mode in get_args(StoreMode)}
 
 
 def parse_definitions(text: str) -> d.Defined:
@@ -125,7 +126,7 @@ class _Line:
         found = _matched(_SCATTER, head)
         axes, base_axes = self._axes(found[2]), self._axes(found[3])
         read = self.reader
-        parts = read.expr_of(value), base_axes, read.expr_of(base), read.index_of(target), found[1]
+        parts = read.expr_of(value), base_axes, read.expr_of(base), read.index_of(target), _MODES[found[1]]
         return d.Scatter(self.name, self.dtype, axes, *parts, in_place=bool(found[4]))
 
     def _scan(self, text: str) -> d.Scan:

@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import replace
 
 from compiler_core.loop_ir import expr as x
+from compiler_core.loop_ir.ir import REDUCING
 from compiler_core.lowering import definition as d
 
 
@@ -45,4 +46,4 @@ def _fits(reduction: d.Reduce, definition: d.Definition) -> bool:
     """Whether the sum has the element's size, and is exact until it is rounded, or after it was."""
     exact = reduction.accumulate in (reduction.dtype, definition.dtype)
     same = reduction.numel == definition.numel and exact
-    return same and not reduction.kind.startswith("arg") and definition.dtype.is_floating_point
+    return same and not REDUCING[reduction.kind].is_place and definition.dtype.is_floating_point

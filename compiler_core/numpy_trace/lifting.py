@@ -81,7 +81,7 @@ def lift(array: Array) -> Tensor:
     if why := why_not(array):
         raise not_traced(why)
     place = check_device(default_device())
-    if place.type == "cuda":
+    if place.is_gpu:
         return Tensor._from_cell(DeviceArrayCell(array, place))
     is_plain = array.flags.c_contiguous and array.size > 0
     return Tensor._from_cell(storage_on(array) if is_plain else ArrayCell(array))

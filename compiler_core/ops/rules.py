@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from compiler_core.ops.routine import Routine
+
+ReductionKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "argmax_nan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Reduction:
     or "argmax_nan" (the same, but of NaNs the last wins).
     """
 
-    kind: str
+    kind: ReductionKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class IndexedReduction:
     inner(**attrs): how many of the result's last dims vary faster than k in memory and loops (channels last).
     """
 
-    kind: str
+    kind: ReductionKind
     extents: Callable[..., tuple[int, ...]]
     emit: Callable[..., Any]
     inner: Callable[..., int] = lambda **_: 0
@@ -103,7 +105,7 @@ class Scatter:
 
     target: Callable[..., tuple[Any, ...]]
     source: int
-    mode: str
+    mode: Literal["set", "add"]
 
 
 LowerRule = Pointwise | Movement | Indexed | Reduction | IndexedReduction | Scatter | Scan | Expansion | Routine

@@ -59,7 +59,7 @@ def apart_from_columns(infos: Mapping[str, Info], shape: LoopShape) -> LoopShape
 
 
 def _is_place(definition: d.Definition) -> bool:
-    return isinstance(definition, d.Reduce) and definition.kind.startswith("arg")
+    return isinstance(definition, d.Reduce) and ir.REDUCING[definition.kind].is_place
 
 
 def _across(infos: Mapping[str, Info], shape: LoopShape) -> list[str]:

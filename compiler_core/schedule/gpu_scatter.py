@@ -94,8 +94,7 @@ class _Scatter:
         column: list[ir.Stmt] = []
         translate = self._translator(column, None)
         place = translate.index(self.scatter.target, None)
-        mode: ir.StoreMode = "add" if self.scatter.mode == "add" else "set"
-        column.append(ir.Store(self.target, place, translate(self.scatter.value), mode))
+        column.append(ir.Store(self.target, place, translate(self.scatter.value), self.scatter.mode))
         body = column
         for axis in reversed(self.others):
             body = [loop_of(axis, "serial", body)]

@@ -34,7 +34,6 @@ from compiler_core.schedule.translate import Translator
 from compiler_core.symbolic.index import ZERO, Axis, Index, of_axis
 
 _STEM_OPS = 4
-COMBINE: dict[str, str] = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 STORE_MODE: dict[str, ir.StoreMode] = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
@@ -239,7 +238,7 @@ class Builder:
         """A reduction that this stage's column loop feeds."""
         if is_row_reduction(info, self.shape):
             accumulator = self._accumulator(reduction, self.rows)
-            at = self.space.col if reduction.kind.startswith("arg") else None
+            at = self.space.col if ir.REDUCING[reduction.kind].is_place else None
             column.append(ir.Accumulate(accumulator.name, value, at))
             result = cast(accumulator, reduction.dtype)
             finished[reduction.name] = result
@@ -266,8 +265,8 @@ class Builder:
         name = f"a{self.n_accumulators}"
         self.n_accumulators += 1
         block.append(ir.Accumulator(name, reduction.accumulate, reduction.kind))
-        is_place = reduction.kind.startswith("arg")
-        if reduction.kind == "argmax_nan":
+        is_place = ir.REDUCING[reduction.kind].is_place
+        if ir.REDUCING[reduction.kind].last_nan:
             self.last_places.add(name)
         return x.Var(name, reduction.dtype if is_place else reduction.accumulate)
 
@@ -297,7 +296,7 @@ class Builder:
         ]
         while len(terms) > 1:
             pairs = [terms[k : k + 2] for k in range(0, len(terms), 2)]
-            terms = [call(COMBINE[reduction.kind], (p[0], p[1])) if len(p) == 2 else p[0] for p in pairs]
+            terms = [call(ir.REDUCING[reduction.kind].scalar, (p[0], p[1])) if len(p) == 2 else p[0] for p in pairs]
         result = cast(terms[0], reduction.dtype)
         return _each(axis, ir.Store(self.params.write(reduction.name), of_axis(axis), result))
 

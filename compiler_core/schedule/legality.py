@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
+from compiler_core.loop_ir.ir import REDUCING
 from compiler_core.lowering import definition as d
 from compiler_core.symbolic.index import Index
 
@@ -122,7 +123,7 @@ def initial_group(info: Info) -> Group:
     optional = False
     cols = info.row_cols
     if isinstance(info.definition, d.Reduce) and info.result == 1:
-        is_place = info.definition.kind.startswith("arg")
+        is_place = REDUCING[info.definition.kind].is_place
         optional = not is_place
         cols = info.domain if is_place or info.domain <= MAX_COLS else None
     return Group((info.definition.name,), LoopShape(info.domain, cols), optional)
@@ -228,7 +229,7 @@ def _are_nested(members: tuple[str, ...], shape: LoopShape, infos: Mapping[str, 
 
 
 def _is_place(info: Info) -> bool:
-    return isinstance(info.definition, d.Reduce) and info.definition.kind.startswith("arg")
+    return isinstance(info.definition, d.Reduce) and REDUCING[info.definition.kind].is_place
 
 
 def _check_read(name: str, level: Level, read: Read, shape: LoopShape, source: Info) -> Hazard | None:

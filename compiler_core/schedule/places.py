@@ -96,9 +96,9 @@ def beats(value: x.Expr, old: x.Expr, kind: str, *, last: bool = False) -> x.Exp
     """Whether `value`, which comes later, takes the place of `old`. last: also where they are equal, or both NaN."""
     dtype = value.dtype
     if dtype is bool_:
-        there, here = (value, old) if kind == "argmax" else (old, value)
+        there, here = (value, old) if ir.REDUCING[kind].beats == ">" else (old, value)
         return call("bitwise_or" if last else "bitwise_and", (there, call("logical_not", (here,))))
-    sign = {"argmax": ("gt", "ge"), "argmin": ("lt", "le")}[kind][last]
+    sign = {">": ("gt", "ge"), "<": ("lt", "le")}[ir.REDUCING[kind].beats][last]
     better = call(sign, (value, old))
     if not dtype.is_floating_point:
         return better

@@ -93,7 +93,7 @@ def step(
 ) -> tuple[list[tuple[str, x.Const]], x.Expr]:
     """The carried arrays with what they start from, and the result at this place; the step is added to `column`."""
     old = x.Load("s0", at, scan.carried)
-    if scan.kind in ("sum", "linear"):
+    if not ir.REDUCING[scan.kind].is_place:
         zero = _constant(0, scan.carried)
         *factor, term = (cast(value, scan.carried) for value in values)
         before = Emitter().where(_is_first(scan), zero, call("mul", (factor[0], old))) if factor else old

@@ -61,8 +61,7 @@ def _put(scatter: d.Scatter, target: str, params: ParamTable, n_scalars: int) ->
     translate.n_scalars = n_scalars
     translate.enter(rows, column)
     place = translate.index(scatter.target, None)
-    mode: ir.StoreMode = "add" if scatter.mode == "add" else "set"
-    column.append(ir.Store(target, place, translate(scatter.value), mode))
+    column.append(ir.Store(target, place, translate(scatter.value), scatter.mode))
     vector = bool(axes) and place.coefficient(axes[-1]) != 0 and not any(isinstance(s, ir.Check) for s in column)
     moves = [atom for data in d.data_atoms(scatter.target) for atom in d.axes_in_expr(d.data_value(data))]
     return _nest(axes, rows, column, "vector" if vector and axes[-1] not in moves else "serial")

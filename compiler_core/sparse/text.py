@@ -30,7 +30,7 @@ def text(self: SparseTensor, spec: Any = "", *, tensor_contents: str | None = No
     parts = [*zip(_NAMES[pattern.layout.name], pattern.indices), ("values", self.sparse.values)]
     contents = (",\n" + " " * indent).join(_part(name, part, indent) for name, part in parts)
     place = self.device
-    suffixes = [f"device='{place}'"] if place.type == "cuda" else []
+    suffixes = [f"device='{place}'"] if place.is_gpu else []
     suffixes += [f"size={tuple(pattern.shape)}", f"nnz={pattern.nnz}"]
     if self.dtype not in (dt.get_default_dtype(), dt.of_number(complex), dt.int64, dt.bool_):
         suffixes.append(f"dtype={self.dtype!r}")

@@ -105,7 +105,7 @@ def _meta_suffixes(tensor: Tensor) -> list[str]:
 
 def _suffixes(tensor: Tensor, array: Array) -> list[str]:
     dtype, place = dt.of(array), tensor.device
-    result = [f"device='{place}'"] if place.type == "cuda" else []
+    result = [f"device='{place}'"] if place.is_gpu else []
     if array.size == 0 and array.ndim != 1:
         result.append(f"size={tuple(array.shape)}")
     literals = (dt.get_default_dtype(), dt.of_number(complex), dt.int64, dt.bool_)

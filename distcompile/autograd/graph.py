@@ -52,7 +52,7 @@ class save_on_cpu(saved_tensors_hooks):
         def pack(tensor: Tensor) -> tuple[Any, Tensor]:
             there = tensor.device
             kept: Tensor = tensor.detach().cpu()
-            return there, kept.pin_memory() if pin_memory and there.type == "cuda" else kept
+            return there, kept.pin_memory() if pin_memory and there.is_gpu else kept
 
         def unpack(packed: tuple[Any, Tensor]) -> Tensor:
             there, kept = packed

@@ -32,7 +32,7 @@ def number(device: Any, name: str) -> int:
     if device is None:
         return core.current()
     place = Device(device)
-    if place.type != "cuda":
+    if not place.is_gpu:
         raise ArgumentError(f"Expected a cuda device, but got: {place}")
     return core.check_number(place.index)
 

@@ -25,7 +25,7 @@ from distcompile.ddp.plan.bucket_plan import Bucket
 def allocate(bucket: Bucket, communicator: Communicator, device: Device) -> Array:
     """A flat array of zeros for `bucket`, a view of its memory's owner. Raises DeviceError."""
     dtype = dtypes.by_name(bucket.dtype).numpy
-    if device.type == "cpu":
+    if device.is_host:
         return communicator.allocate(bucket.numel, dtype)
     made: Array = device.xp.zeros(bucket.numel * dtype.itemsize, "uint8").view(dtype)  # a pool's memory is well aligned
     here = device_number(made)
@@ -89,7 +89,7 @@ class BufferPool:
         free = [buffer for buffer in self.buffers if buffer.is_free(self.parameters)]
         if free:
             chosen = next((buffer for buffer in free if buffer.is_shown_by(self.parameters)), free[0])
-            if len(free) == len(self.buffers) and self.parameters[0].device.type != "cpu":
+            if len(free) == len(self.buffers) and not self.parameters[0].device.is_host:
                 self.buffers = [chosen]  # nobody keeps gradients any more: a device's memory is scarce
             return chosen
         buffer = BucketBuffer(self.bucket, self.communicator, self.parameters[0].device)

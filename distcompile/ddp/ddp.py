@@ -437,7 +437,7 @@ class DistributedDataParallel(Module):
 
 def default_cap_mb(module: Module, overlap: str) -> float:
     """The size of buckets, in MiB, where none is given."""
-    is_on_gpu = any(parameter.device.type == "cuda" for parameter in shared_of(module).parameters.values())
+    is_on_gpu = any(parameter.device.is_gpu for parameter in shared_of(module).parameters.values())
     return GPU_CAP_MB if is_on_gpu else DEFAULT_CAPS_MB[overlap]
 
 
@@ -446,7 +446,7 @@ def home_of(module: Module, device_ids: Sequence[Any] | None) -> Device | None:
     device = next((parameter.device for parameter in shared_of(module).parameters.values()), None)
     if not device_ids or device is None:
         return None
-    if device.type == "cpu":
+    if device.is_host:
         raise ArgumentError(
             "DistributedDataParallel device_ids only work with a module on a GPU",
             got=f"device_ids {list(device_ids)}, and parameters on the CPU", remedy="device_ids=None",

@@ -88,7 +88,7 @@ def check_devices(communicator: Communicator, tensors: Mapping[str, Tensor]) -> 
             remedy="module.to(device) before DistributedDataParallel(module)",
         )
     device = next(iter(tensors.values())).device if not found else Device(next(iter(found)))
-    if device.type == "cuda" and not communicator.takes_device_arrays():
+    if device.is_gpu and not communicator.takes_device_arrays():
         raise ArgumentError(
             f"the module is on {device}, and the process group has no transport for tensors there",
             got=f"backend {communicator.transport!r}",

@@ -139,7 +139,7 @@ def bind_device(communicator: Communicator, device_id: object) -> None:
     """Start NCCL on the GPU that `device_id` (a device, its name or number) says. Waits for nobody."""
     if isinstance(device_id, (int, str, Device)) and isinstance(communicator, NcclCommunicator):
         device = Device(f"cuda:{device_id}" if isinstance(device_id, int) else device_id)
-        if device.type == "cuda" and device.index is not None:
+        if device.is_gpu and device.index is not None:
             communicator.bind(device.index)
 
 

@@ -138,7 +138,7 @@ class LBFGS(Optimizer):
 
 def as_called(closure: Callable[[], Any], place: Device) -> Callable[[], Any]:
     """`closure`, which sees the device that is current now, also where that of `place` is."""
-    if place.type != "cuda":
+    if not place.is_gpu:
         return closure
     number = cuda.current()
 

@@ -140,7 +140,7 @@ def device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -
     if device is None and optional:
         return dc.cuda.current_device() if dc.cuda.is_available() else -1
     place = Device(device)
-    if place.type == "cpu":
+    if place.is_host:
         if allow_cpu:
             return -1
         raise ArgumentError("Expected a non cpu device", got=str(device))

@@ -30,7 +30,7 @@ def _reduced(tensor: Tensor) -> Any:
             "crossing process boundaries.  If you just want to transfer the data, call detach() on the tensor before "
             "serializing (e.g., putting it on the queue)."
         )
-    if tensor.device.type != "cpu" or is_computed(tensor._cell) or not tensor.numel():
+    if not tensor.device.is_host or is_computed(tensor._cell) or not tensor.numel():
         return tensor.__reduce_ex__(2)
     cell = tensor._cell
     mapping = share(cell)

@@ -35,7 +35,7 @@ class _OfKind(type):
             return super().__call__(*args, **kwargs)
         device = args[0] if args else kwargs.pop("device", None)
         place = _place(device, cls.__name__)
-        if place.type != "cuda":
+        if not place.is_gpu:
             return super().__call__(place, *args[1:], **kwargs)
         stream, event = ON_CUDA.get()
         return stream(place, *args[1:], **kwargs) if cls is Stream else event(*args[1:], **kwargs)

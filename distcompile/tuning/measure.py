@@ -64,7 +64,7 @@ class Bench(Protocol):
 
 def bench_of(communicator: Communicator, device: Device) -> Bench:
     """Where the gradients of a model on `device` are reduced."""
-    return HostBench(communicator) if device.type == "cpu" else GpuBench(communicator, device)
+    return HostBench(communicator) if device.is_host else GpuBench(communicator, device)
 
 
 def measure_costs(bench: Bench, nbytes: int, budget_s: float = 1.0) -> CostFit:

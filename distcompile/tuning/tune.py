@@ -100,7 +100,7 @@ class Subject:
     def finish(self) -> None:
         """On a GPU: wait until it has done what it was told."""
         device = self.view.device
-        if device.type == "cuda":
+        if device.is_gpu:
             cuda.synchronize(device)
 
 

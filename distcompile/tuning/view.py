@@ -92,7 +92,7 @@ def in_plan_order(plan: BucketPlan) -> list[ReadyParameter]:
 
 def place_of(communicator: Communicator, device: Device = cpu) -> Place:
     """Where this job runs, as plan files have it. Collective. device: where its model is."""
-    transport = communicator.host_transport if device.type == "cpu" else communicator.transport
+    transport = communicator.host_transport if device.is_host else communicator.transport
     return Place(communicator.world_size, transport, host_signature(communicator))
 
 

@@ -135,7 +135,7 @@ def get_device_states(*args: Any) -> tuple[list[int], list[Tensor]]:
     """The GPUs that tensors among the arguments, in containers too, lie on, and the states of their generators."""
     from distcompile import cuda
 
-    on_gpus = (x for x in leaves_of(args, fields=True) if isinstance(x, Tensor) and x.device.type == "cuda")
+    on_gpus = (x for x in leaves_of(args, fields=True) if isinstance(x, Tensor) and x.device.is_gpu)
     devices = [int(x.device.index or 0) for x in on_gpus]
     return devices, [cuda.get_rng_state(device) for device in devices]
 

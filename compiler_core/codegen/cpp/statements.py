@@ -25,7 +25,9 @@ from compiler_core.codegen.cpp.tiling import TILE, Tiling, find_tiling
 from compiler_core.codegen.cpp.types import is_half, literal, register_type, storage_type, strip, unsigned_type
 from compiler_core.dtype import DType, bool_, float32
 from compiler_core.loop_ir.expr import Load
+from compiler_core.loop_ir.interpret import identity
 from compiler_core.loop_ir.ir import (
+    REDUCING,
     Accumulate,
     Accumulator,
     Check,
@@ -42,8 +44,6 @@ from compiler_core.loop_ir.ir import (
 SUM_BLOCK = 16384  # elements
 PLACE_BLOCK = 256  # elements among which argmax first finds the value, then the place
 STACK_LIMIT = 32 * 1024  # bytes; a thread of macOS has a stack of 512 KiB
-_ARG_KINDS = ("argmax", "argmin", "argmax_nan")
-_OPERATORS = {"sum": "+", "prod": "*"}
 
 
 @dataclass
@@ -117,7 +117,7 @@ class KernelPrinter:
             return
         fed = self._fed_by(loop) if loop.kind == "vector" else []
         long_sum = any(a.kind == "sum" and a.dtype is float32 for a in fed) and loop.extent > SUM_BLOCK
-        if long_sum or any(a.kind in _ARG_KINDS for a in fed):
+        if long_sum or any(REDUCING[a.kind].is_place for a in fed):
             yield from self._blocked_loop(loop, fed, pad)
             return
         outermost = loop.kind == "parallel" and self.may_share and not self.in_parallel
@@ -193,7 +193,7 @@ class KernelPrinter:
     ) -> Iterator[str]:
         axis = loop.axis.name
         if loop.kind == "vector" and not any(a.dtype.is_complex for a in fed):
-            summed = [a for a in fed if a.kind not in _ARG_KINDS]
+            summed = [a for a in fed if not REDUCING[a.kind].is_place]
             clauses = "".join(f" reduction({_reduction_operator(a, self.used)}:{a.name})" for a in summed)
             yield f"{pad}#pragma omp simd{clauses}"
         yield f"{pad}for (int64_t {axis} = {start}; {axis} < {stop or loop.extent}; ++{axis}) {{"
@@ -206,7 +206,7 @@ class KernelPrinter:
         A block's values for an argmax are kept: its best is found when it is complete, and then, if it wins, its place.
         """
         axis, extent = loop.axis.name, loop.extent
-        places = {a.name: f"{axis} - {axis}_start" for a in fed if a.kind in _ARG_KINDS}
+        places = {a.name: f"{axis} - {axis}_start" for a in fed if REDUCING[a.kind].is_place}
         summed = [a for a in fed if a.name not in places]
         block = PLACE_BLOCK if places else SUM_BLOCK
         yield f"{pad}for (int64_t {axis}_start = 0; {axis}_start < {extent}; {axis}_start += {block}) {{"
@@ -231,7 +231,7 @@ class KernelPrinter:
 
     def _offer_block(self, stmt: Accumulate, axis: str, pad: str) -> Iterator[str]:
         """The best of a block against the best so far."""
-        name, helper = stmt.name, "offer_min" if self.accumulators[stmt.name].kind == "argmin" else "offer_max"
+        name, helper = stmt.name, f"offer_{REDUCING[self.accumulators[stmt.name].kind].kind}"
         self.used.helpers.add(helper)
         found = f"dc_{helper}({name}_block, {axis}_stop - {axis}_start, {name}_value, {name} < 0)"
         assert stmt.at is not None, f"{name} has no place"
@@ -247,7 +247,7 @@ class KernelPrinter:
 
     def _accumulator(self, acc: Accumulator, pad: str) -> Iterator[str]:
         self.accumulators[acc.name] = acc
-        if acc.kind in _ARG_KINDS:
+        if REDUCING[acc.kind].is_place:
             yield f"{pad}{_accumulator_type(acc)} {acc.name}_value = {_identity(acc)};"
             yield f"{pad}int64_t {acc.name} = -1;"
             return
@@ -266,26 +266,24 @@ class KernelPrinter:
         if acc.name in self.in_block:
             yield f"{pad}{acc.name}_block[{self.in_block[acc.name]}] = {strip(value)};"
             return
-        sign = "<" if acc.kind == "argmin" else ">"
-        nan = "value != value" + ("" if acc.kind == "argmax_nan" else f" && {acc.name}_value == {acc.name}_value")
-        value_type = _accumulator_type(acc)
+        how, value_type = REDUCING[acc.kind], _accumulator_type(acc)
+        nan = "value != value" + ("" if how.last_nan else f" && {acc.name}_value == {acc.name}_value")
         yield f"{pad}{{"
         yield f"{pad}  const {value_type} value = {strip(value)};"
         yield f"{pad}  const bool nan_wins = {nan};"
-        yield f"{pad}  if ({acc.name} < 0 || value {sign} {acc.name}_value || nan_wins) {{"
+        yield f"{pad}  if ({acc.name} < 0 || value {how.beats} {acc.name}_value || nan_wins) {{"
         yield f"{pad}    {acc.name}_value = value;"
         yield f"{pad}    {acc.name} = {self.expr.index.text(stmt.at)};"
         yield f"{pad}  }}"
         yield f"{pad}}}"
 
     def _combine(self, acc: Accumulator, left: str, right: str) -> str:
-        if acc.dtype is bool_:
-            return f"{left} {'|' if acc.kind in ('sum', 'max') else '&'} {right}"
-        if acc.kind == "prod" and acc.dtype.is_complex:
+        how = REDUCING[acc.kind]
+        if how.operator == "*" and acc.dtype.is_complex:
             return self._product(left, right)
-        if acc.kind in _OPERATORS:
-            cast = "" if acc.dtype.is_inexact else f"({_accumulator_type(acc)})"
-            return f"{left} {_OPERATORS[acc.kind]} {cast}{right}"
+        if symbol := how.symbol(acc.dtype):
+            cast = "" if acc.dtype.is_inexact or acc.dtype is bool_ else f"({_accumulator_type(acc)})"
+            return f"{left} {symbol} {cast}{right}"
         self.used.helpers.add(acc.kind)
         return f"dc_{acc.kind}({left}, {strip(right)})"
 
@@ -300,7 +298,7 @@ class KernelPrinter:
         if stmt.mode == "set":
             return f"{place} = {strip(value)};"
         if dtype is bool_:
-            return f"{place} = ({place} != 0) {'|' if stmt.mode in ('add', 'max') else '&'} {value};"
+            return f"{place} = ({place} != 0) {REDUCING[stmt.mode].bits} {value};"
         if is_half(dtype):
             old = self.expr.convert(place, dtype, float32)
             combined = self._combine_stored(stmt.mode, float32, old, self.expr.convert(value, dtype, float32))
@@ -308,11 +306,10 @@ class KernelPrinter:
         return f"{place} = {strip(self._combine_stored(stmt.mode, dtype, place, value))};"
 
     def _combine_stored(self, mode: str, dtype: DType, old: str, value: str) -> str:
-        if mode in ("max", "min"):
+        if not (operator := REDUCING[mode].operator):
             self.used.helpers.add(mode)
             return f"dc_{mode}({old}, {value})"
-        operator = {"add": "+", "mul": "*"}[mode]
-        if mode == "mul" and dtype.is_complex:
+        if operator == "*" and dtype.is_complex:
             return self._product(old, value)
         if dtype.is_inexact:
             return f"({old} {operator} {value})"
@@ -367,7 +364,7 @@ def _accumulator_type(acc: Accumulator) -> str:
         return "float"
     if acc.dtype is bool_:
         return "uint8_t"
-    if acc.kind in _OPERATORS and not acc.dtype.is_inexact:
+    if REDUCING[acc.kind].operator and not acc.dtype.is_inexact:
         return unsigned_type(acc.dtype)
     return acc.dtype.ctype
 
@@ -375,24 +372,13 @@ def _accumulator_type(acc: Accumulator) -> str:
 def _identity(acc: Accumulator) -> str:
     """What the reduction of nothing gives."""
     dtype = float32 if is_half(acc.dtype) else acc.dtype
-    if acc.kind in _OPERATORS:
-        value = literal(acc.kind == "prod", dtype)
-        return value if dtype.is_inexact else "1" if acc.kind == "prod" else "0"
-    lowest = acc.kind in ("max", "argmax", "argmax_nan")
-    if dtype.is_floating_point:
-        return literal(-math.inf if lowest else math.inf, dtype)
-    if dtype is bool_:
-        return "0" if lowest else "1"
-    bits = 8 * dtype.itemsize
-    low, high = (0, 2**bits - 1) if dtype.kind == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    return literal(low if lowest else high, dtype)
+    start, is_plain = identity(acc.kind, dtype).item(), dtype is bool_ or REDUCING[acc.kind].operator
+    return str(int(start)) if is_plain and not dtype.is_inexact else literal(start, dtype)
 
 
 def _reduction_operator(acc: Accumulator, used: Used) -> str:
     """OpenMP's name of the reduction. max and min are our own, because OpenMP's do not propagate NaN."""
-    if acc.dtype is bool_:
-        return "|" if acc.kind in ("sum", "max") else "&"
-    if acc.kind in _OPERATORS:
-        return _OPERATORS[acc.kind]
+    if symbol := REDUCING[acc.kind].symbol(acc.dtype):
+        return symbol
     used.helpers.add(f"reduce_{acc.kind}")
     return f"dc_{acc.kind}"

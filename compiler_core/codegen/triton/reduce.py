@@ -17,11 +17,9 @@ from compiler_core.codegen.triton.types import literal, register_type
 from compiler_core.dtype import DType, bool_, float32, int64
 from compiler_core.loop_ir.expr import Expr
 from compiler_core.loop_ir.interpret import identity
-from compiler_core.loop_ir.ir import Accumulate, Accumulator, Local, Loop, ReduceKind, Stmt, Store, walk
+from compiler_core.loop_ir.ir import REDUCING, Accumulate, Accumulator, Local, Loop, Stmt, Store, walk
 
 GROUP = 8  # lanes of one thread: a 16-byte access of 16-bit floats
-ARG_KINDS = ("argmax", "argmin", "argmax_nan")
-_EXTREME = {"max": "highest", "min": "lowest"}  # of integers, which have no NaN
 
 
 def neutral(kind: str, dtype: DType) -> str:
@@ -94,7 +92,7 @@ class Reducer:
         self.accumulators[acc.name], self.outer[acc.name] = acc, outer
         self.scope.lanes[acc.name] = outer
         start = identity(acc.kind, acc.dtype).item()
-        if acc.kind in ARG_KINDS:
+        if REDUCING[acc.kind].is_place:
             places = self.filled(outer, -1, int64)
             return f"{acc.name}_value, {acc.name} = {self.filled(outer, start, acc.dtype)}, {places}"
         loops = [loop for feeding in _feeding(after, acc.name) for loop in feeding]
@@ -139,7 +137,7 @@ class Reducer:
             return self.reduced("max", pending.dtype, f"{beside}_max", bool(pending.outer))
         if pending.name in self.accumulators:
             return self.reduced(pending.kind, pending.dtype, pending.name, bool(pending.outer))
-        return self._along(pending.kind, pending.dtype, pending.name, 0, True)
+        return self.reduced(pending.kind, pending.dtype, pending.name, True, rows=True)
 
     def _close_exponentials(self, pending: Pending) -> str:
         """The lanes' sums, each of exp(value - its greatest value), as one."""
@@ -200,8 +198,7 @@ class Reducer:
             value = self.masked(value, stmt.value, neutral(acc.kind, acc.dtype))
             if stmt.name not in self.pending:
                 value = self.reduced(acc.kind, acc.dtype, value, bool(self.outer[acc.name]))
-        mode = {"sum": "add", "prod": "mul"}.get(acc.kind, acc.kind)
-        yield f"{acc.name} = {combine_halves(self.expr, mode, acc.dtype, acc.name, value)}"
+        yield f"{acc.name} = {combine_halves(self.expr, acc.kind, acc.dtype, acc.name, value)}"
 
     def _accumulate_place(self, stmt: Accumulate, acc: Accumulator, value: str, inner: Dims) -> Iterator[str]:
         assert stmt.at is not None, f"{stmt.name} remembers a place"
@@ -218,12 +215,11 @@ class Reducer:
         number.
         """
         start = neutral(acc.kind, acc.dtype)
-        extreme: ReduceKind = "min" if acc.kind == "argmin" else "max"
         keeps = bool(self.outer[acc.name])
         inner = (axis for axis in self.scope.axes if axis not in self.outer[acc.name])
         mask = " & ".join(self.scope.axes[axis] or f"({axis} >= 0)" for axis in inner)
         yield f"lanes = {self.masked(value, expr, start)}"
-        yield f"lanes_best = {self.reduced(extreme, acc.dtype, 'lanes', keeps)}"
+        yield f"lanes_best = {self.reduced(REDUCING[acc.kind].kind, acc.dtype, 'lanes', keeps)}"
         yield f"each = tl.where({mask}, lanes_best, {start})"
         yield f"lanes_hit = {mask} & ((lanes == each) | ((lanes != lanes) & (each != each)))"
         last = literal(2**63 - 1, int64)
@@ -232,44 +228,36 @@ class Reducer:
 
     def _offer(self, acc: Accumulator, value: str, place: str) -> Iterator[str]:
         """argmax, argmin: the first of equal places, and the first NaN; argmax_nan: the last NaN."""
-        name, sign = acc.name, "<" if acc.kind == "argmin" else ">"
+        name, how = acc.name, REDUCING[acc.kind]
         yield f"offered = {value}"
-        first = "" if acc.kind == "argmax_nan" else f" & ({name}_value == {name}_value)"
+        first = "" if how.last_nan else f" & ({name}_value == {name}_value)"
         nan = f"((offered != offered){first})"
-        yield f"better = ({name} < 0) | (offered {sign} {name}_value) | {nan}"
+        yield f"better = ({name} < 0) | (offered {how.beats} {name}_value) | {nan}"
         yield f"{name}_value = tl.where(better, offered, {name}_value)"
         yield f"{name} = tl.where(better, {literal(0, int64)} + ({place}), {name})"
 
     # -- reductions of blocks
 
-    def reduced(self, kind: str, dtype: DType, block: str, keeps_rows: bool) -> str:
-        """A block reduced along its columns, or (not keeps_rows) to a scalar."""
+    def reduced(self, kind: str, dtype: DType, block: str, keeps_rows: bool, *, rows: bool = False) -> str:
+        """A block reduced along its columns, or (not keeps_rows) to a scalar; rows: along its rows alone."""
         if dtype is bool_:
-            any_or_all = "highest" if kind in ("sum", "max") else "lowest"
-            return f"({self._closed(any_or_all, f'({block}).to(tl.int32)', keeps_rows)} != 0)"
-        return f"{self._closed(_helper(kind, dtype), block, keeps_rows)}.to({register_type(dtype)})"
+            return f"({self._closed(_helper(kind, dtype), f'({block}).to(tl.int32)', keeps_rows, rows)} != 0)"
+        return f"{self._closed(_helper(kind, dtype), block, keeps_rows, rows)}.to({register_type(dtype)})"
 
-    def _along(self, kind: str, dtype: DType, block: str, axis: int, keep: bool) -> str:
-        if dtype is bool_:
-            any_or_all = "highest" if kind in ("sum", "max") else "lowest"
-            self.helpers.add(any_or_all)
-            return f"(dc_{any_or_all}(({block}).to(tl.int32), {axis}, {keep}) != 0)"
-        self.helpers.add(_helper(kind, dtype))
-        return f"dc_{_helper(kind, dtype)}({block}, {axis}, {keep}).to({register_type(dtype)})"
-
-    def _closed(self, helper: str, block: str, keeps_rows: bool) -> str:
+    def _closed(self, helper: str, block: str, keeps_rows: bool, rows: bool = False) -> str:
         self.helpers.add(helper)
-        if not self.two:
-            return f"dc_{helper}({block}, 0, False)"
+        if rows or not self.two:
+            return f"dc_{helper}({block}, 0, {rows})"
         if keeps_rows:
             return f"dc_{helper}({block}, 1, True)"
         return f"dc_{helper}(dc_{helper}({block}, 1, False), 0, False)"
 
 
 def _helper(kind: str, dtype: DType) -> str:
-    if kind in ("sum", "prod"):
-        return kind
-    return f"reduce_{kind}" if dtype.is_floating_point else _EXTREME[kind]
+    how = REDUCING[kind]
+    if dtype is bool_ or not (how.operator or dtype.is_floating_point):  # there is no NaN
+        return "highest" if how.bits == "|" else "lowest"
+    return kind if how.operator else f"reduce_{kind}"
 
 
 def _feeding(body: tuple[Stmt, ...], name: str) -> list[tuple[Loop, ...]]:
@@ -306,10 +294,8 @@ def combine_halves(expr: ExprPrinter, mode: str, dtype: DType, old: str, value: 
 
 
 def _combine(expr: ExprPrinter, mode: str, dtype: DType, old: str, value: str) -> str:
-    if dtype is bool_:
-        return f"({old} {'|' if mode in ('add', 'max') else '&'} {value})"
-    back = f".to({register_type(dtype)})"
-    if mode in ("max", "min"):
-        expr.helpers.add(mode)
-        return f"dc_{mode}({old}, {value}){back}"
-    return f"({old} {'+' if mode == 'add' else '*'} {value}){back}"
+    back = "" if dtype is bool_ else f".to({register_type(dtype)})"
+    if symbol := REDUCING[mode].symbol(dtype):
+        return f"({old} {symbol} {value}){back}"
+    expr.helpers.add(mode)
+    return f"dc_{mode}({old}, {value}){back}"

@@ -28,6 +28,7 @@ from compiler_core.codegen.triton.types import register_type
 from compiler_core.dtype import DType, bool_, int8
 from compiler_core.loop_ir.expr import Const, Expr, Load, ScalarCall, Where, children, walk_expr
 from compiler_core.loop_ir.ir import (
+    REDUCING,
     Accumulate,
     Accumulator,
     Check,
@@ -43,7 +44,6 @@ from compiler_core.loop_ir.ir import (
 _ZERO = "tl.full((), 0, tl.int64)"  # in a sum that must have 64 bits
 _INT32_MAX = 2**31 - 1
 _LANES_KEPT = 8192  # of what all turns share, in registers; of longer rows it is loaded in every turn
-_KIND = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ class SectionPrinter:
             return
         modes = {s.mode for s in walk(after) if isinstance(s, Store) and s.buffer == local.name and s.mode != "set"}
         if modes:
-            self.reduce.declare_local(local, _KIND[modes.pop()], after)
+            self.reduce.declare_local(local, REDUCING[modes.pop()].kind, after)
 
     # -- loops
 
@@ -406,7 +406,7 @@ class SectionPrinter:
                 return [f"{name} = {self.reduce.filled(whole, stmt.value.value, dtype)}"]
             return [f"{name} = {self.expr.text(stmt.value)}"]
         rows = frozenset(self.scope.axes) & self.reduce.rows
-        value = self.reduce.masked(self.expr.text(stmt.value), stmt.value, neutral(_KIND[stmt.mode], dtype), rows)
+        value = self.reduce.masked(self.expr.text(stmt.value), stmt.value, neutral(stmt.mode, dtype), rows)
         return [f"{name} = {combine_halves(self.expr, stmt.mode, dtype, name, value)}"]
 
 

@@ -22,7 +22,7 @@ from compiler_core.ops.checks import NUMERIC, ORDERED, check_dims, check_dtype
 from compiler_core.ops.primitives.pointwise import as_array
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
-from compiler_core.ops.rules import Reduction
+from compiler_core.ops.rules import Reduction, ReductionKind
 
 Dims = tuple[int, ...]
 
@@ -140,7 +140,7 @@ def _samples(low: float = -2.0, high: float = 2.0) -> tuple[Sample, ...]:
 
 
 def _reduction(
-    name: str,
+    name: ReductionKind,
     infer: Any,
     eager: Any,
     vjp: VjpRule | NotDifferentiable,
@@ -157,7 +157,7 @@ _PLACE = NotDifferentiable("the result is an index")
 _PLACE_SAMPLES = tuple(s for s in _samples() if len(s.attrs["dims"]) == 1)
 
 
-def _place(name: str) -> Op:
+def _place(name: ReductionKind) -> Op:
     return _reduction(name, _infer_place(name), _eager_place(name), _PLACE, _PLACE_SAMPLES, ORDERED, nests=False)
 
 

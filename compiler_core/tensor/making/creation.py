@@ -46,7 +46,7 @@ def leaf(value: Value, requires_grad: bool = False, device: DeviceLike = None) -
         value = cell_trace(trace).constant(value)
     if trace is not None and hasattr(trace, "note_made"):
         trace.note_made(value, place)
-    elif place.type == "cuda":
+    elif place.is_gpu:
         value = place.put(value)
     new: Tensor = Tensor(made(cell_of(value)), requires_grad)
     return new

@@ -101,7 +101,7 @@ def exponential_like(input: Tensor, generator: Generator | None) -> Tensor:
 
 def drawing_for(place: Device) -> AbstractContextManager[None]:
     """Inside, draws outside of a trace are made on that device."""
-    return drawing_on(place.index if place.type == "cuda" and current_trace() is None else None)
+    return drawing_on(place.index if place.is_gpu and current_trace() is None else None)
 
 
 def below(self: Tensor, p: Tensor, generator: Generator | None, order: Order) -> Tensor:

@@ -105,7 +105,7 @@ def run_on(place: Device, function: Callable[..., Any], /, *args: Any, **kwargs:
     """function(*args, **kwargs), which makes tensors, on this device."""
     if place is cpu:
         return function(*args, **kwargs)
-    if place.type == "cuda":
+    if place.is_gpu:
         return _made_on(place, function, args, kwargs)
     if current_trace() not in (None, _META_TRACE):
         raise GraphBreak(
@@ -302,7 +302,7 @@ def beside(function: F) -> F:
 
 
 def _all_moved(result: Any, place: Device) -> Any:
-    if place.type != "cuda":
+    if not place.is_gpu:
         return result
     if isinstance(result, tuple):
         parts = [_all_moved(part, place) for part in result]

@@ -161,4 +161,4 @@ def state_of_bytes(given: Array, like: State) -> State:
 
 
 def new_state(device: Device, seed: int) -> State:
-    return Torch(seed) if device.type == "cpu" and config.draws == "torch" else Counter(seed)
+    return Torch(seed) if device.is_host and config.draws == "torch" else Counter(seed)

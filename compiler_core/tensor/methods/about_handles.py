@@ -240,7 +240,7 @@ def _cpu(self: Tensor, memory_format: object = None) -> Tensor:
 def _cuda(self: Tensor, device: Any = None, non_blocking: bool = False, memory_format: object = None) -> Tensor:
     """This tensor on a CUDA device, the current one if not said. Raises DeviceError where there is none, and why."""
     place = Device("cuda" if device is None else device)
-    if place.type != "cuda":
+    if not place.is_gpu:
         raise DeviceError("Invalid device, must be cuda device", got=str(place))
     return _moved(self, place, non_blocking)
 
@@ -348,7 +348,7 @@ def _record_stream(self: Tensor, stream: Any) -> None:
 
     stream: a cuda.Stream of this tensor's device. Raises DeviceError for a tensor of the CPU.
     """
-    if self.device.type != "cuda":
+    if not self.device.is_gpu:
         raise DeviceError("record_stream: this tensor is not on a CUDA device", got=f"a tensor on {self.device}")
     cuda.record_stream(self._own_array("record_stream()"), stream._stream)
 
@@ -416,8 +416,8 @@ class Methods:
         _late("memory.shared_memory", "share_memory_"),
     )
     itemsize, nbytes = property(_element_size), property(lambda self: told(meta_of(self).nbytes))
-    is_cuda = property(lambda self: self.device.type == "cuda")
-    is_cpu, get_device = property(lambda self: self.device.type == "cpu"), _get_device
+    is_cuda = property(lambda self: self.device.is_gpu)
+    is_cpu, get_device = property(lambda self: self.device.is_host), _get_device
     is_floating_point, is_complex, is_conj = _is_floating_point, _is_complex, _is_conj
     clone, contiguous, reshape, view, to, type, type_as = _clone, _contiguous, _reshape, _view, _to, _type, _type_as
     cpu, cuda, pin_memory = _cpu, _cuda, _pin_memory

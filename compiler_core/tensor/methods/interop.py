@@ -31,14 +31,14 @@ def _numpy(self: Tensor, *, force: bool = False) -> Array:
     CPU first, or forced.
     """
     host = _host_array(self, force)
-    return host.copy() if self.is_conj() else host if self.device.type == "cuda" else memory(self._cell)
+    return host.copy() if self.is_conj() else host if self.device.is_gpu else memory(self._cell)
 
 
 def _host_array(self: Tensor, force: bool) -> Array:
     """The data as an array that is not to be kept. Raises for what NumPy cannot share, unless forced."""
     if self.requires_grad and is_grad_enabled() and not force:
         raise AutogradError("numpy() on a tensor that requires a gradient", remedy="use tensor.detach().numpy()")
-    if not force and self.device.type == "cuda":
+    if not force and self.device.is_gpu:
         raise DeviceTypeError(
             f"can't convert {self.device} device type tensor to numpy. "
             "Use Tensor.cpu() to copy the tensor to host memory first."
@@ -58,7 +58,7 @@ def _array_protocol(self: Tensor, dtype: Any = None, copy: bool | None = None) -
 
 def _cuda_array_interface(self: Tensor) -> dict[str, Any]:
     """How CuPy, Numba and others find the memory of a tensor on a CUDA device."""
-    if self.device.type != "cuda":
+    if not self.device.is_gpu:
         raise AttributeError(f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()}")
     if self.requires_grad:
         raise AutogradError("__cuda_array_interface__ of a tensor that requires a gradient", remedy="use detach()")

@@ -32,7 +32,7 @@ def word_of(text: str) -> int:
 
 def reduction_on(device: Device) -> ReduceOp:
     """How buckets on `device` are reduced: NCCL divides as it adds; on the CPU who makes a gradient divides it."""
-    return "sum" if device.type == "cpu" else "avg"
+    return "sum" if device.is_host else "avg"
 
 
 def call_of(bucket: Bucket, op: ReduceOp) -> CollectiveCall:

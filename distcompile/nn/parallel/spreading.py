@@ -109,7 +109,7 @@ def parallel_apply(
     homes: list[Any] = list(devices) if devices is not None else [_home(one) for one in inputs]
     results = []
     for module, given, named, home in zip(modules, inputs, options, homes):
-        place = None if home is None or Device(home).type != "cuda" else home
+        place = None if home is None or not Device(home).is_gpu else home
         with cuda.device(place):
             results.append(module(*(given if isinstance(given, (tuple, list)) else (given,)), **named))
     return results

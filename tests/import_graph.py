@@ -33,6 +33,9 @@ def module_of(path: Path, root: Path = ROOT) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+LEAVES = {ast.Load, ast.Store, ast.Del, ast.Name}
+
+
 @cache
 def modules(root: Path = ROOT) -> dict[str, Path]:
     """Dotted name -> file."""
@@ -47,16 +50,21 @@ def tree(path: Path) -> ast.Module:
 
 @cache
 def nodes_that_run(path: Path) -> list[ast.AST]:
-    """Every node of a file but what only type checkers read, and docstrings."""
+    """Every node of a file but what only type checkers read, docstrings, and names."""
     found: list[ast.AST] = []
     open_ends: list[ast.AST] = [tree(path)]
     while open_ends:
         node = open_ends.pop()
         body = getattr(node, "body", None)
         doc = body[0] if isinstance(body, list) and body and _is_string(body[0]) else None
-        children = [c for c in ast.iter_child_nodes(node) if c is not doc and not _is_for_type_checkers(c)]
-        found += children
-        open_ends += children
+        for name in node._fields:
+            value = getattr(node, name)
+            for child in value if type(value) is list else (value,):
+                if not isinstance(child, ast.AST) or type(child) in LEAVES or child is doc:
+                    continue
+                if type(child) is not ast.If or not _is_for_type_checkers(child):
+                    found.append(child)
+                    open_ends.append(child)
     return found
 
 
@@ -64,8 +72,8 @@ def _is_string(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _is_for_type_checkers(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+def _is_for_type_checkers(node: ast.If) -> bool:
+    return "TYPE_CHECKING" in ast.dump(node.test)
 
 
 def statements(path: Path, root: Path = ROOT) -> Iterator[tuple[str, int]]:

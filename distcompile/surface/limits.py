@@ -13,12 +13,14 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.errors import DTypeError
 
+_DEFAULT = object()  # None is no dtype
+
 
 class finfo:
     """Numerical limits of a floating dtype, or of a complex one's parts; without one, of the default."""
 
-    def __init__(self, dtype: dt.DType | type | None = None) -> None:
-        dtype = (dt.get_default_dtype() if dtype is None else dt.as_dtype(dtype)).real
+    def __init__(self, type: Any = _DEFAULT) -> None:
+        dtype = (dt.get_default_dtype() if type is _DEFAULT else dt.as_dtype(type)).real
         if not dtype.is_floating_point:
             raise DTypeError("finfo is for floating and complex dtypes", got=repr(dtype), remedy="use iinfo")
         limits = dtype.limits if isinstance(dtype, dt.Format) else dtype.numpy
@@ -37,8 +39,8 @@ class finfo:
 class iinfo:
     """Limits of an integer dtype."""
 
-    def __init__(self, dtype: dt.DType | type) -> None:
-        dtype = dt.as_dtype(dtype)
+    def __init__(self, type: Any) -> None:
+        dtype = dt.as_dtype(type)
         if dtype.kind not in "iu" or isinstance(dtype, dt.Format):
             raise DTypeError("iinfo is for integer dtypes", got=repr(dtype), remedy="use finfo")
         info: Any = np.iinfo(np.dtype(dtype.name))

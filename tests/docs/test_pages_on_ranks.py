@@ -12,7 +12,7 @@ from pages import PAGES, name, starts_ranks, try_page
 
 from tests.sharing import some
 
-FIRST = ("README.md", "docs/tutorials/two_ranks.md", "docs/reference/launcher.md")
+FIRST = ("README.md", "docs/reference/launcher.md")
 ON_RANKS = sorted(filter(starts_ranks, PAGES), key=lambda page: name(page) not in FIRST)
 
 

@@ -270,6 +270,12 @@ m.finfo(float).max
 m.finfo(complex).bits
 m.finfo(int)
 m.finfo("float32")
+m.finfo(None)
+m.finfo().bits
+m.finfo(type=m.float16).bits
+m.finfo(dtype=m.float16).bits
+m.iinfo()
+m.iinfo(None)
 m.iinfo(int).max
 m.iinfo(float)
 m.can_cast(float, m.int32)

@@ -88,6 +88,7 @@ def test_captured_in_one_graph_as_by_torch(name: str) -> None:
     settle(name, fullgraph_difference(name), not_yet.BROKEN)
 
 
+@pytest.mark.long
 def test_as_many_in_one_graph_as_by_torch() -> None:
     theirs = sum(verdict.startswith("one graph") for verdict in table().values())
     assert sum(not fullgraph_difference(name) for name in PROGRAMS) >= theirs

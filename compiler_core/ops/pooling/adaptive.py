@@ -20,7 +20,6 @@ from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, shape_of, widened
 from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composites.arithmetic import div
-from compiler_core.ops.composites.reduction import ValuesAndIndices
 from compiler_core.ops.convolution.composite import batched, unbatched
 from compiler_core.ops.lying import lies
 from compiler_core.ops.pooling.composite import (
@@ -144,7 +143,7 @@ def adaptive_max_pool_nd(rank: int, input: Value, output_size: Sizes, return_ind
         places = prims.reshape(cast(picked, dt.int64), shape_of(local))
         values = take_flat(x, places)
     values, places = unbatched(values, had_batch), unbatched(places, had_batch)
-    return ValuesAndIndices(values, places) if return_indices else values
+    return (values, places) if return_indices else values
 
 
 adaptive_max_pool1d = lies("signals")(at_rank(1, adaptive_max_pool_nd))

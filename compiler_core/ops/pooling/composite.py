@@ -22,7 +22,6 @@ from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, floatin
 from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composites.activation import relu
 from compiler_core.ops.composites.arithmetic import div, mul, pow
-from compiler_core.ops.composites.reduction import ValuesAndIndices
 from compiler_core.ops.composites.unary import abs, neg, sign
 from compiler_core.ops.convolution.composite import Ints, batched, spread, unbatched
 from compiler_core.ops.lying import lies
@@ -149,7 +148,7 @@ def max_pool_nd(
     if not return_indices:
         return values
     places = _flat_places(prims.window_argmax(prims.detach(padded), *where), sizes, windows)
-    return ValuesAndIndices(values, unbatched(places, had_batch))
+    return values, unbatched(places, had_batch)
 
 
 max_pool1d = lies("signals")(at_rank(1, max_pool_nd))

@@ -16,7 +16,6 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, shape_of
 from compiler_core.ops.composites.arithmetic import add, mul, sub
-from compiler_core.ops.composites.reduction import ValuesAndIndices
 from compiler_core.ops.composites.unary import trunc
 from compiler_core.ops.convolution.composite import Ints, batched, spread, unbatched
 from compiler_core.ops.pooling.composite import take_flat
@@ -42,7 +41,7 @@ def fractional_max_pool(rank: int, input: Value, kernel_size: Ints, output_size:
     local = prims.argmax(read, (rank + 2,))
     picked = prims.gather(places, prims.reshape(local, (*local.shape, 1)), rank + 2)
     picked = prims.reshape(picked, shape_of(local))
-    return ValuesAndIndices(unbatched(take_flat(x, picked), had_batch), unbatched(picked, had_batch))
+    return unbatched(take_flat(x, picked), had_batch), unbatched(picked, had_batch)
 
 
 def _places(samples: Value, sizes: tuple[int, ...], kernel: tuple[int, ...], target: tuple[int, ...]) -> Value:

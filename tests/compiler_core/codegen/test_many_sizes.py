@@ -216,11 +216,14 @@ def ordered(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     ("function", "shapes"),
-    [
-        (pooled, [(2, 3, 8, 8), (2, 3, 10, 8), (3, 3, 9, 14), (2, 3, 8, 8)]),
-        (attended, [(2, 2, 5, 8), (2, 2, 7, 8), (2, 3, 9, 16), (2, 2, 6, 24)]),
-        (ordered, [(4, 30), (4, 31), (3, 70), (4, 30)]),
-    ],
+    some(
+        [
+            (ordered, [(4, 30), (4, 31), (3, 70), (4, 30)]),
+            (pooled, [(2, 3, 8, 8), (2, 3, 10, 8), (3, 3, 9, 14), (2, 3, 8, 8)]),
+            (attended, [(2, 2, 5, 8), (2, 2, 7, 8), (2, 3, 9, 16), (2, 2, 6, 24)]),
+        ],
+        1,
+    ),
 )
 def test_constants_that_templates_take_stay_constants(
     builds: list[str], function: Callable[[Tensor], Tensor], shapes: list[tuple[int, ...]]

@@ -305,6 +305,7 @@ print("trained", dist.get_rank(), flush=True)
 """
 
 
+@pytest.mark.long
 def test_workers_beside_mpi_and_its_threads(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "launch", "-n", "2", str(tmp_path / "train.py")]

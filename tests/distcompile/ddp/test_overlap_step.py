@@ -32,6 +32,7 @@ from distcompile import nn, optim
 from distcompile.errors import ArgumentError
 from distcompile.nn.utils import clip_grad_norm_
 from distcompile.optim.update_rules import deferred
+from tests.sharing import some
 
 WIDTH, TINY_MB = 6, 1e-6
 
@@ -192,7 +193,7 @@ def test_every_backend_and_bucket_size(backend: str | None, cap_mb: float) -> No
     compare(2, 4, lambda o: Trainer(o, "adamw", backend, cap_mb), lambda t, n: t.step(n).detach().numpy().tobytes())
 
 
-@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(k, marks=pytest.mark.long) for k in range(12, 24))])
+@pytest.mark.parametrize("seed", some(range(24), 5))
 def test_random_readers_at_random_places(seed: int) -> None:
     def act(trainer: Trainer, number: int) -> object:
         rng = random.Random(1000 * seed + number)

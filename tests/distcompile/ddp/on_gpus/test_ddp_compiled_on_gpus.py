@@ -21,6 +21,7 @@ from distcompile.nn.parallel import DistributedDataParallel as DDP
 from tests.fake_cuda import FakeCuda
 from tests.fake_cuda import fake_cuda as fake_cuda  # a fixture
 from tests.fake_nccl import nccl_ranks
+from tests.sharing import some
 
 triton = pytest.importorskip("triton")
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT")]
@@ -67,7 +68,7 @@ def train(
 
 @pytest.mark.parametrize(
     ("backwards", "hooked", "overlap"),
-    [(2, False, "backward"), (1, True, "backward"), (1, False, "step")],
+    some([(2, False, "backward"), (1, True, "backward"), (1, False, "step")], 1),
     ids=["accumulated", "hooked", "across the step"],
 )
 def test_gradients_are_those_of_ranks_on_cpus(

@@ -107,3 +107,16 @@ def test_the_place_of_a_maximum_is_that_of_the_last_nan(rank: int, compiled: boo
     assert np.array_equal(got.detach().numpy(), want.detach().numpy(), equal_nan=True)
     assert np.array_equal(places.numpy(), want_places.numpy())
     assert np.array_equal(mine.grad.numpy(), theirs.grad.numpy())
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_maxima_and_places_are_a_plain_tuple(compiled: bool) -> None:
+    for name, arguments in (
+        ("max_pool2d", (2,)),
+        ("adaptive_max_pool2d", (3,)),
+        ("fractional_max_pool2d", (2, 3)),
+    ):
+        pool = getattr(dc.nn.functional, name)
+        found = (dc.compile(pool) if compiled else pool)(dc.tensor(X2), *arguments, return_indices=True)
+        assert type(found) is tuple
+        assert type(getattr(torch.nn.functional, name)(torch.tensor(X2), *arguments, return_indices=True)) is tuple

@@ -34,9 +34,10 @@ MANY, EACH = 3, 4  # of a test with more parameters than MANY, one of EACH
 OF_RANKS = ("docs/test_pages_on_ranks", "distributed/", "examples/", "launch/", "benchmarks/")
 EARLY = (*OF_RANKS, "planted/", "oracles/", "conformance/", "as_torch/", "sanitizers/", "fuzz/", "programs/",
          "distcompile/ddp/", "test_layers")  # fmt: skip  # then as collected
-QUICK = ("compiler_core/aot/", "compiler_core/eager/", "compiler_core/graph/", "compiler_core/loop_ir/",
-         "compiler_core/lowering/", "compiler_core/runtime/", "compiler_core/symbolic/", "fuzz/test_random_constants",
-         "launch/test_cause")  # fmt: skip  # not thinned: milliseconds each
+QUICK = ("collectives/test_programs", "compiler_core/aot/", "compiler_core/capture/guards/test_purity",
+         "compiler_core/eager/", "compiler_core/graph/", "compiler_core/loop_ir/", "compiler_core/lowering/",
+         "compiler_core/runtime/", "compiler_core/schedule/test_fusion", "compiler_core/symbolic/",
+         "fuzz/test_random_constants", "launch/test_cause")  # fmt: skip  # not thinned: milliseconds each
 
 
 def some(values: Sequence[Any], few: int) -> list[Any]:

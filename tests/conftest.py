@@ -54,9 +54,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     processes = parser.getgroup("sharing")  # small letters are pytest's, but for this one, which people know from xdist
     processes._addoption("-n", dest="processes", default="auto", help="processes; else one a core if all tests are run")
     parser.addoption("--update-golden", action="store_true", help="write what tests produce into tests/golden")
-    parser.addoption("--fuzz", type=int, default=0, help="random Python programs; else 100, with --long 250")
+    parser.addoption("--fuzz", type=int, default=0, help="random Python programs; else 50, with --long 250")
     parser.addoption("--long", action="store_true", help="run all: tests marked `long` too, and all parameters")
-    parser.addoption("--thin", action="store_true", help="of many parameters every fourth, as the whole suite does")
+    parser.addoption("--thin", action="store_true", help="of many parameters every fifth, as the whole suite does")
     parser.addoption("--turn", default="1/1", metavar="K/N", help="with --long: of what it adds the K-th of N parts")
 
 
@@ -70,17 +70,18 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return True
 
 
+@pytest.hookimpl(trylast=True)  # after -k and -m, which choose first
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put them in order, and leave out what is for --long, or not its turn: see sharing.py."""
     if addressed := [item.nodeid for item in items if " at 0x" in item.nodeid]:  # workers must agree on all names
         raise pytest.UsageError(f"tests whose names differ from run to run, give them ids: {addressed[:5]}")
     items.sort(key=lambda item: sharing.rank_in_order(item.path))
-    long = sharing.left_for_long(items, is_thin=config.getoption("--thin") or sharing.is_whole(config))
-    turn = sharing.of_turn(long, config.getoption("--turn")) if config.getoption("--long") else set()
-    if left := [item for item in long if item not in turn]:
-        config.hook.pytest_deselected(items=left)
-        left = set(left)
-        items[:] = [item for item in items if item not in left]
+    is_thin = config.getoption("thin") or (sharing.is_whole(config) and not config.getoption("fuzz"))
+    chosen = sharing.choose(items, is_thin=is_thin, is_long=config.getoption("long"), turn=config.getoption("turn"))
+    if len(chosen) < len(items):
+        kept = set(chosen)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = chosen
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -157,7 +158,7 @@ def clean_slate() -> Iterator[None]:
 @pytest.fixture
 def in_full(request: pytest.FixtureRequest) -> bool:
     """Whether this test takes all its samples, not a few."""
-    return sharing.in_full(request.node)
+    return request.node.stash.get(sharing.IN_FULL, False)
 
 
 @pytest.fixture

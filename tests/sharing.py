@@ -2,7 +2,7 @@
 
 In: pytest's options and the collected tests. Out: what is left for --long, the number of processes, the tests' order,
 the files to hand out (`workers.py` does).
-Which: tests marked `long` run with --long. Of a test with many parameters the whole suite runs every fourth, unless
+Which: tests marked `long` run with --long. Of a test with many parameters the whole suite runs every fifth, unless
 they are quick, and the others with --long. `--long --turn 2/3` runs, of all that is left for --long, the second of
 three parts, as CI does by turns. Asked for files or folders `pytest` runs all of their tests that are not `long`, in
 one process, as `-n 0` does.
@@ -28,9 +28,10 @@ import pytest
 from tests.workers import File
 
 HERE = Path(__file__).parent
+IN_FULL = pytest.StashKey[bool]()  # a test that takes a few samples always takes all of them now
 MOST = 5
 BETWEEN_LINES_S = 2.0
-MANY, EACH = 3, 4  # of a test with more parameters than MANY, one of EACH
+MANY, EACH = 3, 5  # of a test with more parameters than MANY, one of EACH
 OF_RANKS = ("docs/test_pages_on_ranks", "distributed/", "examples/", "launch/", "benchmarks/")
 EARLY = (*OF_RANKS, "planted/", "oracles/", "conformance/", "as_torch/", "sanitizers/", "fuzz/", "programs/",
          "distcompile/ddp/", "test_layers")  # fmt: skip  # then as collected
@@ -67,7 +68,8 @@ def left_for_long(items: Sequence[pytest.Item], *, is_thin: bool) -> list[pytest
     kept = set()
     for name, of_test in of_tests.items():
         is_one_of_many = is_thin and len(of_test) > MANY and name not in chosen and not _is_quick(of_test[0])
-        kept.update(of_test[zlib.crc32(name.encode()) % EACH :: EACH] if is_one_of_many else of_test)
+        first = zlib.crc32(name.encode()) % min(EACH, len(of_test))
+        kept.update(of_test[first::EACH] if is_one_of_many else of_test)
     return [item for item in items if item not in kept]
 
 
@@ -88,10 +90,18 @@ def _of_turn(turn: str) -> tuple[int, int]:
     return int(found[1]) - 1, int(found[2])
 
 
-def in_full(item: pytest.Item) -> bool:
-    """Whether a test that takes a few samples always takes all of them now: with --long, if it is its turn."""
-    part, parts = _of_turn(item.config.getoption("turn"))
-    return item.config.getoption("long") and zlib.crc32(item.nodeid.encode()) % parts == part
+def choose(items: Sequence[pytest.Item], *, is_thin: bool, is_long: bool, turn: str) -> list[pytest.Item]:
+    """Those that run, in order. With `is_long` they are told which of them take all their samples: what only --long
+    runs, and of the others those whose turn it is."""
+    left = left_for_long(items, is_thin=is_thin)
+    apart = set(left)
+    always = [item for item in items if item not in apart]
+    if not is_long:
+        return always
+    in_turn = of_turn(left, turn)
+    for item in in_turn | of_turn(always, turn):
+        item.stash[IN_FULL] = True
+    return [item for item in items if item not in apart or item in in_turn]
 
 
 def of_turn(items: Sequence[pytest.Item], turn: str) -> set[pytest.Item]:

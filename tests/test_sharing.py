@@ -1,9 +1,8 @@
-"""Which tests run: turns together are everything, once each; of many parameters a part always runs."""
+"""Which tests run: turns together are everything, once each; of many parameters some always run."""
 
 from __future__ import annotations
 
 from collections import Counter
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +13,9 @@ from tests import sharing
 class Item:
     """As much of a collected test as is asked."""
 
-    def __init__(self, nodeid: str, *, long: bool = False, **options: Any) -> None:
+    def __init__(self, nodeid: str, *, long: bool = False) -> None:
         self.nodeid, self.long, self.path = nodeid, long, sharing.HERE.parent / nodeid.partition("::")[0]
-        self.config = SimpleNamespace(getoption=options.get)
+        self.stash: dict[Any, bool] = {}
 
     def get_closest_marker(self, name: str) -> bool:
         return self.long and name == "long"
@@ -43,7 +42,7 @@ def test_a_turn_that_is_none_is_refused(turn: str) -> None:
         sharing.of_turn([], turn)
 
 
-def test_of_many_parameters_one_of_four_always_runs() -> None:
+def test_of_many_parameters_one_of_five_always_runs() -> None:
     many, few = family("many", 40), family("few", sharing.MANY)
     left = sharing.left_for_long([*many, *few], is_thin=True)
     assert set(left) < set(many)
@@ -59,10 +58,20 @@ def test_who_says_which_of_its_parameters_run_is_not_thinned() -> None:
     assert [not one for one in marks] == [False, True, False, False, False, True, False, False, False]
 
 
-def test_all_samples_are_taken_in_one_turn_of_three() -> None:
-    turns = [Item("tests/test_a.py::one", long=True, turn=f"{k}/3") for k in (1, 2, 3)]
-    assert not any(map(sharing.in_full, turns))
-    for item in turns:
-        options = {"long": True, "turn": item.config.getoption("turn")}
-        item.config = SimpleNamespace(getoption=options.get)
-    assert sum(map(sharing.in_full, turns)) == 1
+def test_in_three_turns_everything_runs_and_takes_all_its_samples_once() -> None:
+    ran: Counter[str] = Counter()
+    in_full: Counter[str] = Counter()
+    for k in (1, 2, 3):
+        items = [*family("many", 40), *family("said", 9, long_from=2), *family("two", 2)]
+        chosen = sharing.choose(items, is_thin=True, is_long=True, turn=f"{k}/3")
+        ran.update(item.nodeid for item in chosen)
+        in_full.update(item.nodeid for item in chosen if item.stash.get(sharing.IN_FULL, False))
+    names = {item.nodeid for item in items}
+    assert ran.keys() == names
+    assert in_full == Counter(names)
+
+
+def test_without_long_no_test_takes_all_its_samples() -> None:
+    chosen = sharing.choose(family("many", 40), is_thin=True, is_long=False, turn="1/1")
+    assert len(chosen) == 40 // sharing.EACH
+    assert not any(item.stash for item in chosen)

@@ -142,17 +142,18 @@ class Capture:
         elif self.refused is None:
             if why and isinstance(ended, Broke):
                 memory.ends_anyway.add((why, where))
-        elif (self.refused.why, self.refused.where) == (why, where):
+        elif self.refused.is_for(why, where):
             memory.ends_anyway.add((why, where))
-            memory.makes_symbols = memory.takes_along = True
-        else:
+            memory.makes_symbols = True
+            memory.takes_along |= self.refused.before is not None and self.refused.before.is_for(why, where)
+        elif not memory.makes_symbols:
             self.point.say_constant(str(self.refused), stacklevel=8)
 
     def _refuse_sizes(self, start: Mark, why: str, where: str = "") -> None:
         """Raises SizesRefused: nothing has happened, and from here on fewer sizes are symbols, or none."""
         self._take_back(start)
-        self.point.memory.give_sizes_up()
-        raise SizesRefused(why, where)
+        self.point.memory.give_sizes_up(along=self.segment.outside_sizes.takes_along)
+        raise SizesRefused(why, where, self.refused)
 
     def _take_back(self, start: Mark) -> None:
         """Nothing has happened."""

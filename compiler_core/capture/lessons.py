@@ -61,15 +61,16 @@ class Memory:
             changed = {dim for dim, (a, b) in enumerate(zip(before, now)) if a != b}
             self.changing_dims.setdefault(source, set()).update(changed)
 
-    def changing(self, source: Source, ndim: int) -> Collection[int]:
-        """The dims of the tensor at `source` that are taken to change: if one was seen to, all but the last. A batch is
-        smaller at the end of an epoch; the last dim is mostly one of features, which parameters fix."""
+    def changing(self, source: Source, ndim: int, *, along: bool) -> Collection[int]:
+        """The dims of the tensor at `source` that are taken to change: if one was seen to, `along` with it all but the
+        last. A batch is smaller at the end of an epoch; the last dim is mostly one of features, which parameters fix.
+        """
         seen = self.changing_dims.get(source, set())
-        return seen.union(range(ndim - 1)) if seen and self.takes_along else seen
+        return seen.union(range(ndim - 1)) if seen and along else seen
 
-    def give_sizes_up(self) -> None:
-        """Capture fails with these symbols: fewer of them, or none, from here on."""
-        if self.takes_along and self.changing_dims:
+    def give_sizes_up(self, *, along: bool) -> None:
+        """Capture failed with symbols, `along` with those that changed others: fewer, or none, from here on."""
+        if along and self.changing_dims:
             self.takes_along = False
         else:
             self.makes_symbols = False

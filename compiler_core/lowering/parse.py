@@ -33,7 +33,7 @@ _GEMM = re.compile(rf"(\([^)]*\)) (\d+) (\d+) (\d+) a {_MATRIX} b {_MATRIX} out 
 _ROUTINE = re.compile(r"(\w+) \(((?:[^()]|\([^()]*\))*)\)(.*)$")
 _STORAGE = re.compile(r"(\w+) in (\w+)$")
 _KINDS: dict[str, ReduceKind] = {kind: kind for kind in get_args(ReduceKind)}
-_MODES: dict[str, StoreMode] = {mode: mode for mode in get_args(StoreMode)}
+_MODES: dict[str, StoreMode] = {"set": "set", "add": "add"}  # of scatters
 
 
 def parse_definitions(text: str) -> d.Defined:

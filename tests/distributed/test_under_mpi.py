@@ -33,7 +33,8 @@ def test_on_ranks(mpi: str, ranks: int, in_full: bool) -> None:
     if (mpi, ranks) == WORLDS[0] and in_full:
         options.append("--long")
     else:
-        options += ["--thin", "-k", f"not ({' or '.join(TRAINING)}) or (native and not messages)"]
+        options += ["-k", f"not ({' or '.join(TRAINING)}) or (native and not messages)"]
+        options += ["--thin"] if (mpi, ranks) == WORLDS[0] else []
     command = ["--mpi", mpi, "-m", "pytest", *options, *map(str, FILES)]
     result = run_on_ranks(ranks, command, limit_s=600)
     check_ran(result)

@@ -27,11 +27,15 @@ from compiler_core.tensor.tensor import Tensor
 
 
 class SizesRefused(Exception):
-    """A capture in which sizes are symbols has been taken back. why, where: it ended so, at the user's line."""
+    """A capture in which sizes are symbols has been taken back. why, where: it ended so, at the user's line. before: so
+    did one with more symbols."""
 
-    def __init__(self, why: str, where: str) -> None:
+    def __init__(self, why: str, where: str, before: SizesRefused | None) -> None:
         super().__init__(f"{why}, at {where}" if where else why)
-        self.why, self.where = why, where
+        self.why, self.where, self.before = why, where, before
+
+    def is_for(self, why: str, where: str) -> bool:
+        return (self.why, self.where) == (why, where)
 
 
 class SizesFailed(Exception):

@@ -52,6 +52,7 @@ class OutsideSizes:
         self.asked: list[tuple[Sym, Asked]] = []
         self.values: dict[SizeSymbol, int] = {}
         self.guarded: dict[int, Guarded] = {}
+        self.takes_along = memory.takes_along  # of this very capture: another thread's may find out more meanwhile
 
     def take(self, source: Source, tensor: Tensor, *, is_input: bool) -> bool:
         """Make the sizes of a tensor symbols, where any change. False: it is static, and nothing was guarded.
@@ -65,7 +66,7 @@ class OutsideSizes:
         if cell in self.trace.stand_ins:  # another handle: the guards on memory say that it is the same cell
             return type(tensor) is Tensor
         every = is_input and self.memory.all_sizes_are_symbols
-        seen = self.memory.changing(source, len(value.shape))
+        seen = self.memory.changing(source, len(value.shape), along=self.takes_along)
         dims = dynamic_dims(tensor, source.text, every=every, seen=seen) if type(tensor) is Tensor else {}
         if not dims:
             if isinstance(cell, ViewCell):  # whose sizes and strides are not to be told by those of its base

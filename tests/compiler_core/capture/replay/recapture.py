@@ -84,9 +84,9 @@ class Oracle:
             self.last = point, args, kwargs
         return self._run(point, args, kwargs)
 
-    def begin(self, capture: Capture, point: Point, args: Any, kwargs: Any) -> None:
+    def begin(self, capture: Capture, point: Point, args: Any, kwargs: Any, *refused: Any) -> None:
         capture.lessons = copied(point.memory)  # type: ignore[attr-defined]
-        self._init(capture, point, args, kwargs)
+        self._init(capture, point, args, kwargs, *refused)
 
     def close(self, capture: Capture, ended: Any) -> Any:
         captured, survivors = self._close(capture, ended)
@@ -184,6 +184,7 @@ def copied(memory: Memory) -> Memory:
     for name, value in vars(memory).items():
         setattr(same, name, copy(value))
     same.unstable._things = dict(memory.unstable._things)
+    same.changing_dims = {source: set(dims) for source, dims in memory.changing_dims.items()}
     return same
 
 

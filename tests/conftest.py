@@ -39,6 +39,7 @@ if find_spec("hypothesis") is not None:  # the first draw reads the constants of
 from compiler_core import cuda, log, steps
 from compiler_core.config import config
 from compiler_core.eager.native import kernels
+from compiler_core.ops.casting import casting
 from compiler_core.ops.random import mersenne
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.making import random
@@ -147,8 +148,9 @@ def clean_slate() -> Iterator[None]:
     log.set_rank(0)  # ranks that are threads leave the last one's
     random.manual_seed(0)
     before, switches = dict(config.values), dict(vars(backends.cudnn))
-    precision = backends.get_float32_matmul_precision()
+    precision, regions = backends.get_float32_matmul_precision(), casting.depth
     yield
+    casting.depth = regions  # of autocast
     config.values = before
     vars(backends.cudnn).update(switches)
     backends.set_float32_matmul_precision(precision)

@@ -53,7 +53,8 @@ def test_two_ranks_see_each_other_and_keep_their_streams(tmp_path: Path) -> None
 def test_a_rank_finds_torchruns_variables(tmp_path: Path, size: int) -> None:
     text = """
     import os
-    print(*(os.environ.get(n) for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")))
+    found = [os.environ.get(n, "") for n in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
+    os.write(1, (" ".join(found) + chr(10)).encode())  # one write: unbuffered, print makes several, which mix
     """
     done = run("-n", str(size), "--no-prefix", program(tmp_path, dedent(text)), RANK="9", WORLD_SIZE="10")
     assert sorted(done.stdout.splitlines()) == [f"{rank} {size} {rank} {size}" for rank in range(size)]

@@ -52,11 +52,18 @@ class Ambient:
         )
 
     def change(self) -> Ambient | None:
-        """What they have become since, if they have changed."""
+        """What they have become since, if they have changed, for `follow`: `depth` says how many regions more."""
         now = Ambient.now()
         if now == self:
             return None
-        return replace(now, devices=None) if now.devices == self.devices else now
+        devices = None if now.devices == self.devices else now.devices
+        return replace(now, devices=devices, depth=now.depth - self.depth)
+
+    def follow(self) -> None:
+        """Have the thread in what `change` gave. A later call may be in more regions of autocast, or in fewer."""
+        depth = casting.depth + self.depth
+        self.set()
+        casting.depth = depth
 
     def set(self) -> None:
         """Have the thread in these modes."""

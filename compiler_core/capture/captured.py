@@ -117,9 +117,8 @@ def settle(segment: CaptureSegment) -> tuple[Captured, Survivors]:
 
 def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tuple[Captured, Survivors]:
     """The captured segment, ended with `root`. Runs under its trace. Raises CannotRebuild, GraphBreak."""
-    trace, guards = segment.trace, segment.code.guards
+    trace, guards, handles = segment.trace, segment.code.guards, dict[int, tuple[int, Tensor]]()
     trace.ended = ""
-    handles: dict[int, tuple[int, Tensor]] = {}
     rebuild, hooks = _rebuild(segment, root, name, handles)
     leaves = tuple(handle for _, handle in handles.values())
     keeper = Keeper(guards.deaths.refer)
@@ -133,6 +132,7 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
     sizes = segment.outside_sizes.hand_over(symbols_of(graph) | outputs.symbols)
     by_placeholder = {lift.placeholder: lift for lift in trace.lifted.values()}
     lifts = [by_placeholder.get(node) for node in graph.inputs]
+    cells = tuple(lift.cell if lift else None for lift in lifts)
     captured = Captured(
         graph,
         keeper.inputs(lifts, written),
@@ -155,7 +155,6 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
         sizes,
         segment.outside_sizes.takes_along,
     )
-    cells = tuple(None if lift is None else lift.cell for lift in lifts)
     return captured, Survivors(cells, leaves, tuple(segment.code.values), hooks)
 
 

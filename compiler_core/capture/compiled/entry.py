@@ -77,7 +77,7 @@ class Results:
         if rest and hooks is not None:
             hooks.extend(*rest)
         if captured.ambient is not None:
-            captured.ambient.set()
+            captured.ambient.follow()
         return Paused(root, captured.pauses == "again") if captured.pauses else root
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import distcompile as dc
 from compiler_core.capture import compile
+from compiler_core.ops.casting import casting
 from compiler_core.tensor.making.random import manual_seed
 from compiler_core.tensor.making.random_state import current_shard, set_shard
 from compiler_core.tensor.tensor import Tensor
@@ -37,7 +38,8 @@ INNER: dict[str, Block] = {
 
 
 def modes() -> tuple[object, ...]:
-    return dc.is_grad_enabled(), dc.is_autocast_enabled("cpu"), dc.get_autocast_dtype("cpu"), current_shard()
+    cast = dc.is_autocast_enabled("cpu"), dc.get_autocast_dtype("cpu"), casting.depth
+    return dc.is_grad_enabled(), *cast, current_shard()
 
 
 @pytest.mark.parametrize("backend", ["eager", "codegen"])

@@ -60,14 +60,14 @@ def left_for_long(items: Sequence[pytest.Item], *, is_thin: bool) -> list[pytest
 
     Not where it is QUICK, nor where its author says which, with `some` or `every`.
     """
-    chosen = {_test(item) for item in items if item.get_closest_marker("long")}
+    authored = {_test(item) for item in items if item.get_closest_marker("long")}
     of_tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         if not item.get_closest_marker("long"):
             of_tests.setdefault(_test(item), []).append(item)
     kept = set()
     for name, of_test in of_tests.items():
-        is_one_of_many = is_thin and len(of_test) > MANY and name not in chosen and not _is_quick(of_test[0])
+        is_one_of_many = is_thin and len(of_test) > MANY and name not in authored and not _is_quick(of_test[0])
         first = zlib.crc32(name.encode()) % min(EACH, len(of_test))
         kept.update(of_test[first::EACH] if is_one_of_many else of_test)
     return [item for item in items if item not in kept]
@@ -96,6 +96,8 @@ def choose(items: Sequence[pytest.Item], *, is_thin: bool, is_long: bool, turn: 
     left = left_for_long(items, is_thin=is_thin)
     apart = set(left)
     always = [item for item in items if item not in apart]
+    if not is_long and _of_turn(turn) != (0, 1):
+        raise pytest.UsageError(f"--turn {turn} is for what --long adds: give --long too")
     if not is_long:
         return always
     in_turn = of_turn(left, turn)

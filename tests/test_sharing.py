@@ -42,6 +42,11 @@ def test_a_turn_that_is_none_is_refused(turn: str) -> None:
         sharing.of_turn([], turn)
 
 
+def test_a_turn_without_long_is_refused() -> None:
+    with pytest.raises(pytest.UsageError, match="give --long too"):
+        sharing.choose(family("many", 40), is_thin=True, is_long=False, turn="1/3")
+
+
 def test_of_many_parameters_one_of_five_always_runs() -> None:
     many, few = family("many", 40), family("few", sharing.MANY)
     left = sharing.left_for_long([*many, *few], is_thin=True)

@@ -117,8 +117,9 @@ def settle(segment: CaptureSegment) -> tuple[Captured, Survivors]:
 
 def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tuple[Captured, Survivors]:
     """The captured segment, ended with `root`. Runs under its trace. Raises CannotRebuild, GraphBreak."""
-    trace, guards, handles = segment.trace, segment.code.guards, dict[int, tuple[int, Tensor]]()
+    trace, guards = segment.trace, segment.code.guards
     trace.ended = ""
+    handles: dict[int, tuple[int, Tensor]] = {}
     rebuild, hooks = _rebuild(segment, root, name, handles)
     leaves = tuple(handle for _, handle in handles.values())
     keeper = Keeper(guards.deaths.refer)
@@ -130,9 +131,7 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
     graph = trace.build([*outputs.nodes, *trace.written.values()])
     _guard_the_rest(segment, known)
     sizes = segment.outside_sizes.hand_over(symbols_of(graph) | outputs.symbols)
-    by_placeholder = {lift.placeholder: lift for lift in trace.lifted.values()}
-    lifts = [by_placeholder.get(node) for node in graph.inputs]
-    cells = tuple(lift.cell if lift else None for lift in lifts)
+    lifts = _inputs_of(graph, trace)
     captured = Captured(
         graph,
         keeper.inputs(lifts, written),
@@ -155,7 +154,14 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
         sizes,
         segment.outside_sizes.takes_along,
     )
+    cells = tuple(None if lift is None else lift.cell for lift in lifts)
     return captured, Survivors(cells, leaves, tuple(segment.code.values), hooks)
+
+
+def _inputs_of(graph: Graph, trace: CaptureTrace) -> list[Lifted | None]:
+    """What each of the graph's inputs was read from; None: nothing outside."""
+    by_placeholder = {lift.placeholder: lift for lift in trace.lifted.values()}
+    return [by_placeholder.get(node) for node in graph.inputs]
 
 
 def _rebuild(

@@ -36,8 +36,8 @@ def check(seed: int, trials: int, folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_ranks_killed_at_random_moments(tmp_path: Path, in_full: bool) -> None:
-    check(3, 6 if in_full else 3, tmp_path)
+def test_ranks_killed_at_random_moments(tmp_path: Path) -> None:
+    check(3, 6, tmp_path)
 
 
 @pytest.mark.long

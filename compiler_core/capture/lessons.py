@@ -59,7 +59,8 @@ class Memory:
         """The tensor at `source` has another shape. Of another number of dims it is another tensor."""
         if len(before) == len(now):
             changed = {dim for dim, (a, b) in enumerate(zip(before, now)) if a != b}
-            self.changing_dims.setdefault(source, set()).update(changed)
+            if changed:
+                self.changing_dims.setdefault(source, set()).update(changed)
 
     def changing(self, source: Source, ndim: int, *, along: bool) -> Collection[int]:
         """The dims of the tensor at `source` that are taken to change: if one was seen to, `along` with it all but the

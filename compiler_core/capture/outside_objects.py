@@ -107,6 +107,7 @@ class OutsideObjects:
         """What is known already must be at `source` too."""
         known = self.things[id(thing)]
         if known.source != source and not (fixed and known.fixed):
+            self.sizes.note_same(source, known.source)
             self.code.require(
                 f"{self.code.local(source)} is {self.code.local(known.source)}", f"{source.text} is {known.source.text}"
             )

@@ -52,6 +52,7 @@ class OutsideSizes:
         self.asked: list[tuple[Sym, Asked]] = []
         self.values: dict[SizeSymbol, int] = {}
         self.guarded: dict[int, Guarded] = {}
+        self._noted: dict[Source, Guarded] = {}
         self.takes_along = memory.takes_along  # of this very capture: another thread's may find out more meanwhile
 
     def take(self, source: Source, tensor: Tensor, *, is_input: bool) -> bool:
@@ -89,8 +90,14 @@ class OutsideSizes:
     def note(self, source: Source, code: str, tensor: Tensor, first: int) -> None:
         """The guards from `first` on are about a tensor's shape and how it lies."""
         if type(tensor) is Tensor:
-            known = Guarded(source, code, tuple(tensor._cell.raw.shape))
+            known = self._noted[source] = Guarded(source, code, tuple(tensor._cell.raw.shape))
             self.guarded.update(dict.fromkeys(range(first, len(self.guards.texts)), known))
+
+    def note_same(self, source: Source, other: Source) -> None:
+        """The next guard is that the tensor at `other` is at `source` too. Where it is another, its sizes may be."""
+        if (known := self._noted.get(other)) is not None:
+            code = f"{self.guards.bind(shape_of, 'shape_of')}({self.code.local(source)})"
+            self.guarded[len(self.guards.texts)] = Guarded(source, code, known.shape)
 
     def _shape(self, source: Source, code: str, sizes: Shape, dims: Mapping[int, Asked]) -> Shape:
         """The shape with symbols, and the guards on the rest of it."""
@@ -169,6 +176,11 @@ class OutsideSizes:
         found = self.values.get(symbol, symbol.hint)
         assert found is not None
         return found
+
+
+def shape_of(thing: object) -> Shape:
+    """The shape of a plain tensor; of anything else that of a scalar, in which no size changes."""
+    return tuple(thing._cell.raw.shape) if type(thing) is Tensor else ()
 
 
 def dense(shape: Shape, order: tuple[int, ...]) -> Strides:

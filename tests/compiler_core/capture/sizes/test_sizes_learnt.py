@@ -37,6 +37,30 @@ def test_all_that_changes_in_a_call_is_learnt_from_it() -> None:
     assert captures(function) == 2
 
 
+def test_one_tensor_given_twice_teaches_as_two_do() -> None:
+    """Keys and values begin as one tensor, and grow: each has sizes of its own from the second call on."""
+
+    def grown(keys: Tensor, layers: list[Tensor]) -> list[Tensor]:
+        return [dc.cat([one, one[:, :1]], 1) for one in (keys, *layers)]
+
+    function, keys = compiled(grown), dc.zeros(2, 3)
+    layers = [keys, keys]
+    for size in (4, 5, 6, 7):
+        keys, *layers = function(keys, layers)
+        assert [tuple(one.shape) for one in (keys, *layers)] == [(2, size)] * 3
+    assert captures(function) == 2
+
+
+@pytest.mark.parametrize("other", [None, 7, "y", [dc.ones(3)]], ids=str)
+def test_what_is_no_tensor_in_the_place_of_one_teaches_nothing(other: Any) -> None:
+    function = compiled(lambda x, y: x * 2 + (y if isinstance(y, Tensor) else 1))
+    x = dc.ones(4)
+    assert dc.equal(function(x, x), dc.full((4,), 3.0))
+    for n in (4, 5, 6):
+        assert dc.equal(function(dc.ones(n), other), dc.full((n,), 3.0))
+    assert captures(function) == 3
+
+
 def test_strides_that_follow_from_sizes_are_learnt_with_them() -> None:
     function = compiled(lambda x, y: x.t() + y)
     assert counts(function, [(dc.ones(4, n + 1)[:, 1:], dc.ones(n, 4)) for n in (3, 5, 7)]) == [1, 2, 2]

@@ -64,20 +64,20 @@ def hooked_gpt() -> Any:
     return model
 
 
-def check_of(model: Any, *args: Any) -> Call:
+def check_of(model: Any, *args: Any, dynamic: bool = False) -> Call:
     """The guard check of `model`, compiled for `args`. Hooks are guarded."""
     if NAME == "torch":
-        return check_of_peer(model, *args)
-    compiled = torch.compile(model, backend="eager")
+        return check_of_peer(model, *args, dynamic=dynamic)
+    compiled = torch.compile(model, backend="eager", dynamic=dynamic)
     compiled(*args)
     ((check, _),) = compiled._state.root.entries
     return lambda: check(args, {})
 
 
-def check_of_peer(model: Any, x: Any, y: Any) -> Call:
+def check_of_peer(model: Any, x: Any, y: Any, *, dynamic: bool) -> Call:
     torch._dynamo.config.skip_nnmodule_hook_guards = False
-    torch.compile(model, backend="eager")(x, y)
-    (entry,) = torch._dynamo.eval_frame._debug_get_cache_entry_list(GPT.forward.__code__)
+    torch.compile(model, backend="eager", dynamic=dynamic)(x, y)
+    entry, *_ = torch._dynamo.eval_frame._debug_get_cache_entry_list(GPT.forward.__code__)  # the newest
     variables = {"self": model, "x": x, "y": y}
     return lambda: entry.guard_manager.check(variables)
 
@@ -94,11 +94,13 @@ def check_rows() -> dict[str, Row]:
         other.extra = object()
         return check()
 
-    found = check()
-    if found is False or (isinstance(found, int) and NAME != "torch"):
-        raise SystemExit("the guards that are to be timed do not hold")
+    sized = check_of(hooked_gpt(), x, y, dynamic=True)
+    for found in (check(), sized()):
+        if found is False or (isinstance(found, int) and NAME != "torch"):
+            raise SystemExit("the guards that are to be timed do not hold")
     return {
         "check of a GPT, 150 parameters": Row(check),
+        "check of a GPT whose sizes are symbols": Row(sized),
         "check of a GPT after another module changed": Row(change_and_check, change),
     }
 

@@ -10,6 +10,7 @@
 - `index.py`: Indices as integer arithmetic of a target: what C++ and Triton share.
 - `native_backend.py`: The backend "codegen": graphs to one shared object, one native call per graph; on the CPU, by
   C++.
+- `pointwise.py`: Composites that work element by element as C++ and CUDA C, for eager code.
 - `step_costs.py`: What each step of a program moves and computes, for the profiler's GB/s and GFLOP/s.
 - `triton/`: Triton code generator: loop-IR kernels as `triton.jit` functions; run by Triton's interpreter, or compiled
   to PTX.

@@ -34,3 +34,20 @@ EXPORT dc_is_as_told(void* arrays, int64_t data, int64_t size, int64_t stride, i
   const bool is_none = t->items[1]->head.type != a->head.type;
   return t->size == 3 && is_there && has_flags && a->descr->number == number && is_none;
 }
+
+// Item k as elements of T; null for None, which is no array.
+template <class T> DC_INLINE T* at(const Tuple* t, int k) {
+  return t->items[k]->head.type == t->items[0]->head.type ? (T*)t->items[k]->data : nullptr;
+}
+
+// Whether every array is dense, as all kernels take them to be.
+static inline bool is_dense(const Tuple* t) {
+  for (int64_t k = 0; k < t->size; ++k)
+    if (at<char>(t, (int)k) && (t->items[k]->flags & DENSE) != DENSE) return false;
+  return true;
+}
+
+#define BY_DTYPE(kernel, ...) \
+  (!is_dense((const Tuple*)arrays) ? -1 \
+   : ((const Tuple*)arrays)->items[0]->descr->number == FLOAT ? kernel<float>((const Tuple*)arrays, ##__VA_ARGS__) \
+                                                              : kernel<double>((const Tuple*)arrays, ##__VA_ARGS__))

@@ -19,6 +19,7 @@ from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made, define
 
 Grads: TypeAlias = Sequence[Array | None]
+Find: TypeAlias = Callable[[Any], DeviceKernels | None]  # dtype -> its kernels
 
 
 def define_there(
@@ -28,14 +29,17 @@ def define_there(
     *,
     reads: Iterable[int] | None = None,
     reads_out: bool = False,
+    find: Find = kernels,
 ) -> None:
     """Register a definition: as ops/whole.py has it, with the kernels of the operands' dtype as first argument."""
     numbers = None if reads is None else frozenset(reads)
-    forwards, backwards = _forward_there(name, forward, backward), _backward_there(backward)
+    forwards, backwards = _forward_there(name, forward, backward, find), _backward_there(backward, find)
     define(name, forwards, backwards, reads=numbers, reads_out=reads_out, there=True)
 
 
-def _forward_there(name: str, forward: Callable[..., Made], backward: Callable[..., Any]) -> Callable[..., Made]:
+def _forward_there(
+    name: str, forward: Callable[..., Made], backward: Callable[..., Any], find: Find
+) -> Callable[..., Made]:
     """`forward` on its operands' device; None where they are of several, or where its kernels fail the proof."""
 
     def forwards(*arrays: Any, **attrs: Any) -> Made:
@@ -46,7 +50,7 @@ def _forward_there(name: str, forward: Callable[..., Made], backward: Callable[.
         if cuda.current() != number:
             with cuda.on(number):
                 return forwards(*arrays, **attrs)
-        found = kernels(dtype)
+        found = find(dtype)
         if found is None or not is_proved(name, found, forward, backward):
             return None
         try:
@@ -59,7 +63,7 @@ def _forward_there(name: str, forward: Callable[..., Made], backward: Callable[.
     return forwards
 
 
-def _backward_there(backward: Callable[..., Any]) -> Callable[..., Any]:
+def _backward_there(backward: Callable[..., Any], find: Find) -> Callable[..., Any]:
     """`backward` on its operands' device."""
 
     def backwards(needs: Sequence[bool], g: Any, out: Any, kept: Any, *arrays: Any, **attrs: Any) -> Any:
@@ -69,7 +73,7 @@ def _backward_there(backward: Callable[..., Any]) -> Callable[..., Any]:
                 return backwards(needs, g, out, kept, *arrays, **attrs)
         if not cuda.is_on(g, number):  # a constant
             g = cuda.put(g, number)
-        found = kernels(arrays[0].dtype)
+        found = find(arrays[0].dtype)
         try:
             return backward(found, needs, dense(g), out, kept, *arrays, **attrs)
         except MemoryError as error:

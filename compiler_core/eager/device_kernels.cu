@@ -1,4 +1,4 @@
-// Kernels of eager composites on a CUDA device: rows normalised, activations, losses, dropout; and their gradients.
+// Kernels of eager composites on a CUDA device: rows normalised, losses, dropout; and their gradients.
 //
 // In: dense arrays; numbers; before this text that of device_numbers.cu: T, what an element is stored as, and C, what is
 // computed in. Out: the arrays that are written; null where one is not wanted.
@@ -10,10 +10,6 @@ __device__ inline float exp_of(float x) { return expf(x); }
 __device__ inline double exp_of(double x) { return exp(x); }
 __device__ inline float log_of(float x) { return logf(x); }
 __device__ inline double log_of(double x) { return log(x); }
-__device__ inline float tanh_of(float x) { return tanhf(x); }
-__device__ inline double tanh_of(double x) { return tanh(x); }
-__device__ inline float erf_of(float x) { return erff(x); }
-__device__ inline double erf_of(double x) { return erf(x); }
 __device__ inline float root_of(float x) { return sqrtf(x); }
 __device__ inline double root_of(double x) { return sqrt(x); }
 
@@ -304,42 +300,6 @@ KERNEL log_softmax_backward(const T* g, const T* out, T* dx, i64 n) {
   const C sum = SUM(total);
   ALONG(i, n) dx[i] = as_stored(in(g[i]) - exp_of(in(out[i])) * sum);
 }
-
-// ---- activations
-
-#define ROOT_HALF ((C)0.70710678118654752440)
-#define INVERSE_ROOT_2PI ((C)0.39894228040143267794)
-#define ROOT_2_OVER_PI ((C)0.79788456080286535588)
-
-__device__ inline C gelu_of(C x) { return x * ((erf_of(x * ROOT_HALF) + 1) * (C)0.5); }
-__device__ inline C gelu_slope(C x) {
-  return (erf_of(x * ROOT_HALF) + 1) * (C)0.5 + x * (exp_of(x * x * (C)-0.5) * INVERSE_ROOT_2PI);
-}
-__device__ inline C gelu_tanh_of(C x) {
-  return x * ((tanh_of((x * x * (C)0.044715 * x + x) * ROOT_2_OVER_PI) + 1) * (C)0.5);
-}
-__device__ inline C gelu_tanh_slope(C x) {
-  const C t = tanh_of((x * x * (C)0.044715 * x + x) * ROOT_2_OVER_PI);
-  return (t + 1) * (C)0.5 + x * (C)0.5 * ((1 - t * t) * (ROOT_2_OVER_PI * (x * x * (C)0.134145 + 1)));
-}
-__device__ inline C sigmoid_of(C x) { return x < 0 ? exp_of(x) / (1 + exp_of(x)) : 1 / (1 + exp_of(-x)); }
-__device__ inline C silu_of(C x) { return x * sigmoid_of(x); }
-__device__ inline C silu_slope(C x) {
-  const C s = sigmoid_of(x);
-  return s * (1 + x * (1 - s));
-}
-
-#define ACTIVATION(name)                                                                              \
-  KERNEL name(const T* x, T* out, i64 n) { ALL(i, n) out[i] = as_stored(name##_of(in(x[i]))); }        \
-  KERNEL name##_backward(const T* g, const T* x, T* dx, i64 n) {                                      \
-    ALL(i, n) dx[i] = as_stored(in(g[i]) * name##_slope(in(x[i])));                                   \
-  }
-ACTIVATION(gelu)
-ACTIVATION(gelu_tanh)
-ACTIVATION(silu)
-
-KERNEL relu(const T* x, T* out, i64 n) { ALL(i, n) out[i] = in(x[i]) <= 0 ? as_stored(0) : x[i]; }
-KERNEL relu_backward(const T* g, const T* out, T* dx, i64 n) { ALL(i, n) dx[i] = in(out[i]) <= 0 ? as_stored(0) : g[i]; }
 
 // ---- dropout: what is kept is drawn as ops/random/op.py has it, element number by element number
 

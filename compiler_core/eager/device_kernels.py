@@ -9,6 +9,7 @@ the parameters' types (`I64` ...), and arrays must be dense.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ _TYPES: dict[Any, tuple[int, str, str]] = {  # dtype -> kind, what is stored, wh
     np.dtype(np.float16): (2, "unsigned short", "float"),
     np.dtype(ml_dtypes.bfloat16): (3, "unsigned short", "float"),
 }
-_FILES = {"device_kernels.cu": "relu", "device_narrow.cu": "join"}  # and a kernel, for which CuPy compiles the file
+_FILES = {"device_kernels.cu": "softmax", "device_narrow.cu": "join"}  # and a kernel, for which CuPy compiles the file
 _modules: dict[tuple[int, Any, str], DeviceKernels | None] = {}
 
 
@@ -69,29 +70,40 @@ def is_known(dtype: Any) -> bool:
     return dtype in _TYPES
 
 
+def is_wide(dtype: Any) -> bool:
+    """Whether they compute in f64."""
+    return _TYPES[dtype][2] == "double"
+
+
 def kernels(dtype: Any, file: str = "device_kernels.cu") -> DeviceKernels | None:
     """Those of `file` and `dtype`; None where CuPy cannot compile them."""
-    key = (id(cuda.module()), dtype, file)
+    return compiled(dtype, file, lambda: source(dtype, file), probe=_FILES[file])
+
+
+def compiled(dtype: Any, name: str, text: Callable[[], str], *, probe: str) -> DeviceKernels | None:
+    """The kernels `name` of this text and dtype, among them `probe`; None where CuPy cannot compile them."""
+    key = (id(cuda.module()), dtype, name)
     if key not in _modules:
-        _modules[key] = _compiled(dtype, file)
+        _modules[key] = _compiled(dtype, name, text(), probe)
     return _modules[key]
 
 
-def _compiled(dtype: Any, file: str) -> DeviceKernels | None:
+def _compiled(dtype: Any, name: str, text: str, probe: str) -> DeviceKernels | None:
     try:
-        made = DeviceKernels(cuda.module().RawModule(code=source(dtype, file)), dtype)
-        made._function(_FILES[file])
+        made = DeviceKernels(cuda.module().RawModule(code=text), dtype)
+        made._function(probe)
     except Exception as error:
         if isinstance(error, MemoryError):
             raise
-        text = f"CUDA devices compute op by op: the kernels of {file} for {dtype} do not compile: {error}"
-        log.warn_once(f"eager {file}", text)
+        log.warn_once(
+            f"eager {name}", f"CUDA devices compute op by op: the kernels of {name} for {dtype} do not compile: {error}"
+        )
         return None
     return made
 
 
 def source(dtype: Any, file: str = "device_kernels.cu") -> str:
-    """The kernels of one dtype as CUDA C."""
+    """A file of CUDA C, behind what an element of `dtype` is."""
     kind, stored, computed = _TYPES[dtype]
     text = "".join((Path(__file__).parent / name).read_text() for name in ("device_numbers.cu", file))
     return f"#define KIND {kind}\n#define T {stored}\n#define C {computed}\n{text}"

@@ -22,6 +22,7 @@ from compiler_core.eager.device_define import Grads, alike, define_there, empty
 from compiler_core.eager.device_kernels import F64, I32, I64, MOST_ROWS, U32, U64, DeviceKernels, dense, kernels
 from compiler_core.eager.device_narrow import joined_with
 from compiler_core.eager.device_norms import define_norms
+from compiler_core.eager.device_pointwise import define_pointwise_there
 from compiler_core.eager.operands import gathered, spreads
 from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
@@ -79,26 +80,7 @@ def _causal_softmax_backward(k: DeviceKernels, needs: Any, g: Array, out: Array,
     return (dx,)
 
 
-# ---- activations, dropout
-
-
-def _activation(name: str) -> None:
-    """Define one; relu's gradient reads the result, so that its operand may be overwritten by it."""
-    from_out = name == "relu"
-
-    def activated(k: DeviceKernels, x: Array) -> Made:
-        if not x.size:
-            return None
-        out = empty(x.shape, x.dtype)
-        k.all(name, x.size, dense(x), out, I64(x.size))
-        return out, ()
-
-    def activated_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array) -> Grads:
-        dx = empty(x.shape, x.dtype)
-        k.all(f"{name}_backward", x.size, g, dense(out if from_out else x), dx, I64(x.size))
-        return (dx,)
-
-    define_there(name, activated, activated_backward, reads=() if from_out else (0,), reads_out=from_out)
+# ---- dropout
 
 
 def _dropout(k: DeviceKernels, x: Array, key: Array | None, *, p: float, stream: int) -> Made:
@@ -268,8 +250,6 @@ def _define_all() -> None:
     define_there("causal_softmax", _causal_softmax, _causal_softmax_backward, reads=(), reads_out=True)
     define_there("softmax", _softmax, _softmax_slope("softmax_backward", F64(1.0)), reads=(), reads_out=True)
     define_there("log_softmax", _log_softmax, _softmax_slope("log_softmax_backward"), reads=(), reads_out=True)
-    for name in ("gelu", "gelu_tanh", "silu", "relu"):
-        _activation(name)
     define_there("dropout", _dropout, _dropout_backward, reads=())
     define_there("with_number", _with_number, _with_number_backward, reads=())
     define_there("linear", _linear, _linear_backward, reads=(0, 1))
@@ -279,4 +259,4 @@ def _define_all() -> None:
 
 
 _define_all()
-DEFINITIONS_THERE.fill(True)
+DEFINITIONS_THERE.fill(define_pointwise_there)

@@ -7,19 +7,10 @@
 
 constexpr int64_t BLOCK = 4096;
 
-// Item k as elements of T; null for None, which is no array.
-template <class T> DC_INLINE T* at(const Tuple* t, int k) {
-  return t->items[k]->head.type == t->items[0]->head.type ? (T*)t->items[k]->data : nullptr;
-}
-
 DC_INLINE float exp_of(float x) { return dc_exp(x); }
 DC_INLINE double exp_of(double x) { return exp(x); }
 DC_INLINE float log_of(float x) { return __builtin_logf(x); }
 DC_INLINE double log_of(double x) { return __builtin_log(x); }
-DC_INLINE float tanh_of(float x) { return dc_tanh(x); }
-DC_INLINE double tanh_of(double x) { return tanh(x); }
-DC_INLINE float erf_of(float x) { return erff(x); }
-DC_INLINE double erf_of(double x) { return erf(x); }
 DC_INLINE float sqrt_of(float x) { return __builtin_sqrtf(x); }
 DC_INLINE double sqrt_of(double x) { return __builtin_sqrt(x); }
 
@@ -42,18 +33,6 @@ template <class T> DC_INLINE T max_of(int64_t n, const T* x) {
   for (int64_t i = 0; i < n; ++i) most = dc_max(most, x[i]);
   return most;
 }
-
-// Whether every array is dense, as all kernels take them to be.
-static bool is_dense(const Tuple* t) {
-  for (int64_t k = 0; k < t->size; ++k)
-    if (at<char>(t, (int)k) && (t->items[k]->flags & DENSE) != DENSE) return false;
-  return true;
-}
-
-#define BY_DTYPE(kernel, ...) \
-  (!is_dense((const Tuple*)arrays) ? -1 \
-   : ((const Tuple*)arrays)->items[0]->descr->number == FLOAT ? kernel<float>((const Tuple*)arrays, ##__VA_ARGS__) \
-                                                              : kernel<double>((const Tuple*)arrays, ##__VA_ARGS__))
 
 // ---- layer norm, and RMS norm, which takes no mean
 
@@ -351,96 +330,6 @@ template <class T> static int64_t cross_entropy_backward(const Tuple* t, int64_t
 
 EXPORT dc_cross_entropy(void* arrays, int64_t ignored) { return BY_DTYPE(cross_entropy, ignored); }
 EXPORT dc_cross_entropy_backward(void* arrays, int64_t ignored) { return BY_DTYPE(cross_entropy_backward, ignored); }
-
-// ---- activations: a value, and a cotangent g taken back
-
-template <class F> struct Smooth {
-  template <class T> static T back(T g, T x) { return g * F::slope(x); }
-};
-struct Gelu : Smooth<Gelu> {
-  template <class T> static T value(T x) { return x * ((erf_of(x * (T)0.70710678118654752) + 1) * (T)0.5); }
-  template <class T> static T slope(T x) {
-    const T density = exp_of((T)-0.5 * x * x) * (T)0.39894228040143268;
-    return (erf_of(x * (T)0.70710678118654752) + 1) * (T)0.5 + x * density;
-  }
-};
-struct GeluTanh : Smooth<GeluTanh> {
-  template <class T> static T inner(T x) { return (x * x * (T)0.044715 * x + x) * (T)0.79788456080286536; }
-  template <class T> static T value(T x) { return x * ((tanh_of(inner(x)) + 1) * (T)0.5); }
-  template <class T> static T slope(T x) {
-    const T y = tanh_of(inner(x)), rate = (x * x * (T)(3 * 0.044715) + 1) * (T)0.79788456080286536;
-    return (y + 1) * (T)0.5 + x * (T)0.5 * (1 - y * y) * rate;
-  }
-};
-struct Silu : Smooth<Silu> {
-  template <class T> static T gate(T x) { return 1 / (1 + exp_of(-x)); }
-  template <class T> static T value(T x) { return x * gate(x); }
-  template <class T> static T slope(T x) {
-    const T s = gate(x);
-    return s * (1 + x * (1 - s));
-  }
-};
-struct Relu {
-  template <class T> static T value(T x) { return x <= 0 ? (T)0 : x; }
-  template <class T> static T back(T g, T x) { return x <= 0 ? (T)0 : g; }
-};
-
-struct Erfinv : Smooth<Erfinv> {  // as ops/special/elementary.py has it
-  static double over(const double (&c)[9], double w) {
-    double p = c[0];
-    for (int k = 1; k < 9; ++k) p = p * w + c[k];
-    return p;
-  }
-  static double inverse(double x, int steps) {
-    static const double centre[9] = {2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
-                                     -0.00125372503, -0.00417768164, 0.246640727, 1.50140941};
-    static const double tail[9] = {-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
-                                   -0.0076224613, 0.00943887047, 1.00167406, 2.83297682};
-    const double size = x < 0 ? -x : x, rest = 1 - size;
-    if (!(size < 1)) return x * (size == 1 ? __builtin_inf() : __builtin_nan(""));
-    const double w = -log(rest * (size + 1));
-    const double far = w + 0.69314718055994531;  // -log(rest)
-    double y = w < 5 ? over(centre, w - 2.5) * size : w < 16 ? over(tail, __builtin_sqrt(w) - 3) * size
-               : __builtin_sqrt(far - 0.5 * log(3.1415926535897931 * far));
-    for (int k = 0; k < steps; ++k) {
-      const double missing = size < 0.5 ? size - erf(y) : erfc(y) - rest;
-      y += missing * (exp(y * y) * 0.88622692545275801);
-    }
-    return x < 0 ? -y : y;
-  }
-  template <class T> static T value(T x) { return (T)inverse((double)x, sizeof(T) == 4 ? 1 : 3); }
-  template <class T> static T slope(T x) {
-    const double y = inverse((double)x, sizeof(T) == 4 ? 1 : 3);
-    return (T)(exp(y * y) * 0.88622692545275801);
-  }
-};
-
-template <class T, class F> static int64_t each(const Tuple* t) {  // x -> out
-  const T* x = at<T>(t, 0);
-  T* out = at<T>(t, 1);
-  const int64_t n = numel(t->items[0]);
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) out[i] = F::value(x[i]);
-  return 0;
-}
-template <class T, class F> static int64_t each_backward(const Tuple* t) {  // g, x -> dx
-  const T *g = at<T>(t, 0), *x = at<T>(t, 1);
-  T* dx = at<T>(t, 2);
-  const int64_t n = numel(t->items[0]);
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) dx[i] = F::back(g[i], x[i]);
-  return 0;
-}
-#define ACTIVATION(name, F) \
-  template <class T> static int64_t name(const Tuple* t) { return each<T, F>(t); } \
-  template <class T> static int64_t name##_backward(const Tuple* t) { return each_backward<T, F>(t); } \
-  EXPORT dc_##name(void* arrays) { return BY_DTYPE(name); } \
-  EXPORT dc_##name##_backward(void* arrays) { return BY_DTYPE(name##_backward); }
-ACTIVATION(gelu, Gelu)
-ACTIVATION(gelu_tanh, GeluTanh)
-ACTIVATION(silu, Silu)
-ACTIVATION(relu, Relu)
-ACTIVATION(erfinv, Erfinv)
 
 // ---- embedding: rows of g[N, C] added to rows index i64[N] of out[V, C]
 

@@ -10,7 +10,7 @@ kernel takes. Small calls keep the GIL; large ones let other threads run.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from compiler_core import log
-from compiler_core.errors import BackendError, DistCompileError
+from compiler_core.errors import BackendError, DistCompileError, LoweringError
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
 from compiler_core.showing.notice import noticed
@@ -43,7 +43,6 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "add_rows": (),
     "sparse_product": (),
     "sparse_sampled": (),
-    **{f"{name}{end}": () for name in ("gelu", "gelu_tanh", "silu", "relu", "erfinv") for end in ("", "_backward")},
 }
 L = TypeVar("L", bound="EagerLibrary")
 Kernel: TypeAlias = Callable[..., int]  # (arrays, *numbers) -> 0, or 1 for an index out of range
@@ -80,8 +79,15 @@ class RowKernels(EagerLibrary):
     """The kernels by name, as functions of a tuple of arrays (None where there is none) and numbers."""
 
     def named(self, name: str) -> Kernel:
-        """Kernel `name`."""
-        quick, calls = self.forms(name, _POINTER, *_SIGNATURES[name])
+        """Kernel `name` of kernels.h or sparse.h."""
+        return self._kernel(name, _SIGNATURES[name])
+
+    def of_numbers(self, name: str, count: int) -> Kernel:
+        """Kernel `name`, which takes so many floats."""
+        return self._kernel(name, (_DOUBLE,) * count)
+
+    def _kernel(self, name: str, numbers: tuple[Any, ...]) -> Kernel:
+        quick, calls = self.forms(name, _POINTER, *numbers)
 
         def kernel(arrays: tuple[Array | None, ...], *numbers: float) -> int:
             first: Any = arrays[0]
@@ -97,8 +103,8 @@ def source() -> str:
     """The kernels as one translation unit."""
     from compiler_core.codegen.cpp.helpers import TYPES, helper_text, libm_declarations
 
-    declared = libm_declarations(["exp", "tanh", "erf", "erff", "erfc", "log"])
-    helpers = helper_text(["exp", "philox", "reduce_max", "tanh"])
+    declared = libm_declarations(["exp", "log"])
+    helpers = helper_text(["exp", "philox", "reduce_max"])
     texts = "".join(map(text_of, ("arrays.h", "kernels.h", "sparse.h")))
     return f"{TYPES}{helpers}{declared}{texts}"
 
@@ -114,17 +120,25 @@ def kernels() -> RowKernels | None:
     return loaded(RowKernels, "eager", source, "eager composites")
 
 
-def loaded(kind: type[L], name: str, source: Callable[[], str], purpose: str) -> L | None:
-    """Library `name` of this text; None, said in the log, where it cannot be built, or arrays lie otherwise."""
+def loaded(
+    kind: type[L], name: str, source: Callable[[], str], purpose: str, parts: Mapping[str, str] | None = None
+) -> L | None:
+    """Library `name` of this text; None, said in the log, where it cannot be built, or arrays lie otherwise.
+
+    parts: what the text is made of, by name, if it takes long to make: the key then holds these in its place. Raises
+    LoweringError where the compiler cannot make the text.
+    """
     try:
-        library = kind(_built(name, source()))
+        library = kind(_built(name, source, {"source": source()} if parts is None else parts))
+    except LoweringError:
+        raise
     except (DistCompileError, OSError) as error:
         log.emit("code", f"no kernels for {purpose}: {error}")
         return None
     return library if library.is_as_told() else None
 
 
-def _built(name: str, text: str) -> Path:
+def _built(name: str, source: Callable[[], str], parts: Mapping[str, str]) -> Path:
     from compiler_core.runtime.build import build_library
     from compiler_core.runtime.toolchain import find_toolchain
 
@@ -132,8 +146,8 @@ def _built(name: str, text: str) -> Path:
 
     def build(folder: Path) -> Manifest:
         with noticed("kernels of eager code", "build"):
-            build_library({name: text}, folder / file, toolchain)
+            build_library({name: source()}, folder / file, toolchain)
         return {}
 
-    key = make_key({"kind": f"{name} kernels", "toolchain": toolchain.key(), "source": text})
+    key = make_key({"kind": f"{name} kernels", "toolchain": toolchain.key(), **parts})
     return load_or_build(key, build).file(file)

@@ -1,4 +1,4 @@
-"""Eager definitions of composites: rows normalised, activations, products, attention, losses; and their gradients.
+"""Eager definitions of composites: rows normalised, products, attention, losses; and their gradients.
 
 In: arrays as `Tensor.__whole__` hands them over. Out: see ops/whole.py. Each takes f32 or f64, all operands alike, and
 declines (None) anything else, empty rows, and operands that the composition refuses, which then says why. Products are
@@ -19,6 +19,7 @@ from compiler_core.eager.channels import define_channels
 from compiler_core.eager.convolution import define_convolution
 from compiler_core.eager.native import Kernel, RowKernels, kernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas, gathered, product, spreads
+from compiler_core.eager.pointwise import define_pointwise
 from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
 from compiler_core.ops.registry import Array
@@ -159,33 +160,6 @@ def _causal_softmax(k: RowKernels) -> None:
     define_quietly("causal_softmax", causal_softmax, causal_softmax_backward, reads=(), reads_out=True)
 
 
-# ---- activations
-
-
-def _activation(k: RowKernels, name: str) -> None:
-    """Define one; relu's gradient reads the result, so that its operand may be overwritten by it."""
-    forward, backward = k.named(name), k.named(f"{name}_backward")
-    from_out = name == "relu"
-
-    def activated(x: Array) -> Made:
-        if not alike(x):
-            return None
-        out = np.empty_like(x)  # in the order of x's memory
-        if not x.flags.c_contiguous:  # one with gaps or repeats does not lie as `out`, which has none
-            x = x if x.strides == out.strides else x.copy("K")
-            forward((x.ravel("K"), out.ravel("K")))
-        else:
-            forward((x, out))
-        return out, ()
-
-    def activated_backward(needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array) -> Grads:
-        dx = np.empty(x.shape, x.dtype)
-        backward((dense(g), dense(out if from_out else x), dx))
-        return (dx,)
-
-    define_quietly(name, activated, activated_backward, reads=() if from_out else (0,), reads_out=from_out)
-
-
 # ---- 16-bit floats and a number
 
 _JOINS = {"mul": np.multiply, "div": np.divide}
@@ -313,8 +287,6 @@ def _define_all() -> None:
     _softmax(found)
     _log_softmax(found)
     _causal_softmax(found)
-    for name in ("gelu", "gelu_tanh", "silu", "relu", "erfinv"):
-        _activation(found, name)
     _attention(found)
     _classes(found)
     define_channels(found)
@@ -322,4 +294,4 @@ def _define_all() -> None:
 
 
 _define_all()
-DEFINITIONS.fill(True)
+DEFINITIONS.fill(define_pointwise)

@@ -12,6 +12,8 @@ forward declines, gives the gradient that is to be differentiated again (`vjp`),
 
 The definitions are those of a later stage, which two slots (`late.py`) load at the first call that can use one.
 For arrays of a CUDA device there is a second definition (`there`), a Composite of its own with the same composition.
+One that is `pointwise`, of one operand, and of numbers by name, has no definition written: what the slots hold makes
+both of the composition, at its first call, as the compiler lowers it (codegen/pointwise.py).
 """
 
 from __future__ import annotations
@@ -31,8 +33,10 @@ Made: TypeAlias = tuple[Array, tuple[Array, ...]] | None
 Forward: TypeAlias = Callable[..., Made]
 Backward: TypeAlias = Callable[..., Sequence[Array | None] | None]
 
-DEFINITIONS: Late[bool] = Late("composites: eager definitions")  # to load it defines them
-DEFINITIONS_THERE: Late[bool] = Late("composites: definitions on a device")
+Derive: TypeAlias = "Callable[[Composite], None]"  # defines one that is pointwise
+
+DEFINITIONS: Late[Derive] = Late("composites: eager definitions")  # to load it defines the others
+DEFINITIONS_THERE: Late[Derive] = Late("composites: definitions on a device")
 COMPOSITES: dict[str, Composite] = {}
 
 
@@ -40,13 +44,27 @@ class Composite:
     """One composite, whole. `vjp` has the form of an op's: the tape treats it as one. there: that of CUDA devices.
 
     is_piecewise: it consists of straight lines, so that its gradient depends on its operand without a slope (tied.py).
+    pointwise: each element of the result depends on that of its one operand. from_result: its gradient at the operand
+    is the same as at the result, which alone is read, so that the operand may be overwritten.
     """
 
-    __slots__ = ("backward", "compose", "forward", "is_piecewise", "lies", "name", "reads", "reads_out", "there")
+    __slots__ = (
+        *("backward", "compose", "forward", "from_result", "is_piecewise", "lies", "name", "pointwise", "reads"),
+        *("reads_out", "there"),
+    )
     remakes_out = False
 
-    def __init__(self, name: str, compose: Callable[..., Value], lies: str = "") -> None:
+    def __init__(
+        self,
+        name: str,
+        compose: Callable[..., Value],
+        lies: str = "",
+        *,
+        pointwise: bool = False,
+        from_result: bool = False,
+    ) -> None:
         self.name, self.compose, self.lies = name, compose, lies
+        self.pointwise, self.from_result = pointwise, from_result
         self.forward: Forward = self._define
         self.backward: Backward = _nothing
         self.reads: frozenset[int] | None = None
@@ -57,15 +75,24 @@ class Composite:
     def on_device(self) -> Composite | None:
         """Its definition for arrays of a CUDA device; None where there is none."""
         if self.there is None:
-            DEFINITIONS_THERE.get()
+            derive = DEFINITIONS_THERE.get()
+            if self.pointwise:
+                derive(self)
         return self.there
 
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """The names of the composition's attributes."""
+        code: Any = self.compose.__code__
+        return tuple(code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
+
     def _define(self, *arrays: Array | None, **attrs: Any) -> Made:
-        """The first call of any: load the definitions."""
-        DEFINITIONS.get()
-        for composite in COMPOSITES.values():
-            if composite.forward == composite._define:
-                composite.forward = _decline
+        """Its first call: load the definitions, or make its own."""
+        derive = DEFINITIONS.get()
+        if self.pointwise:
+            derive(self)
+        if self.forward == self._define:
+            self.forward = _decline
         return self.forward(*arrays, **attrs)
 
     def vjp(self, g: Value, out: Value, *operands: Value, **attrs: Any) -> tuple[Value | None, ...]:
@@ -92,16 +119,25 @@ def _nothing(*_: Any, **attrs: Any) -> Sequence[Array | None]:
     raise AssertionError("a composite without a forward has no backward")
 
 
-def whole(compose: Callable[..., Value] | None = None, *, lies: str = "") -> Callable[..., Any]:
+def whole(
+    compose: Callable[..., Value] | None = None, *, lies: str = "", pointwise: bool = False, from_result: bool = False
+) -> Callable[..., Any]:
     """`compose`, computed whole where a definition takes its operands. Its first operand is never None.
 
-    lies: by which rule of `lying.py` the result lies; row-major if it is empty.
+    lies: by which rule of `lying.py` the result lies; row-major if it is empty. pointwise, from_result: see Composite.
     """
-    return functools.partial(_whole, lies=lies) if compose is None else _whole(compose, lies)
+    declare = functools.partial(_whole, lies=lies, pointwise=pointwise, from_result=from_result)
+    return declare if compose is None else declare(compose)
 
 
-def _whole(compose: Callable[..., Value], lies: str) -> Callable[..., Value]:
-    composite = Composite(compose.__name__.strip("_"), compose, lies)
+def _whole(compose: Callable[..., Value], lies: str, **facts: bool) -> Callable[..., Value]:
+    composite = Composite(compose.__name__.strip("_"), compose, lies, **facts)
+    if composite.pointwise and compose.__closure__:
+        raise OpDefinitionError(
+            f"the pointwise composite {composite.name!r} depends on variables around it, which its key does not hold",
+            got=", ".join(compose.__code__.co_freevars),
+            remedy="hand it what it needs as numbers, by name",
+        )
     COMPOSITES[composite.name] = composite
 
     @functools.wraps(compose)
@@ -131,6 +167,9 @@ def define(
         raise OpDefinitionError(f"no composite {name!r} is declared `whole`")
     composite = COMPOSITES[name]
     if there:
-        composite.there = composite = Composite(name, composite.compose)
+        here = composite
+        composite = Composite(name, here.compose, pointwise=here.pointwise, from_result=here.from_result)
+        composite.is_piecewise = here.is_piecewise
+        here.there = composite
     composite.forward, composite.backward = forward, backward
     composite.reads, composite.reads_out = reads, reads_out

@@ -37,8 +37,7 @@ class RawModule:
     def __init__(self, *, code: str, options: tuple[str, ...] = (), backend: str = "nvrtc") -> None:
         self._code, self._library = code, None
         self._sizes = {**_SHORT, **{name: _SHORT[kind.strip()] for name, kind in _DEFINED.findall(code)}}
-        expanded = re.sub(r"ACTIVATION\((\w+)\)\n", _activation, code)
-        self._parameters = {name: _split(text) for name, text in _FUNCTION.findall(expanded) if name != "name"}
+        self._parameters = {name: _split(text) for name, text in _FUNCTION.findall(code)}
 
     def get_function(self, name: str) -> Any:
         if self._library is None:
@@ -76,12 +75,6 @@ class RawModule:
         assert value.itemsize == self._sizes[kind], f"{parameter}: {value.dtype}"
         assert (value.dtype.kind == "f") == is_float, f"{parameter}: {value.dtype}"
         return np.array(value)
-
-
-def _activation(found: re.Match[str]) -> str:
-    """The functions that this macro makes."""
-    name = found[1]
-    return f"KERNEL {name}(const T* x, T* out, i64 n)\nKERNEL {name}_backward(const T* g, const T* x, T* dx, i64 n)\n"
 
 
 def _split(text: str) -> list[str]:

@@ -48,7 +48,7 @@ def relu(input: Value) -> Value:
     return _relu(as_value(input))
 
 
-@whole(lies="alike")
+@whole(lies="alike", pointwise=True, from_result=True)
 def _relu(x: Value) -> Value:
     zero = prims.full_like(x, 0)
     return prims.where(prims.le(x, zero), zero, x)
@@ -98,7 +98,7 @@ def silu(input: Value) -> Value:
     return _silu(as_value(input))
 
 
-@whole(lies="alike")
+@whole(lies="alike", pointwise=True)
 def _silu(x: Value) -> Value:
     return prims.mul(x, prims.sigmoid(x))
 
@@ -112,14 +112,15 @@ def gelu(input: Value, approximate: str = "none") -> Value:
     return (_gelu if approximate == "none" else _gelu_tanh)(as_value(input))
 
 
-@whole(lies="alike")
+@whole(lies="alike", pointwise=True)
 def _gelu(x: Value) -> Value:
     return prims.mul(x, mul(add(prims.erf(mul(x, math.sqrt(0.5))), 1.0), 0.5))
 
 
-@whole(lies="alike")
+@whole(lies="alike", pointwise=True)
 def _gelu_tanh(x: Value) -> Value:
-    inner = mul(add(prims.mul(mul(prims.mul(x, x), 0.044715), x), x), math.sqrt(2.0 / math.pi))
+    root = math.sqrt(2.0 / math.pi)
+    inner = prims.mul(x, add(mul(prims.mul(x, x), 0.044715 * root), root))
     return prims.mul(x, mul(add(prims.tanh(inner), 1.0), 0.5))
 
 

@@ -142,8 +142,11 @@ _TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573
          1.00167406, 2.83297682)  # fmt: skip
 
 
-def _erfinv_of(x: Value, complement: Value) -> Value:
-    """erfinv(x) for |x| < 1 in float64; complement: 1 - |x|, for the tail. Both carry the gradient."""
+def _erfinv_of(x: Value, complement: Value, steps: int = 3) -> Value:
+    """erfinv(x) for |x| < 1 in float64; complement: 1 - |x|, for the tail. Both carry the gradient.
+
+    steps: of Newton's, before two more that carry it. What is rounded to float32 needs none.
+    """
     size = prims.detach(prims.abs(x))
     rest = prims.detach(complement)
     w = prims.neg(F.log(prims.mul(rest, F.add(size, 1.0))))
@@ -153,11 +156,11 @@ def _erfinv_of(x: Value, complement: Value) -> Value:
     far = prims.sqrt(prims.sub(logarithm, F.mul(F.log(F.mul(logarithm, math.pi)), 0.5)))
     y = prims.mul(prims.where(F.lt(w, 5.0), centre, prims.where(F.lt(w, 16.0), tail, far)), size)
     half_root = math.sqrt(math.pi) / 2.0
-    for _ in range(3):
+    for _ in range(steps):
         slope = F.mul(F.exp(prims.mul(y, y)), half_root)
         y = prims.add(y, prims.mul(prims.sub(prims.erfc(y), rest), slope))
     y = prims.mul(prims.detach(y), prims.detach(prims.sign(x)))
-    for _ in range(2):  # these move nothing, and make the first three derivatives those of the inverse
+    for _ in range(2):  # these make the first three derivatives those of the inverse
         tail = prims.mul(prims.sign(x), prims.sub(complement, prims.erfc(prims.abs(y))))
         residual = prims.where(F.lt(size, 0.5), prims.sub(prims.erf(y), x), tail)
         y = prims.sub(y, prims.mul(residual, F.mul(F.exp(prims.mul(y, y)), half_root)))
@@ -172,13 +175,13 @@ def erfinv(input: Value) -> Value:
     return _erfinv(floating(input))
 
 
-@whole
+@whole(pointwise=True)
 def _erfinv(x: Value) -> Value:
     wide = in_float64(x)
     size = prims.abs(wide)
     inside = F.lt(size, 1.0)
     safe = prims.where(inside, wide, prims.full_like(wide, 0.0))
-    value = _erfinv_of(safe, F.sub(1.0, prims.abs(safe)))
+    value = _erfinv_of(safe, F.sub(1.0, prims.abs(safe)), steps=3 if dtype_of(x) is dt.float64 else 0)
     edge = prims.mul(wide, F.where(inside, 1.0, F.where(F.eq(size, 1.0), prims.full_like(wide, math.inf), math.nan)))
     return cast(prims.where(inside, value, edge), dtype_of(x))
 

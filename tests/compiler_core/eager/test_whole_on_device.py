@@ -15,7 +15,15 @@ import pytest
 from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.config import config
-from compiler_core.eager import device_checks, device_kernels, device_norms, device_proof, device_rules, device_several
+from compiler_core.eager import (
+    device_checks,
+    device_kernels,
+    device_norms,
+    device_pointwise,
+    device_proof,
+    device_rules,
+    device_several,
+)
 from compiler_core.errors import DeviceError, DTypeError, IndexError_
 from compiler_core.log import DistCompileWarning
 from compiler_core.ops import functional as F
@@ -29,7 +37,7 @@ from tests.compiler_core.eager.test_whole import CASES, Case, close, drawn, leav
 from tests.fake_cupy import on_fake_device
 
 DTYPES = [np.dtype(t) for t in (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)]
-DEFINED = set(device_proof.SAMPLES)
+DEFINED = {*device_proof.SAMPLES, *(name for name, one in COMPOSITES.items() if one.pointwise)}
 
 
 def is_composed(case: Case) -> bool:
@@ -188,12 +196,12 @@ def test_a_target_out_of_range_is_an_error() -> None:
         F.cross_entropy(tensor(np.ones((3, 4), np.float32), device="cuda"), tensor([0, 4, 1], device="cuda"))
 
 
-@pytest.mark.parametrize(("wrong", "said"), [("* (C)0.51)", "other numbers"), ("nothing C\n", "do not compile")])
+@pytest.mark.parametrize(("wrong", "said"), [("* 0.51f)", "other numbers"), ("nothing C", "do not compile")])
 def test_a_kernel_that_is_wrong_is_not_used(wrong: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = device_kernels.source(DTYPES[0])
-    assert "+ 1) * (C)0.5); }\n" in right
-    made = right.replace("+ 1) * (C)0.5); }", f"+ 1) {wrong}; }}")
-    monkeypatch.setattr(device_kernels, "source", lambda dtype, file: made)
+    right = device_pointwise.source(COMPOSITES["gelu"], DTYPES[0])
+    made = right.replace("* 0.5f)", wrong)
+    assert made != right
+    monkeypatch.setattr(device_pointwise, "source", lambda composite, dtype: made)
     monkeypatch.setattr(device_kernels, "_modules", {})
     monkeypatch.setattr(device_proof, "_proved", {})
     x = tensor(np.ones(3, np.float32), device="cuda").requires_grad_()
@@ -206,9 +214,11 @@ def test_a_kernel_that_is_wrong_is_not_used(wrong: str, said: str, monkeypatch: 
 def test_the_kernels_compile_for_devices() -> None:
     """By NVRTC, as CuPy compiles them; it needs no device."""
     nvrtc = nvrtc_library()
-    for dtype in (DTYPES[1], DTYPES[2]):
-        program, text = ctypes.c_void_p(), device_kernels.source(dtype).encode()
-        assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"kernels.cu", 0, None, None)
+    pointwise = [one for one in COMPOSITES.values() if one.pointwise]
+    texts = [device_kernels.source(dtype) for dtype in DTYPES[1:3]]
+    for text in (*texts, *(device_pointwise.source(one, t) for one in pointwise for t in DTYPES)):
+        program = ctypes.c_void_p()
+        assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), text.encode(), b"kernels.cu", 0, None, None)
         options = (ctypes.c_char_p * 2)(b"--gpu-architecture=compute_80", b"--std=c++17")
         status = nvrtc.nvrtcCompileProgram(program, 2, options)
         size = ctypes.c_size_t()
@@ -228,6 +238,8 @@ def nvrtc_library() -> Any:
 
 def test_definitions_are_for_devices_alone() -> None:
     assert device_rules is not None
+    for one in COMPOSITES.values():
+        one.on_device()
     assert {name for name, one in COMPOSITES.items() if one.there is not None} == DEFINED
     assert cuda.is_loaded()
 

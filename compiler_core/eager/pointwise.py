@@ -1,0 +1,114 @@
+"""Eager definitions of composites that are pointwise: loops and kernels that the compiler makes of their compositions.
+
+In: a Composite that says it is pointwise (ops/whole.py). Out: its definition for arrays of f32 or f64, forward and
+backward, and what device_pointwise.py needs for that on a CUDA device.
+Each is a library of its own, made at its first call on a machine; later it comes from the artefact cache. A composition
+of this package may call what it likes; of one from elsewhere the key holds its own code, and its file.
+Invariant: a start that finds it there captures and lowers nothing. So the key names the compiler's sources by size and
+time, as Python knows whether what it compiled is fresh, and the composition by its code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler_core.eager.native import RowKernels, kernels, loaded, text_of
+from compiler_core.eager.operands import Grads, alike, define_quietly, dense
+from compiler_core.ops.registry import Array
+from compiler_core.ops.whole import Composite, Made
+
+if TYPE_CHECKING:
+    from compiler_core.codegen.pointwise import Pointwise
+
+_CORE = Path(__file__).resolve().parent.parent
+# rooms below compiler_core/ that make the text of a composition, and folders of them that do not: a test looks
+_ROOMS = ("codegen", "graph", "loop_ir", "lowering", "names", "ops", "symbolic")
+_APART = ("__pycache__", "cuda", "triton")
+
+
+def define_pointwise(composite: Composite) -> None:
+    """Give it the definition that is made of its composition, if there is a compiler."""
+    library = None if kernels() is None else _library(composite)
+    if library is None:
+        return
+    names = composite.numbers
+    forward, backward = (library.of_numbers(f"{composite.name}{end}", len(names)) for end in ("", "_backward"))
+
+    def made(x: Array, **numbers: float) -> Made:
+        if not alike(x):
+            return None
+        out = np.empty_like(x)  # in the order of x's memory
+        given = [numbers[name] for name in names] if names else ()
+        if x.flags.c_contiguous:
+            forward((x, out), *given)
+        else:  # one with gaps or repeats does not lie as `out`, which has none
+            x = x if x.strides == out.strides else x.copy("K")
+            forward((x.ravel("K"), out.ravel("K")), *given)
+        return out, ()
+
+    def made_backward(
+        needs: Sequence[bool], g: Array, out: Array | None, kept: Any, x: Array, **numbers: float
+    ) -> Grads:
+        dx = np.empty(x.shape, x.dtype)
+        given = [numbers[name] for name in names] if names else ()
+        backward((dense(g), dense(x if out is None else out), dx), *given)
+        return (dx,)
+
+    from_result = composite.from_result
+    define_quietly(composite.name, made, made_backward, reads=() if from_result else (0,), reads_out=from_result)
+
+
+def _library(composite: Composite) -> RowKernels | None:
+    def source() -> str:
+        from compiler_core.codegen.pointwise import cpp_text
+
+        return cpp_text(told(composite), text_of("arrays.h"))
+
+    parts = {**identity(composite), "arrays": text_of("arrays.h")}
+    return loaded(RowKernels, composite.name, source, f"the composite {composite.name}", parts)
+
+
+def told(composite: Composite) -> Pointwise:
+    """What the compiler wants to know of it."""
+    from compiler_core.codegen.pointwise import Pointwise
+
+    return Pointwise(composite.name, composite.compose, composite.numbers, composite.from_result)
+
+
+def identity(composite: Composite) -> dict[str, str]:
+    """All that decides its text, for a key."""
+    code, file = composite.compose.__code__, Path(composite.compose.__code__.co_filename)
+    said = f"{composite.name} {composite.from_result} {code.co_code.hex()} {code.co_consts!r} {code.co_names!r}"
+    return {
+        "composition": said,
+        "file": _stamp(str(file), file.stat()) if file.is_file() else "",
+        "compiler": _compiler(),
+    }
+
+
+@cache
+def _compiler() -> str:
+    """Names, sizes and times of the sources that make texts."""
+    return "\n".join(sorted(_stamp(entry.path, entry.stat()) for entry in sources()))
+
+
+def _stamp(path: str, stat: os.stat_result) -> str:
+    return f"{path} {stat.st_size} {stat.st_mtime_ns}"
+
+
+def sources() -> Iterator[os.DirEntry[str]]:
+    """The files that may decide what text is made of a composition."""
+    yield from (entry for entry in os.scandir(_CORE) if entry.name.endswith(".py"))
+    waiting = [str(_CORE / room) for room in _ROOMS]
+    while waiting:
+        for entry in os.scandir(waiting.pop()):
+            if entry.name.endswith(".py"):
+                yield entry
+            elif entry.name not in _APART and entry.is_dir():
+                waiting.append(entry.path)

@@ -1,0 +1,228 @@
+"""Composites that are pointwise: loops and kernels that the compiler makes of them, against their compositions.
+
+Values, gradients and gradients of gradients at corners, on both devices; a new one is one block and is computed by a
+kernel; a start that finds the libraries lowers nothing, and what decides them is in their key.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from compiler_core import dtype as dt
+from compiler_core.codegen.pointwise import cpp_text
+from compiler_core.eager import native, pointwise
+from compiler_core.errors import LoweringError, OpDefinitionError
+from compiler_core.ops import functional as F
+from compiler_core.ops import prims
+from compiler_core.ops.composites.arithmetic import mul
+from compiler_core.ops.special import elementary
+from compiler_core.ops.whole import COMPOSITES, Composite, whole
+from compiler_core.tensor.autograd.backward import grad
+from compiler_core.tensor.autograd.tape import WholeNode
+from compiler_core.tensor.making.creation import tensor
+from compiler_core.tensor.tensor import Tensor
+from tests.fake_cupy import on_fake_device
+
+pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler")
+
+assert elementary is not None  # declares composites
+NAMES = sorted(name for name, one in COMPOSITES.items() if one.pointwise)
+SMALL = [0.0, 1e-40, 1e-30, 1e-3, 0.3, 0.5, 0.9, 0.9999, 1.0, 1.5, 3.0, 6.0, 11.0, 20.0, 40.5, 90.0, 1e4, 3e38]
+CORNERS = np.array([*SMALL, *(-x for x in SMALL), np.inf, -np.inf, np.nan])
+NARROW = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
+SLACK = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
+
+
+def numbers_of(composite: Composite) -> dict[str, float]:
+    return {name: 0.7 + k for k, name in enumerate(composite.numbers)}
+
+
+def by_kernel(name: str, x: Tensor) -> Tensor:
+    """The composite, which must be computed whole."""
+    made = Tensor.__whole__(COMPOSITES[name], (x,), numbers_of(COMPOSITES[name]))
+    assert made is not None
+    return made
+
+
+def composed(name: str, x: Tensor) -> Tensor:
+    out = COMPOSITES[name].compose(x, **numbers_of(COMPOSITES[name]))
+    assert isinstance(out, Tensor)
+    return out
+
+
+def corners(dtype: Any, place: str = "cpu") -> Tensor:
+    more = np.random.default_rng(0).normal(size=37)
+    with np.errstate(over="ignore"):
+        array = np.concatenate([CORNERS, more]).astype(dtype)
+    return tensor(array).to(place).requires_grad_()
+
+
+def close(made: Any, right: Any, dtype: Any) -> None:
+    a, b = (np.asarray(t.detach().cpu().to(dt.float64).numpy()) for t in (made, right))
+    slack = SLACK[np.dtype(dtype).name]
+    np.testing.assert_allclose(a, b, rtol=slack, atol=slack * 0.1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", NAMES)
+def test_corners_are_the_compositions(name: str, dtype: Any) -> None:
+    x, y = corners(dtype), corners(dtype)
+    slopes = np.cos(np.arange(x.numel())).astype(dtype)
+    out, expected = by_kernel(name, x), composed(name, y)
+    assert isinstance(out._node, WholeNode)
+    close(out, expected, dtype)
+    for g in (slopes, np.full_like(slopes, np.inf), np.zeros_like(slopes)):
+        (a,) = grad(out, [x], tensor(g), retain_graph=True)
+        (b,) = grad(expected, [y], tensor(g), retain_graph=True)
+        close(a, b, dtype)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_of_gradients_are_the_compositions(name: str) -> None:
+    found = []
+    for function in (by_kernel, composed):
+        x = corners(np.float64)
+        (first,) = grad(F.sum(function(name, x)), [x], create_graph=True)
+        assert first is not None
+        found += grad(F.sum(first * 2.0 + x), [x])
+    close(*found, np.float64)
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float64), *NARROW], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_on_a_device_corners_are_the_compositions(name: str, dtype: Any) -> None:
+    """16-bit floats are computed in f32, and rounded once."""
+    wide = np.float64 if dtype == np.float64 else np.float32
+    with on_fake_device():
+        x = corners(dtype, "cuda")
+        y = tensor(x.detach().cpu().numpy().astype(wide)).requires_grad_()
+        out, expected = by_kernel(name, x), composed(name, y)
+        assert isinstance(out._node, WholeNode)
+        close(out, expected.to(out.dtype), dtype)
+        slopes = np.cos(np.arange(x.numel())).astype(dtype)
+        (a,) = grad(out, [x], tensor(slopes).to("cuda"))
+        (b,) = grad(expected, [y], tensor(slopes.astype(wide)))
+        assert b is not None
+        close(a, b.to(out.dtype), dtype)
+
+
+# ---- a new one is one block
+
+CALLS: list[type] = []
+
+
+def _cubed(x: Any, *, factor: float) -> Any:
+    CALLS.append(type(x))
+    return mul(prims.mul(prims.mul(x, x), x), factor)
+
+
+def _summed(x: Any) -> Any:
+    return F.add(x, F.sum(x))
+
+
+def _turned(x: Any) -> Any:
+    return prims.mul(x, F.flip(x, (0,)))
+
+
+def _compared(x: Any) -> Any:
+    return prims.gt(x, prims.full_like(x, 0.0))
+
+
+@pytest.fixture
+def declare() -> Iterator[Any]:
+    """Declares a composite, which goes with the test."""
+    before = set(COMPOSITES)
+    yield lambda compose: whole(lies="alike", pointwise=True)(compose)
+    for name in set(COMPOSITES) - before:
+        del COMPOSITES[name]
+
+
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+def test_a_new_one_is_computed_by_a_kernel(place: str, declare: Any) -> None:
+    function = declare(_cubed)
+    with on_fake_device():
+        for dtype in (dt.float32, dt.float64):
+            x = tensor([1.0, -2.0, 3.0], dtype=dtype).to(place).requires_grad_()
+            function(x, factor=1.0)  # it is made, and on a device proved against the composition
+            CALLS.clear()
+            for factor in (0.5, 2.0):
+                out = function(x, factor=factor)
+                assert isinstance(out._node, WholeNode)
+                assert out.tolist() == [factor, -8.0 * factor, 27.0 * factor]
+                (slope,) = grad(F.sum(out), [x])
+                assert slope is not None
+                assert slope.tolist() == [3.0 * factor, 12.0 * factor, 27.0 * factor]
+            assert CALLS == [], "the composition was called"
+
+
+@pytest.mark.parametrize("compose", [_summed, _turned, _compared])
+def test_what_is_not_pointwise_is_refused(compose: Any, declare: Any) -> None:
+    function = declare(compose)
+    with pytest.raises(LoweringError, match=f"{compose.__name__[1:]}' is declared pointwise"):
+        function(tensor([1.0, 2.0]))
+
+
+def test_what_depends_on_variables_around_it_is_refused(declare: Any) -> None:
+    factor = 2.0
+    with pytest.raises(OpDefinitionError, match=r"depends on variables(.|\n)*factor"):
+        declare(lambda x: mul(x, factor))
+
+
+def test_other_dtypes_are_composed(declare: Any) -> None:
+    x = tensor([1.0, 2.0], dtype=dt.bfloat16).requires_grad_()
+    assert declare(_cubed)(x, factor=1.0)._node.op.name == "with_number"
+
+
+# ---- what is kept
+
+_WARM = """
+import sys
+import distcompile as dc
+x = dc.ones(3, requires_grad=True)
+dc.nn.functional.gelu(x).sum().backward()
+print(*(f"compiler_core.{m}" in sys.modules for m in ("codegen.pointwise", "lowering.define")))
+"""
+
+
+def test_a_start_that_finds_it_lowers_nothing() -> None:
+    for _ in range(2):
+        made = subprocess.run([sys.executable, "-c", _WARM], capture_output=True, text=True, timeout=300, check=True)
+    assert made.stdout.split() == ["False"] * 2
+
+
+def test_what_makes_texts_is_in_the_key() -> None:
+    """Every file of ours that runs while a text is made."""
+    seen = set()
+    sys.setprofile(lambda frame, event, arg: seen.add(frame.f_code.co_filename))
+    try:
+        for name in NAMES:
+            cpp_text(pointwise.told(COMPOSITES[name]), "")
+    finally:
+        sys.setprofile(None)
+    core = Path(pointwise.__file__).parent.parent
+    ours = {file for file in seen if Path(file).is_relative_to(core)} - {pointwise.__file__}
+    assert len(ours) > 20
+    assert ours - {entry.path for entry in pointwise.sources()} == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_key_is_the_same_in_each_process(name: str) -> None:
+    """No address stands in it."""
+    assert " at 0x" not in pointwise.identity(COMPOSITES[name])["composition"]
+
+
+def test_on_a_device_relu_keeps_what_it_knows() -> None:
+    with on_fake_device():
+        there = COMPOSITES["relu"].on_device()
+    assert there is not None
+    assert there.is_piecewise
+    assert there.reads_out
+    assert not there.reads

@@ -84,6 +84,22 @@ class InterpreterBackend:
         return [partial(interpret, graph) for graph in graphs]
 
 
+class GraphsOnly:
+    """`backend` up to where it compiles: what that would be given is kept in `graphs`. What it makes cannot be run."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.name, self.announces, self.lay_out = backend.name, backend.announces, backend.lay_out
+        self.graphs: Sequence[Graph] = ()
+
+    def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
+        self.graphs = graphs
+        return [_not_compiled] * len(graphs)
+
+
+def _not_compiled(*_: object, **__: object) -> list[Array]:
+    raise AssertionError("a graph that was made to be looked at is run")
+
+
 GraphCompiler: TypeAlias = Callable[[Graph, Sequence[Array]], Callable[..., Sequence[Array]]]
 
 
@@ -149,14 +165,24 @@ def _sides(expected: Sequence[TensorMeta], got: Sequence[TensorMeta]) -> dict[st
     return {"expected": ", ".join(map(str, expected)), "got": ", ".join(map(str, got))}
 
 
-_MANY_SIZES: ContextVar[bool] = ContextVar("many_sizes", default=False)
-come_in_many_sizes = _MANY_SIZES.get  # whether what is compiled is a graph at one of the sizes that it comes in
+OtherSizes: TypeAlias = Sequence[Callable[[], Sequence[Graph]]]  # each: what would be compiled at other sizes
+_MANY_SIZES: ContextVar[OtherSizes | None] = ContextVar("many_sizes", default=None)
+
+
+def come_in_many_sizes() -> bool:
+    """Whether what is compiled is a graph at one of the sizes that it comes in."""
+    return _MANY_SIZES.get() is not None
+
+
+def at_other_sizes() -> OtherSizes:
+    """What it is at some others, where that is known, to see what differs. Calls may raise what compiling does."""
+    return _MANY_SIZES.get() or ()
 
 
 @contextmanager
-def for_many_sizes(many: bool = True) -> Iterator[None]:
+def for_many_sizes(many: bool = True, others: OtherSizes = ()) -> Iterator[None]:
     """What is compiled within the block is a graph at one of many sizes: a backend may compile code that serves all."""
-    token = _MANY_SIZES.set(many)
+    token = _MANY_SIZES.set(others if many else None)
     try:
         yield
     finally:

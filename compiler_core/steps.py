@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from compiler_core import log, observe
@@ -96,8 +97,23 @@ def _node_under_way(error: Exception) -> Node | None:
     return found
 
 
+_UNRECORDED: ContextVar[bool] = ContextVar("unrecorded", default=False)
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """What is made within the block is only looked at: no log or dump has it."""
+    token = _UNRECORDED.set(True)
+    try:
+        yield
+    finally:
+        _UNRECORDED.reset(token)
+
+
 def record(name: str, step: str, text: Callable[[], str], *, part: str = "", artefact: str = "graph") -> None:
     """Log and dump what a step made; `text` is called only if somebody wants it."""
+    if _UNRECORDED.get():
+        return
     if config.dump_dir:
         log.dump(name, _NUMBER[step], f"{step}_{part}" if part else step, text())
     if log.is_on(artefact):

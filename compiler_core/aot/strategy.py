@@ -148,6 +148,9 @@ class GradientStrategy(Protocol):
         announces: whether a segment's signals come while it runs; if not, they come after it.
         """
 
+    def segments_of(self, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool) -> tuple[Segment, ...]:
+        """Those that `plan` would make now of a graph that is only looked at. Nothing changes."""
+
     def on_forward(self) -> object:
         """Called before every compiled forward; what it returns comes back in `begin` (e.g. whether to synchronise)."""
 
@@ -178,10 +181,23 @@ class LocalGradients:
     def plan(
         self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool
     ) -> GradientPlan:
-        return LocalPlan((Segment(backward, tuple(range(len(backward.outputs)))),))
+        return LocalPlan(self.segments_of(backward, parameters, announces))
+
+    def segments_of(self, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool) -> tuple[Segment, ...]:
+        return (Segment(backward, tuple(range(len(backward.outputs)))),)
 
     def on_forward(self) -> object:
         return None
+
+
+class OnlyLooked(LocalGradients):
+    """`strategy` for a graph that is only looked at: cut as it cuts now, of which it hears nothing."""
+
+    def __init__(self, strategy: GradientStrategy) -> None:
+        self.strategy, self.parameters_may_wait = strategy, strategy.parameters_may_wait
+
+    def segments_of(self, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool) -> tuple[Segment, ...]:
+        return self.strategy.segments_of(backward, parameters, announces)
 
 
 class SeveralOwners(LocalGradients):

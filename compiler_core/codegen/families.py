@@ -7,7 +7,7 @@ In: sources of one graph at several sizes, as `Tokens`, one after the other. Out
                held equal numbers in each of these sources share a slot
 
 The first source of a skeleton has no holes. One whose numbers differ at other places than those known opens more of
-them: that is another code to compile. Mostly the second opens all that there are.
+them: that is another code to compile. Mostly the second or third opens all that there are.
 Invariant: the code with the slots' numbers in the holes is the source that was given. So nothing is assumed of sizes:
 each is lowered by itself, and only a compiler's work is shared.
 """
@@ -98,6 +98,11 @@ class Families:
 
     def __init__(self, large: int = 0) -> None:
         self._large, self._families, self._lock = large, dict[str, _Family](), Lock()
+
+    def is_new(self, units: Mapping[str, Tokens]) -> bool:
+        """Whether no source of this skeleton has come."""
+        with self._lock:
+            return _skeleton(units) not in self._families
 
     def holes(self, units: Mapping[str, Tokens]) -> Holes | None:
         """The holes of a source's code; None: its numbers cannot be variables where they differ."""

@@ -6,7 +6,7 @@ In: graphs that are compiled together (a forward, or the segments of a backward)
     hit        load the shared object; nothing is lowered
     miss       lower and schedule, print C++, compile, publish; of N ranks one does this and the others wait
 Of a graph that comes in many sizes the C++ is one for all of them, where it can be (cpp/many_sizes.py): a miss then
-lowers, and finds the library of another size.
+lowers, and finds the library of another size. The first lowers it at a few other sizes too, to see what differs.
 Who asks for a dump or a log of the stages behind the key gets them on a hit too: they are made again, only to be shown.
 An artefact holds `kernels.so`, the units of source, `constants.bin`, and a manifest with the entry points.
 Raises: CompilerNotFoundError, CompilerFailedError, LoweringError.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core import log
-from compiler_core.backend import NATIVE, Executable, come_in_many_sizes
+from compiler_core.backend import NATIVE, Executable, at_other_sizes, come_in_many_sizes
 from compiler_core.codegen.failed import explained
 from compiler_core.config import config
 from compiler_core.dtype import by_name
-from compiler_core.errors import BackendError, CompilerFailedError
+from compiler_core.errors import BackendError, CompilerFailedError, DistCompileError
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY_JOINT, ChannelsLast, PoolingComposed, run_passes
 from compiler_core.graph.print import print_attrs, print_graph
@@ -42,7 +42,7 @@ from compiler_core.runtime.executor import EntryPoint, NativeExecutable, load_li
 from compiler_core.runtime.lasting_memory import is_pooled
 from compiler_core.runtime.profiler import ProfileSource, StepCost
 from compiler_core.runtime.toolchain import Toolchain, find_toolchain
-from compiler_core.steps import compiling, record
+from compiler_core.steps import compiling, record, unrecorded
 from compiler_core.tensor.memory.ownership import POOLS
 
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     programs, source = _generate(graphs, name, opened=opened)
     with compiling(name, "build"):
         if opened:
-            units, numbers = share_library(source.units, folder / LIBRARY, toolchain)
+            others = partial(_at_other_sizes, name)
+            units, numbers = share_library(source.units, folder / LIBRARY, toolchain, others)
         else:
             units, numbers = source.units, ()
             build_library(units, folder / LIBRARY, toolchain)
@@ -181,19 +182,34 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     return {"entries": rows, "units": list(units)}
 
 
+def _at_other_sizes(name: str) -> list[Mapping[str, str]]:
+    """The sources of what is compiled, as they would be at some other sizes."""
+    made: list[Mapping[str, str]] = []
+    with unrecorded():
+        for graphs in at_other_sizes():
+            try:
+                made.append(_generate(graphs(), name, opened=True)[1].units)
+            except DistCompileError as error:  # these sizes may never come
+                log.emit("recompiles", f"{name} is not looked at for other sizes: {error}")
+    return made
+
+
 def share_library(
-    units: Mapping[str, str], place: Path, toolchain: Toolchain
+    units: Mapping[str, str],
+    place: Path,
+    toolchain: Toolchain,
+    others: Callable[[], Iterable[Mapping[str, str]]] = tuple,
 ) -> tuple[dict[str, str], tuple[int, ...]]:
     """Put at `place` the library of the code that stands for a source; that code, and its numbers for this source.
 
-    It is built once, then another name of the same file, so it is loaded once.
+    others: see `ManySizes.fill`. It is built once, then another name of the same file, so it is loaded once.
     """
     from compiler_core.codegen.cpp.many_sizes import ManySizes
 
     global _sizes_seen
     with _LOCK:
         _sizes_seen = _sizes_seen or ManySizes()
-    filled = _sizes_seen.fill(units)
+    filled = _sizes_seen.fill(units, others)
     try:
         _link_library(filled.units, place, toolchain)
     except CompilerFailedError as error:

@@ -4,9 +4,9 @@ In: the outermost row axis of a kernel and the size of the results. Out: the num
 alone, and so is whether a loop is worth threads. Each chunk sums its rows in order into a partial result of its own;
 the partial results are added at the end, as a balanced tree. One chunk where the partial results would cost more than
 an eighth of the data that is read.
-Of a graph that comes in many sizes (`Target.many_sizes`) loops are cut where dims end, or into 4 chunks or none,
-as far as can be, and whether to use threads is asked when they run: more sizes then make the same code, but for its
-numbers.
+Of a graph that comes in many sizes (`Target.many_sizes`) rows are shared out to PARTS chunks, the last of which may be
+smaller, or empty; flat loops are cut where dims end, as far as can be; and whether to use threads is asked when they
+run: more sizes then make the same code, but for its numbers.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from collections.abc import Collection
 from compiler_core.lowering.target import Target
 
 MAX_CHUNKS = 16
+PARTS = 8  # chunks of a graph that comes in many sizes
 LONG_ROW = 4096  # elements: a flat loop longer than this is cut, so that there is a loop to run in parallel
 SHORT_ROW = 64
 PARALLEL_NUMEL = 8192  # elements: below this a loop is not worth a second thread
 
 
-def n_chunks(outer_extent: int, result_numel: int, domain_numel: int, ends: Collection[int], target: Target) -> int:
-    """The largest divisor of the outermost row axis up to MAX_CHUNKS, or 1. ends: rows of which multiples end a dim."""
-    fits = [k for k in range(1, MAX_CHUNKS + 1) if outer_extent % k == 0]
-    if target.many_sizes:
-        fits = [k for k in fits if k > 1 and outer_extent // k in ends] or [k for k in fits if k in (1, 4)]
-    return fits[-1] if fits[-1] * result_numel * 8 <= domain_numel else 1
+def n_chunks(outer_extent: int, result_numel: int, domain_numel: int, target: Target) -> int:
+    """The largest divisor of the outermost row axis up to MAX_CHUNKS, or 1. For many sizes PARTS, or 1."""
+    most = PARTS if target.many_sizes else max(k for k in range(1, MAX_CHUNKS + 1) if outer_extent % k == 0)
+    return most if most * result_numel * 8 <= domain_numel else 1
 
 
 def is_worth_threads(numel: int, target: Target) -> bool:

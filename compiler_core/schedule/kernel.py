@@ -6,6 +6,7 @@ kernel and the value or partial result behind each of its params.
     [clear partial results, if there is one chunk]
     for rows                       parallel, unless rows are summed and no arrangement keeps their sums apart
       [clear this chunk's partial results, once a chunk]
+      [for rows of this chunk]     where chunks are a loop of their own
       for each stage: row scalars; for cols (vector): Lets, stores, accumulates; row results
     [partial results added, one pass a reduction]
 A reduction across rows whose result moves with an outer column axis, but not with the innermost, is summed along that
@@ -279,7 +280,7 @@ class Builder:
             self.before.append(_fill(target, numel, ZERO, reduction, self._new_axis(numel)))
             return target, kept
         target = self.params.partial(Partial(reduction.name, reduction.accumulate, chunks * numel))
-        first = of_axis(self.space.rows[0]) * numel if chunks > 1 else ZERO
+        first = of_axis(self.space.part or self.space.rows[0]) * numel if chunks > 1 else ZERO
         clears = self.at_chunk if chunks > 1 else self.before
         clears.append(_fill(target, numel, first, reduction, self._new_axis(numel)))
         self.after.append(self._sum_up(target, reduction, chunks))
@@ -317,12 +318,15 @@ class Builder:
 
     def _row_loops(self, rows: list[ir.Stmt]) -> list[ir.Stmt]:
         nest: tuple[ir.Stmt, ...] = tuple(rows)
-        for axis in reversed(self.space.rows):
-            is_outer = axis is self.space.rows[0]
-            if is_outer and self.space.chunks > 1:
+        part = self.space.part
+        axes = self.space.rows if part is None else (part, *self.space.rows)
+        parallel = self.space.apart and is_worth_threads(self.shape.numel, self.target)
+        for axis in reversed(axes):
+            if axis is axes[0]:
                 nest = (*self.at_chunk, *nest)
-            parallel = is_outer and self.space.apart and is_worth_threads(self.shape.numel, self.target)
-            nest = (loop_of(axis, "parallel" if parallel else "serial", nest),)
+            kind: ir.LoopKind = "parallel" if parallel and axis is axes[0] else "serial"
+            share = part if part is not None and axis is self.space.rows[0] else None
+            nest = (loop_of(axis, kind, nest, part_of=share),)
         return list(nest)
 
 

@@ -24,7 +24,8 @@ class Space:
     """rows, cols: axes, outermost first. flat: the element's number; row: the row's number; col: the column's.
 
     values: each member's expression, and kept: the result index of each reduction and part, over these axes.
-    chunks: in how many pieces rows are summed; the extent of rows[0] if it is more than one (see chunks.py).
+    chunks: in how many pieces rows are summed; if it is more than one, the extent of rows[0], or of `part`, whose
+    iterations share rows[0] out (see chunks.py).
     apart: whether iterations of rows[0] may run at once: chunked, or no two of them add to one result.
     """
 
@@ -37,6 +38,7 @@ class Space:
     kept: dict[str, Index]
     chunks: int = 1
     apart: bool = True
+    part: Axis | None = None
 
 
 def make_space(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: LoopShape, target: Target = CPU) -> Space:
@@ -64,8 +66,7 @@ def make_space(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: Lo
         strides = [space.flat.coefficient(axis) for axis in (*reversed(space.cols), *reversed(space.rows))]
         return _build(infos, levels, LoopShape(shape.numel, cols), _chain([*strides, stride], shape.numel, cols))
 
-    ends = _shape_cuts(infos, levels, shape.cols or 1)
-    return _arranged(space, across, shape, is_flat, cut_at, ends, target)
+    return _arranged(space, across, shape, is_flat, cut_at, target)
 
 
 def _arranged(
@@ -74,19 +75,18 @@ def _arranged(
     shape: LoopShape,
     is_flat: bool,
     cut_at: Callable[[int, int], Space],
-    ends: Iterable[int],
     target: Target,
 ) -> Space:
     """`space` with rows[0] such that it can run in parallel though rows are summed, if there is a way.
 
-    across: elements of each sum over rows. cut_at(stride, cols): the space with one more axis. ends: strides of dims.
+    across: elements of each sum over rows. cut_at(stride, cols): the space with one more axis.
     """
     outer = space.rows[0]
-    step = space.flat.coefficient(outer)
-    rows = {end // step for end in ends if end % step == 0}
-    chunks = n_chunks(outer.extent, max(across.values()), shape.numel, rows, target)
+    chunks = n_chunks(outer.extent, max(across.values()), shape.numel, target)
+    if chunks > 1 and target.many_sizes:
+        return replace(space, chunks=chunks, part=Axis("", chunks))
     if chunks > 1:
-        stride = step * (outer.extent // chunks)
+        stride = space.flat.coefficient(outer) * (outer.extent // chunks)
         return replace(space if chunks == outer.extent else cut_at(stride, shape.cols or 1), chunks=chunks)
     inner = space.cols[0].extent if space.cols else 1
     if is_flat and inner >= 2 * SHORT_ROW:

@@ -110,7 +110,7 @@ class BucketStrategy:
         books = self.books
         books.has_pieces = True
         names = self._names(parameters)
-        outputs = {names[p.name]: p.output_index for p in parameters if p.output_index is not None and p.name in names}
+        outputs = self._outputs(parameters, names)
         piece = self._piece(
             forward, backward, outputs, {p.placeholder: names[p.name] for p in parameters if p.name in names}
         )
@@ -125,19 +125,36 @@ class BucketStrategy:
                 shares = ready_shares(backward, piece.ready)
                 plan = replace(plan, launch=launch_order(plan, shares, self.first_use))
             books.offer(plan)
-        layout, is_alone = books.layout, books.communicator.world_size == 1
-        segments = [0] * len(layout.plan.buckets) if is_alone else assign_segments(backward, layout.plan, outputs)
-        cut = layout.plan.with_segments(segments)
+        layout, (cut, made, is_scaled) = books.layout, self._cut(backward, outputs, announces)
         self.cut_made = layout, cut
         may_differ = is_part or books.settings.find_unused_parameters  # then ranks may go other ways than each other
         fingerprint = None if may_differ else fingerprint_of(forward, backward, books.settings)
-        wanted = self.boundary_wanted or config.boundary
-        self.boundary = "notification" if announces and wanted == "notification" else "cut"
-        divide = whole if self.boundary == "notification" and not is_alone else split
-        is_scaled = not (is_alone or layout.averages)
-        made = tuple(divide(backward, cut, outputs, with_scale=is_scaled))
+        self.boundary = self._boundary(announces)
         log.emit("ddp", f"{backward.name}: {len(layout.plan.buckets)} bucket(s), boundaries by {self.boundary}\n{cut}")
         return BucketGradientPlan(books, layout, cut, made, outputs, piece, fingerprint, is_scaled=is_scaled)
+
+    def segments_of(self, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool) -> tuple[Segment, ...]:
+        return self._cut(backward, self._outputs(parameters, self._names(parameters)), announces)[1]
+
+    def _boundary(self, announces: bool) -> str:
+        wanted = self.boundary_wanted or config.boundary
+        return "notification" if announces and wanted == "notification" else "cut"
+
+    def _cut(
+        self, backward: Graph, outputs: Mapping[str, int], announces: bool
+    ) -> tuple[BucketPlan, tuple[Segment, ...], bool]:
+        """The buckets' segments by the layout of now, and whether they multiply gradients by the session's scale."""
+        layout, is_alone = self.books.layout, self.books.communicator.world_size == 1
+        segments = [0] * len(layout.plan.buckets) if is_alone else assign_segments(backward, layout.plan, outputs)
+        cut = layout.plan.with_segments(segments)
+        divide = whole if self._boundary(announces) == "notification" and not is_alone else split
+        is_scaled = not (is_alone or layout.averages)
+        return cut, tuple(divide(backward, cut, outputs, with_scale=is_scaled)), is_scaled
+
+    @staticmethod
+    def _outputs(parameters: Sequence[ParameterInfo], names: Mapping[str, str]) -> dict[str, int]:
+        """Our name of a parameter -> which output of the backward its gradient is."""
+        return {names[p.name]: p.output_index for p in parameters if p.output_index is not None and p.name in names}
 
     @staticmethod
     def _piece(forward: Graph, backward: Graph, outputs: Mapping[str, int], inputs: Mapping[str, str]) -> FlatPiece:
@@ -187,6 +204,9 @@ class PartStrategy:
         if owner is None:
             return LocalGradients().plan(forward, backward, parameters, announces)
         return owner.plan_graph(forward, backward, parameters, announces, is_part=True)
+
+    def segments_of(self, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool) -> tuple[Segment, ...]:
+        return (self._owner() or LocalGradients()).segments_of(backward, parameters, announces)
 
     def on_forward(self) -> object:
         owner = self._owner()

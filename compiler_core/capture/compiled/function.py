@@ -12,14 +12,15 @@ import functools
 import inspect
 import re
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from types import MethodType
 from typing import Any
 from weakref import ReferenceType, ref
 
 from compiler_core import log
-from compiler_core.aot.strategy import ParameterInfo
-from compiler_core.backend import Backend, GraphCompiler, InterpreterBackend, check_backend, find_backend
+from compiler_core.aot.strategy import OnlyLooked, ParameterInfo
+from compiler_core.backend import Backend, GraphCompiler, GraphsOnly, InterpreterBackend, check_backend, find_backend
 from compiler_core.bytecode.machine import Machine
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.captured import Captured
@@ -34,6 +35,7 @@ from compiler_core.capture.start import after_step, key_of_frames
 from compiler_core.config import config
 from compiler_core.errors import GraphBreak, RecompileLimitError
 from compiler_core.forward import level
+from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.ops.registry import current_trace
 from compiler_core.pipeline import CompileRequest, compile_captured
@@ -184,28 +186,33 @@ class State:
         if not captured.sizes:
             return make(captured)
         at_once = config.size_instances if self.learns_sizes and not self.fullgraph else None
-        return SizedEntry(captured, make, at_once)
+        return SizedEntry(captured, make, at_once, functools.partial(self._graphs_of, is_whole))
 
     def _compile(self, is_whole: bool, captured: Captured) -> Instance:
         """The same, of a graph whose sizes are constants."""
         backend = find_backend(self.backend)
+        request = self._request(is_whole, captured)
+        strategy = request.strategy
+        if not captured.graph.outputs and captured.random is None:
+            return PlainEntry(captured, strategy)
+        if isinstance(backend, InterpreterBackend) and backend.name == "eager":
+            return TapeEntry(captured, Dce().apply(captured.graph), strategy, is_whole=is_whole)
+        return CompiledEntry(captured, compile_captured(request, backend), strategy)
+
+    def _request(self, is_whole: bool, captured: Captured) -> CompileRequest:
         module = root_module(self.called)
         wanted = [_takes_gradient(captured, i) for i in range(len(captured.inputs))]
         bound = [known_of(captured, i) for i, takes in enumerate(wanted) if takes]
         leaves = [known.handle for known in bound if not known.changes]
         strategy = gradient_strategy(captured.gradient_owners, module, leaves, is_whole=is_whole)
-        if not captured.graph.outputs and captured.random is None:
-            return PlainEntry(captured, strategy)
-        if isinstance(backend, InterpreterBackend) and backend.name == "eager":
-            return TapeEntry(captured, Dce().apply(captured.graph), strategy, is_whole=is_whole)
-        request = CompileRequest(
-            captured.graph,
-            wanted,
-            len(captured.outputs.nodes),
-            strategy,
-            functools.partial(_parameters, captured, None if module is None else ref(module)),
-        )
-        return CompiledEntry(captured, compile_captured(request, backend), strategy)
+        parameters = functools.partial(_parameters, captured, None if module is None else ref(module))
+        return CompileRequest(captured.graph, wanted, len(captured.outputs.nodes), strategy, parameters)
+
+    def _graphs_of(self, is_whole: bool, captured: Captured) -> Sequence[Graph]:
+        """What a backend would be given to compile."""
+        request, backend = self._request(is_whole, captured), GraphsOnly(find_backend(self.backend))
+        compile_captured(replace(request, strategy=OnlyLooked(request.strategy)), backend)
+        return backend.graphs
 
     def note(self, point: Point, captured: Captured, entry: Entry) -> None:
         """A segment was compiled."""

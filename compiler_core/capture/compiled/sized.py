@@ -9,13 +9,14 @@ Invariant: what was captured for the symbols is what capture would give for the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any, TypeAlias
 
 from compiler_core import log
 from compiler_core.aot.boundary import Hook
-from compiler_core.backend import for_many_sizes
+from compiler_core.backend import OtherSizes, for_many_sizes
 from compiler_core.capture.captured import Captured
 from compiler_core.capture.compiled.control import stance
 from compiler_core.capture.compiled.entry import Instance, Results
@@ -44,15 +45,22 @@ class SizesFailed(Exception):
 
 OFTEN = 8  # times that sizes come before something is compiled for them, once it was for others
 MOST_MET = 4096  # sets of sizes that are counted
+GraphsOf: TypeAlias = Callable[[Captured], Sequence[Graph]]
 Numbers = tuple[int, ...]  # of the symbols, in the order of `Captured.sizes`
 
 
 class SizedEntry:
     """See the head of this file. told: the names of the graphs that were made, in order, with their sizes. at_once: for
-    so many sets of sizes something is compiled when they first come; None: for all."""
+    so many sets of sizes something is compiled when they first come; None: for all. graphs_of: what is compiled."""
 
-    def __init__(self, captured: Captured, make: Callable[[Captured], Instance], at_once: int | None = None) -> None:
-        self.captured, self.make, self.at_once = captured, make, at_once
+    def __init__(
+        self,
+        captured: Captured,
+        make: Callable[[Captured], Instance],
+        at_once: int | None = None,
+        graphs_of: GraphsOf | None = None,
+    ) -> None:
+        self.captured, self.make, self.at_once, self.graphs_of = captured, make, at_once, graphs_of
         self.results = Results(captured)
         self.graphs: tuple[tuple[str, Graph], ...] = (("sized", captured.graph),)  # and those of the first instance
         self.told: dict[str, str] = {}
@@ -109,18 +117,56 @@ class SizedEntry:
     def _made(self, numbers: Numbers) -> Instance:
         """Several threads, which may be ranks that agree on something meanwhile, compile at once."""
         sizes = self.captured.sizes
-        try:
-            static = self.captured.at({symbol: n for (symbol, _), n in zip(sizes, numbers)})
-        except Exception as error:  # whatever it is: what is captured with constants says what is true of them
-            raise SizesFailed(f"{type(error).__name__}: {error}") from error
+        static = self._at(numbers)
         shown = ", ".join(f"{symbol.text} = {n}" for (symbol, _), n in zip(sizes, numbers))
         log.emit("recompiles", f"{self.captured.graph.name} is compiled for {shown}")
-        with for_many_sizes():
+        with for_many_sizes(others=self._others(numbers)):
             made = self.make(static)
         if not self.told:
             self.graphs = (*self.graphs, *made.graphs)
         self.told[static.graph.name] = shown
         return made
+
+    def _at(self, numbers: Numbers) -> Captured:
+        try:
+            return self.captured.at({symbol: n for (symbol, _), n in zip(self.captured.sizes, numbers)})
+        except Exception as error:  # whatever it is: what is captured with constants says what is true of them
+            raise SizesFailed(f"{type(error).__name__}: {error}") from error
+
+    def _others(self, numbers: Numbers) -> OtherSizes:
+        """What would be compiled for sizes a little larger, equal where these are; as many differ as the graph lets."""
+        if self.graphs_of is None:
+            return ()
+        return [partial(self._graphs_near, self.graphs_of, numbers, odd) for odd in (True, False)]
+
+    def _graphs_near(self, graphs_of: GraphsOf, numbers: Numbers, odd: bool) -> Sequence[Graph]:
+        """odd: sizes are odd, if they can be, so that few offsets agree; else as often multiples of two as they were."""
+        made: dict[int, int] = {}
+        for k, n in enumerate(dict.fromkeys(numbers)):
+            for step in _steps(n, k, odd):
+                larger = made | {n: n + step}
+                if self._can_be(tuple(larger.get(m, m) for m in numbers)):
+                    made = larger
+                    break
+        return graphs_of(self._at(tuple(made.get(n, n) for n in numbers)))
+
+    def _can_be(self, numbers: Numbers) -> bool:
+        """Whether there is a graph for such sizes, within what marks say of them."""
+        for (symbol, _), n in zip(self.captured.sizes, numbers):
+            if not symbol.declared[0] <= n <= symbol.declared[1]:
+                return False
+        try:
+            self._at(numbers)
+        except SizesFailed:
+            return False
+        return True
+
+
+def _steps(n: int, k: int, odd: bool) -> Iterator[int]:
+    """Of the k-th of some sizes, n: by how much a size that is looked at too is larger, the best first."""
+    if odd:
+        yield 9 + n % 2 + 2 * k
+    yield (n & -n) * (3 + 2 * (k % 3))
 
 
 Entry: TypeAlias = Instance | SizedEntry  # what a compiled function keeps for one set of guards

@@ -14,7 +14,7 @@ a hole. Nothing that a hole may stand in is `static`: that would keep the number
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from compiler_core.codegen.families import Families, Tokens, kind_of, word_of
@@ -79,15 +79,24 @@ def _tokens(text: str) -> Tokens:
     return made
 
 
+def _tokens_of(units: Mapping[str, str]) -> dict[str, Tokens]:
+    return {stem: _tokens(text) for stem, text in units.items()}
+
+
 class ManySizes:
     """What the sources of a process have opened."""
 
     def __init__(self) -> None:
         self._families = Families(LARGE)
 
-    def fill(self, units: Mapping[str, str]) -> Filled:
-        """The code of a source, and its table."""
-        tokens = {stem: _tokens(text) for stem, text in units.items()}
+    def fill(self, units: Mapping[str, str], others: Callable[[], Iterable[Mapping[str, str]]] = tuple) -> Filled:
+        """The code of a source, and its table. others: asked of a new skeleton for the source at other sizes, so that
+        the first code has the holes that these open."""
+        tokens = _tokens_of(units)
+        if self._families.is_new(tokens):
+            self._families.holes(tokens)
+            for other in others():
+                self._families.holes(_tokens_of(other))
         plain, holes = _written(tokens, {}), self._families.holes(tokens)
         if holes is None:
             return Filled(plain, (), plain)

@@ -5,6 +5,7 @@ In: a `Kernel`, a numbering of check messages. Out: a function definition, and w
     loop kinds   serial: for; vector: `#pragma omp simd`, with a reduction clause for every accumulator that it feeds;
                  (feeding a complex one: a plain for);
                  parallel: for; on the outermost `dc_parallel`, if the work pays
+                 of a parallel loop: each iteration of that runs its share, rounded up
     transposed   a nest that reads across the lines of memory goes tile by tile (tiling.py)
     checks       a kernel with checks returns a status: 0, or 1 + the number of the message
 Sums of f32 over more than `SUM_BLOCK` elements are taken in blocks, whose sums are then added: the rounding error of
@@ -196,6 +197,10 @@ class KernelPrinter:
             summed = [a for a in fed if not REDUCING[a.kind].is_place]
             clauses = "".join(f" reduction({_reduction_operator(a, self.used)}:{a.name})" for a in summed)
             yield f"{pad}#pragma omp simd{clauses}"
+        if loop.part_of is not None:
+            start, stop = f"{loop.part_of.name}*{_extent_here(loop)}", f"{axis}_stop"
+            end = f"{start} + {_extent_here(loop)}"
+            yield f"{pad}const int64_t {stop} = {end} < {loop.extent} ? {end} : {loop.extent};"
         yield f"{pad}for (int64_t {axis} = {start}; {axis} < {stop or loop.extent}; ++{axis}) {{"
         yield from self._block(loop.body, pad + "  ", loop=True)
         yield f"{pad}}}"
@@ -356,7 +361,12 @@ def _parameter(param: Param) -> str:
 
 def _work(loop: Loop) -> int:
     """Innermost iterations of the nest below `loop`."""
-    return loop.extent * max([1, *(_work(stmt) for stmt in loop.body if isinstance(stmt, Loop))])
+    return _extent_here(loop) * max([1, *(_work(stmt) for stmt in loop.body if isinstance(stmt, Loop))])
+
+
+def _extent_here(loop: Loop) -> int:
+    """Iterations of the loop, or of the largest part of it."""
+    return int(loop.extent if loop.part_of is None else -(-loop.extent // loop.part_of.extent))
 
 
 def _accumulator_type(acc: Accumulator) -> str:

@@ -38,7 +38,7 @@ def find_tiling(loop: Loop, params: Mapping[str, Param]) -> Tiling | None:
     """How to tile the nest that `loop` opens; None if it does not qualify or gains nothing. params: the kernel's."""
     nest = list(_perfect_nest(loop))
     body, columns = nest[-1].body, nest[-1]
-    if len(nest) < 2 or columns.extent < TILE or not _any_order(nest, body, params):
+    if loop.part_of is not None or len(nest) < 2 or columns.extent < TILE or not _any_order(nest, body, params):
         return None
     by_rows: dict[Axis, list[Load]] = {}
     for load in dict.fromkeys(_unconditional_loads(body)):
@@ -55,7 +55,7 @@ def find_tiling(loop: Loop, params: Mapping[str, Param]) -> Tiling | None:
 def _perfect_nest(loop: Loop) -> Iterator[Loop]:
     """The loops from `loop` inwards, as long as each holds one loop and nothing else."""
     yield loop
-    if len(loop.body) == 1 and isinstance(loop.body[0], Loop):
+    if len(loop.body) == 1 and isinstance(loop.body[0], Loop) and loop.body[0].part_of is None:
         yield from _perfect_nest(loop.body[0])
 
 

@@ -70,10 +70,13 @@ class Recorder:
 
     def plan(self, forward: Graph, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool) -> Recorder:
         self.parameters, self.is_stale = parameters, False
-        self.segments = cut_after_each_gradient(backward, self.scaled)
+        self.segments = self.segments_of(backward, parameters, announces)
         self.metas = [node.meta for node in backward.outputs]
         self.offsets = np.cumsum([0, *(meta.numel for meta in self.metas)])
         return self
+
+    def segments_of(self, backward: Graph, parameters: Sequence[ParameterInfo], announces: bool) -> tuple[Segment, ...]:
+        return tuple(cut_after_each_gradient(backward, self.scaled))
 
     def on_forward(self) -> object:
         self.forwards += 1

@@ -14,6 +14,7 @@ from compiler_core.backend import for_many_sizes
 from compiler_core.codegen import native_backend
 from compiler_core.codegen.cpp.many_sizes import MARK, ManySizes
 from compiler_core.config import config
+from compiler_core.errors import LoweringError
 from compiler_core.runtime import build
 from distcompile import Tensor, nn
 from distcompile.nn import functional as F
@@ -269,6 +270,50 @@ def test_code_that_takes_no_variables_is_compiled_for_each_size(
     torch.testing.assert_close(got, softmax(x), rtol=1e-5, atol=1e-6)
 
 
+def test_sizes_are_looked_at_before_the_first_is_compiled(builds: list[str]) -> None:
+    """Of sizes that go together, that a mark ends, and that are multiples of four: one library each."""
+    torch.manual_seed(0)
+
+    def joined(a: Tensor, b: Tensor) -> Tensor:
+        return (torch.cat([a, b], 1) @ b.mean(1, keepdim=True).expand(-1, 3, -1).transpose(1, 2)).sum((0, 1))
+
+    def fours(a: Tensor, b: Tensor) -> Tensor:
+        return a.view(-1, 4, 6).sum(0).softmax(1) * b.mean()
+
+    for function, rows in ((joined, (9, 16, 13)), (fours, (8, 12, 40))):
+        compiled = torch.compile(function, fullgraph=True)
+        before = 0
+        for n in rows:
+            shape = (n, 4, 6) if function is joined else (n, 6)
+            a, b = torch.randn(*shape, dtype=torch.float64), torch.randn(*shape, dtype=torch.float64)
+            for x in (a, b):
+                torch._dynamo.mark_dynamic(x, 0, min=2, max=40)
+            torch.testing.assert_close(compiled(a, b), function(a, b), rtol=1e-9, atol=1e-9)
+            before = before or len(builds)
+        assert len(builds) == before
+
+
+def test_what_fails_at_other_sizes_does_not_fail_a_compilation(
+    builds: list[str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, calls = native_backend._generate, list[int]()
+
+    def refused() -> None:
+        raise LoweringError("not at these sizes")
+
+    def generate(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        return made(*args, **kwargs) if len(calls) == 1 else refused()
+
+    monkeypatch.setattr(native_backend, "_generate", generate)
+    x = torch.randn(9, 96)
+    with config.patch(logs=frozenset({"recompiles"})):
+        got = torch.compile(softmax, dynamic=True)(x)
+    torch.testing.assert_close(got, softmax(x), rtol=1e-5, atol=1e-6)
+    assert len(calls) == 3
+    assert "is not looked at for other sizes: not at these sizes" in capfd.readouterr().err
+
+
 @pytest.mark.long
 def test_an_lstm_over_lengths_is_captured_once(builds: list[str]) -> None:
     torch.manual_seed(0)
@@ -308,7 +353,7 @@ class Block(nn.Module):
         return self.head(x + self.out(y))
 
 
-def test_a_model_over_lengths_is_captured_once_and_its_code_compiled_twice(builds: list[str]) -> None:
+def test_a_model_over_lengths_is_captured_once_and_its_code_compiled_once(builds: list[str]) -> None:
     torch.manual_seed(0)
     model = Block()
     compiled = torch.compile(model, dynamic=True, fullgraph=True)
@@ -322,4 +367,4 @@ def test_a_model_over_lengths_is_captured_once_and_its_code_compiled_twice(build
             torch.testing.assert_close(gradient, p.grad, rtol=1e-4, atol=1e-5)
         model.zero_grad()
     assert len(compiled.explain().entries) == 1
-    assert len([text for text in builds if "run0_" in text]) == 2
+    assert len([text for text in builds if "run0_" in text]) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,9 @@ from ddp_models import (
 
 from collectives import Communicator
 from compiler_core.capture import compile
+from compiler_core.codegen import native_backend
 from compiler_core.config import config
+from compiler_core.runtime import build
 
 TINY_MB = 1e-6  # every parameter a bucket
 Steps = tuple[tuple[int, int], ...]
@@ -47,6 +50,21 @@ def test_ranks_of_different_sizes_agree(backend: str, dynamic: bool | None, capt
         return trained(communicator, STEPS, backend, fullgraph=True, dynamic=dynamic)
 
     assert on_ranks(2, rank) == [captures, captures]
+
+
+def test_a_backward_in_buckets_is_built_once_for_all_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[str] = []
+    real = build.build_library
+
+    def noted(units: dict[str, str], *args: Any, **kwargs: Any) -> None:
+        built.append("".join(units.values()))
+        real(units, *args, **kwargs)
+
+    monkeypatch.setattr(build, "build_library", noted)
+    monkeypatch.setattr(native_backend, "_sizes_seen", None)
+    with config.patch(cache_dir=tmp_path):
+        assert on_ranks(2, lambda c: trained(c, STEPS, "codegen", dynamic=True)) == [1, 1]
+    assert len([text for text in built if "run1_" in text]) == 1
 
 
 @pytest.mark.parametrize(("dynamic", "captures"), [(True, [2, 2]), (None, [2, 3])])

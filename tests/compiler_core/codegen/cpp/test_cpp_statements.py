@@ -34,12 +34,13 @@ from compiler_core.loop_ir.ir import (
     Kernel,
     Let,
     Local,
+    Loop,
     Program,
     Stmt,
     Store,
 )
 from compiler_core.ops.registry import Array
-from compiler_core.symbolic.index import Div, Index, Mod, Scalar, constant, named_axis, of_scalar
+from compiler_core.symbolic.index import Div, Index, Mod, Scalar, constant, named_axis, of_axis, of_scalar
 
 RIDS = ["sum", "prod", "max", "min"]
 
@@ -194,6 +195,21 @@ def test_column_sums_by_adding_rows(tmp_path, rng) -> None:
         "i1", 8, "serial", (over("i0", 19, "vector", (Store("out", I0, Load("p0", 19 * I1 + I0, float32), "add"),)),)
     )
     check(program_of(kernel_of([float32], [152], float32, 19, [zero, add])), [values(rng, float32, 152)], tmp_path)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 8, 9, 40, 67])
+@pytest.mark.parametrize("opened", [False, True])
+def test_rows_in_parts_of_which_the_last_are_smaller_or_empty(rows: int, opened: bool, tmp_path, rng) -> None:
+    parts, row = named_axis("i0", 8), named_axis("i1", rows)
+    add = over("i2", 16, "vector", (Store("out", 16 * of_axis(parts) + I2, Load("p0", 16 * of_axis(row) + I2, float64), "add"),))  # fmt: skip  # noqa: E501
+    zero = over("i3", 16, "vector", (Store("out", 16 * of_axis(parts) + of_axis(named_axis("i3", 16)), Const(0.0, float64)),))  # fmt: skip  # noqa: E501
+    body = (zero, Loop(row, "serial", (add,), part_of=parts))
+    program = program_of(kernel_of([float64], [16 * rows], float64, 128, [Loop(parts, "parallel", body)]))
+    x = values(rng, float64, 16 * rows)
+    (got,) = check(program, [x], tmp_path, ulp=0)
+    share = -(-rows // 8)
+    expected = [x.reshape(rows, 16)[k * share : (k + 1) * share].sum(0) for k in range(8)]
+    np.testing.assert_allclose(got.reshape(8, 16), expected, rtol=1e-12, atol=0)
 
 
 INDICES = {

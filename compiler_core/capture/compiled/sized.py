@@ -140,7 +140,7 @@ class SizedEntry:
         return [partial(self._graphs_near, self.graphs_of, numbers, odd) for odd in (True, False)]
 
     def _graphs_near(self, graphs_of: GraphsOf, numbers: Numbers, odd: bool) -> Sequence[Graph]:
-        """odd: sizes are odd, if they can be, so that few offsets agree; else as often multiples of two as they were."""
+        """odd: sizes are odd, if they can be, so that few offsets agree; else as often multiples of two as before."""
         made: dict[int, int] = {}
         for k, n in enumerate(dict.fromkeys(numbers)):
             for step in _steps(n, k, odd):

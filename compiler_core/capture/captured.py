@@ -22,6 +22,7 @@ from compiler_core.capture.guards.module_protocol import ModuleProtocol
 from compiler_core.capture.guards.modules import guard_modules
 from compiler_core.capture.guards.overlaps import guard_memory
 from compiler_core.capture.guards.sources import AtEnd, Source
+from compiler_core.capture.lessons import Along
 from compiler_core.capture.numbers.sizes import Guarded
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.random_inputs import RandomInputs, guard_outside
@@ -55,7 +56,7 @@ class Captured:
     numbers: guard -> the number from outside that it is about; shapes: or the shape. copied: nodes that also stand for
     copies of themselves, so that they may be written before the backward. hosts: see `_hosts`. sizes: the symbols of
     the graph, each with the index of its number among what the check hands over; none: the graph runs as it is.
-    takes_along: some of them may not have changed yet.
+    along: which of them may not have changed yet.
     """
 
     graph: Graph
@@ -77,7 +78,7 @@ class Captured:
     copied: frozenset[Node]
     hosts: frozenset[int]
     sizes: tuple[tuple[SizeSymbol, int], ...] = ()
-    takes_along: bool = False
+    along: Along = Along.NONE
 
     def at(self, numbers: Mapping[SizeSymbol, int]) -> Captured:
         """The same for these sizes, its guards aside. Raises GraphError, or what the ops raise of sizes."""
@@ -152,7 +153,7 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
         frozenset(trace.copied),
         _hosts(trace, outputs.nodes),
         sizes,
-        segment.outside_sizes.takes_along,
+        segment.outside_sizes.along,
     )
     cells = tuple(None if lift is None else lift.cell for lift in lifts)
     return captured, Survivors(cells, leaves, tuple(segment.code.values), hooks)

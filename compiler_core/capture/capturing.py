@@ -145,15 +145,16 @@ class Capture:
         elif self.refused.is_for(why, where):
             memory.ends_anyway.add((why, where))
             memory.makes_symbols = True
-            memory.takes_along |= self.refused.before is not None and self.refused.before.is_for(why, where)
+            memory.along = max(memory.along, self.refused.most_along())
         elif not memory.makes_symbols:
             self.point.say_constant(str(self.refused), stacklevel=8)
 
     def _refuse_sizes(self, start: Mark, why: str, where: str = "") -> None:
         """Raises SizesRefused: nothing has happened, and from here on fewer sizes are symbols, or none."""
         self._take_back(start)
-        self.point.memory.give_sizes_up(along=self.segment.outside_sizes.takes_along)
-        raise SizesRefused(why, where, self.refused)
+        along = self.segment.outside_sizes.along
+        self.point.memory.give_sizes_up(along=along)
+        raise SizesRefused(why, where, self.refused, along)
 
     def _take_back(self, start: Mark) -> None:
         """Nothing has happened."""

@@ -5,7 +5,8 @@ In: guards that failed, and changes that captured code makes. Out: `Memory`: wha
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.guards.deaths import Mortal
@@ -16,18 +17,31 @@ if TYPE_CHECKING:
     from compiler_core.capture.captured import Captured
 
 
+NO_DIMS: frozenset[int] = frozenset()
+
+
+class Along(IntEnum):
+    """Which sizes that have not changed are symbols with those that have: none, the tensor's own, and of other tensors
+    those that equal these. Each has those before it."""
+
+    NONE = 0
+    OWN = 1
+    EQUAL = 2
+
+
 class Memory:
     """dynamic: numbers that change from call to call. unstable: modules, registries of modules and tensors that the
     captured code, or somebody between its calls, changes. all_sizes_change: of tensors that come anew with every call;
-    None: as the settings say. makes_symbols: whether sizes may be symbols, and takes_along: sizes that have not changed
-    with those that have: no longer, where capture has failed with them. ends_anyway: failures (why, where) that have
+    None: as the settings say. makes_symbols: whether sizes may be symbols, and along: which sizes that have not changed
+    with those that have: fewer, where capture has failed with them. ends_anyway: failures (why, where) that have
     nothing to do with that."""
 
     def __init__(self, *, skips_hooks: bool = False, all_sizes_change: bool | None = None) -> None:
         self.skips_hooks, self.all_sizes_change = skips_hooks, all_sizes_change
-        self.makes_symbols = self.takes_along = True
+        self.makes_symbols, self.along = True, Along.EQUAL
         self.ends_anyway: set[tuple[str, str]] = set()
-        self.changing_dims: dict[Source, set[int]] = {}  # of tensors, where sizes were seen to change
+        self.changing_dims: dict[Source, frozenset[int]] = {}  # of tensors, where sizes were seen to change
+        self.equal_dims: dict[Source, frozenset[int]] = {}  # of others, which may change with these
         self.dynamic: set[Source] = set()
         self.unstable: IdentitySet = IdentitySet()
         self._tables: set[Source] = set()  # of which two items are such numbers: all are
@@ -54,27 +68,40 @@ class Memory:
         known = {shapes[number].code: shapes[number] for number in changed if number in shapes}
         for shape, now in zip(known.values(), guards.values(known, max(changed), args, kwargs)):
             self.note_shapes(shape.source, shape.shape, now)
+        self._note_equal({shape.source: shape.shape for shape in shapes.values()})
 
     def note_shapes(self, source: Source, before: tuple[int, ...], now: tuple[int, ...]) -> None:
         """The tensor at `source` has another shape. Of another number of dims it is another tensor."""
         if len(before) == len(now):
-            changed = {dim for dim, (a, b) in enumerate(zip(before, now)) if a != b}
+            changed = frozenset(dim for dim, (a, b) in enumerate(zip(before, now)) if a != b)
             if changed:
-                self.changing_dims.setdefault(source, set()).update(changed)
+                self.changing_dims[source] = self.changing_dims.get(source, NO_DIMS) | changed
 
-    def changing(self, source: Source, ndim: int, *, along: bool) -> Collection[int]:
+    def _note_equal(self, shapes: Mapping[Source, tuple[int, ...]]) -> None:
+        """A call had these shapes. Sizes of a tensor of which none has changed may do so with one that they equal, and
+        that is taken along: there is one label for each text."""
+        own = {source: self.changing_dims.get(source, NO_DIMS) for source in shapes}
+        sizes = {shapes[source][dim] for source, seen in own.items() for dim in _other_dims(seen, len(shapes[source]))}
+        for source in (source for source, seen in own.items() if not seen):
+            equal = frozenset(dim for dim, size in enumerate(shapes[source]) if size in sizes)
+            self.equal_dims[source] = self.equal_dims.get(source, NO_DIMS) | equal
+
+    def changing(self, source: Source, ndim: int, *, along: Along) -> Collection[int]:
         """The dims of the tensor at `source` that are taken to change: if one was seen to, `along` with it all but the
         last. A batch is smaller at the end of an epoch; the last dim is mostly one of features, which parameters fix.
         """
-        seen = self.changing_dims.get(source, set())
-        return seen.union(range(ndim - 1)) if seen and along else seen
+        seen = self.changing_dims.get(source, NO_DIMS)
+        if along is Along.EQUAL and not seen:
+            return self.equal_dims.get(source, seen)
+        return seen if along is Along.NONE else seen | _other_dims(seen, ndim)
 
-    def give_sizes_up(self, *, along: bool) -> None:
+    def give_sizes_up(self, *, along: Along) -> None:
         """Capture failed with symbols, `along` with those that changed others: fewer, or none, from here on."""
-        if along and self.changing_dims:
-            self.takes_along = False
-        else:
+        if along is Along.NONE or not self.changing_dims:
             self.makes_symbols = False
+        else:
+            more = along is Along.EQUAL and any(self.equal_dims.values())
+            self.along = min(self.along, Along.OWN if more else Along.NONE)
 
     def is_dynamic(self, source: Source) -> bool:
         """Whether the number at `source` changes, as far as is known."""
@@ -84,6 +111,11 @@ class Memory:
     def all_sizes_are_symbols(self) -> bool:
         """Whether all are that may be."""
         return not config.assume_static_by_default if self.all_sizes_change is None else self.all_sizes_change
+
+
+def _other_dims(seen: frozenset[int], ndim: int) -> frozenset[int]:
+    """The dims of a tensor that are taken along with those that were seen to change."""
+    return frozenset(range(ndim - 1)) - seen if seen else NO_DIMS
 
 
 def told_of(error: Exception) -> str:

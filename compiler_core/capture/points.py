@@ -91,7 +91,7 @@ class Point:
 
     def _give_sizes_up(self, item: tuple[Check, Entry], why: SizesFailed) -> None:
         """An entry gives no graph for the sizes of some call: fewer of them are symbols from here on, or none."""
-        self.memory.give_sizes_up(along=item[1].captured.takes_along)
+        self.memory.give_sizes_up(along=item[1].captured.along)
         with self.owner.lock:
             self.entries = [other for other in self.entries if other is not item]
         if not self.memory.makes_symbols:

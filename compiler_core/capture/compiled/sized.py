@@ -21,6 +21,7 @@ from compiler_core.capture.captured import Captured
 from compiler_core.capture.compiled.control import stance
 from compiler_core.capture.compiled.entry import Instance, Results
 from compiler_core.capture.guards.guards import Check, Handed
+from compiler_core.capture.lessons import Along
 from compiler_core.config import config
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
@@ -29,11 +30,16 @@ from compiler_core.tensor.tensor import Tensor
 
 class SizesRefused(Exception):
     """A capture in which sizes are symbols has been taken back. why, where: it ended so, at the user's line. before: so
-    did one with more symbols."""
+    did one with more symbols. along: which sizes that have not changed were."""
 
-    def __init__(self, why: str, where: str, before: SizesRefused | None) -> None:
+    def __init__(self, why: str, where: str, before: SizesRefused | None, along: Along) -> None:
         super().__init__(f"{why}, at {where}" if where else why)
-        self.why, self.where, self.before = why, where, before
+        self.why, self.where, self.before, self.along = why, where, before, along
+
+    def most_along(self) -> Along:
+        """Of this one and those before it that ended as it did, the most."""
+        before = self.before
+        return before.most_along() if before is not None and before.is_for(self.why, self.where) else self.along
 
     def is_for(self, why: str, where: str) -> bool:
         return (self.why, self.where) == (why, where)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from compiler_core.capture.guards.arguments import require_strides
 from compiler_core.capture.guards.code import Code
 from compiler_core.capture.guards.sources import Argument, Source
+from compiler_core.capture.lessons import Along
 from compiler_core.capture.marks import Asked, dynamic_dims, marks
 from compiler_core.capture.numbers.sourced_sizes import SourcedSizes
 from compiler_core.dtype import of
@@ -53,7 +54,7 @@ class OutsideSizes:
         self.values: dict[SizeSymbol, int] = {}
         self.guarded: dict[int, Guarded] = {}
         self._noted: dict[Source, Guarded] = {}
-        self.takes_along = memory.takes_along  # of this very capture: another thread's may find out more meanwhile
+        self.along = memory.along  # of this very capture: another thread's may find out more meanwhile
 
     def take(self, source: Source, tensor: Tensor, *, is_input: bool) -> bool:
         """Make the sizes of a tensor symbols, where any change. False: it is static, and nothing was guarded.
@@ -67,7 +68,8 @@ class OutsideSizes:
         if cell in self.trace.stand_ins:  # another handle: the guards on memory say that it is the same cell
             return type(tensor) is Tensor
         every = is_input and self.memory.all_sizes_are_symbols
-        seen = self.memory.changing(source, len(value.shape), along=self.takes_along)
+        along = self.along if is_input else min(self.along, Along.OWN)
+        seen = self.memory.changing(source, len(value.shape), along=along)
         dims = dynamic_dims(tensor, source.text, every=every, seen=seen) if type(tensor) is Tensor else {}
         if not dims:
             if isinstance(cell, ViewCell):  # whose sizes and strides are not to be told by those of its base

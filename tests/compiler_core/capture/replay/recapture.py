@@ -184,7 +184,6 @@ def copied(memory: Memory) -> Memory:
     for name, value in vars(memory).items():
         setattr(same, name, copy(value))
     same.unstable._things = dict(memory.unstable._things)
-    same.changing_dims = {source: set(dims) for source, dims in memory.changing_dims.items()}
     return same
 
 

@@ -103,6 +103,71 @@ def test_a_break_that_has_nothing_to_do_with_sizes_keeps_them_symbols() -> None:
     assert len(compiled.explain().entries) <= 6  # two places, thrice each at most
 
 
+def classifier() -> Callable[..., Any]:
+    words, head = nn.Embedding(10, 16), nn.Linear(16, 3)
+    return lambda x, labels: F.cross_entropy(head(words(x).mean(1)), labels)
+
+
+def captured(compiled: Any) -> int:
+    return len(compiled.explain().entries)
+
+
+def test_what_has_a_number_for_each_of_another_goes_with_it() -> None:
+    """A label for each text: once the lengths of texts have changed, a smaller batch is no capture more."""
+    loss = classifier()
+    compiled = dc.compile(loss, backend="eager")
+    for batch, length in [(8, 10), (8, 12), (8, 9), (5, 7), (3, 11)]:
+        x, labels = tokens(batch, length), dc.randint(0, 3, (batch,))
+        dc.testing.assert_close(compiled(x, labels), loss(x, labels))
+    assert captured(compiled) == 2
+
+
+def test_sizes_that_are_equal_by_chance_are_not_taken_to_be() -> None:
+    def both(x: Any, y: Any) -> Any:
+        return x.sum(1) * y.shape[0] + y.sum()
+
+    compiled = dc.compile(both, backend="eager")
+    for n, length, other in [(4, 5, 4), (4, 6, 4), (3, 6, 4), (3, 7, 9), (4, 6, 2)]:
+        x, y = dc.randn(n, length), dc.randn(other)
+        dc.testing.assert_close(compiled(x, y), both(x, y))
+    assert captured(compiled) == 2
+
+
+def test_an_equal_size_that_code_asks_for_costs_no_capture() -> None:
+    def asked(x: Any, y: Any) -> Any:
+        total = x.sum(1)
+        for row in range(y.shape[0]):
+            total = total + y[row]
+        return total
+
+    compiled = dc.compile(asked, backend="eager")
+    for n, length in [(4, 5), (4, 6), (4, 7), (3, 7)]:
+        x, y = dc.randn(n, length), dc.randn(4)
+        dc.testing.assert_close(compiled(x, y), asked(x, y))
+    assert captured(compiled) == 2
+
+
+class Opaque:
+    def __init__(self, number: Any) -> None:
+        self.number = number
+
+
+@dc._dynamo.allow_in_graph
+def told(x: Any, held: Opaque) -> Any:
+    return x * len(str(held.number))
+
+
+def test_where_capture_fails_with_equal_sizes_a_tensors_own_still_go_along() -> None:
+    def hidden(x: Any, y: Any) -> Any:
+        return told(x * x.shape[0], Opaque(y.shape[0])) + y.sum()
+
+    compiled = dc.compile(hidden, backend="eager")
+    for n, length in [(4, 5), (4, 6), (4, 7), (3, 7), (2, 5)]:
+        x, y = dc.randn(n, length), dc.randn(4)
+        dc.testing.assert_close(compiled(x, y), hidden(x, y))
+    assert captured(compiled) == 2
+
+
 def test_marked_static_it_stays_a_constant() -> None:
     compiled = dc.compile(lambda x: x * 2, backend="eager")
     for shape in [(3, 4), (3, 5), (3, 6)]:

@@ -4,7 +4,7 @@ In: a composition of one operand x and of numbers, by name; whether its gradient
 Out: text; eager/pointwise.py and eager/device_pointwise.py build it.
 Method: the composition, and its vjp, are captured on a few elements and go through the compiler's own passes and
 lowering. Each definition that is left is a local of the loop, so that what occurs twice is computed once.
-Invariants: a number is an argument of the function, converted to what is computed in. A composition of which an element
+Invariants: a number is an argument of the function, rounded to the operand's dtype. A composition of which an element
 depends on other elements is a LoweringError. Of 16-bit floats CUDA C computes in f32, and rounds once.
 """
 
@@ -114,7 +114,7 @@ def _cuda_kernel(one: Pointwise, made: Body, *, backward: bool) -> str:
     arrays = "".join(f"const T* {name}s, " for name in names)
     return (
         f"KERNEL {'backward' if backward else 'forward'}({arrays}T* made, i64 n{numbers}) {{\n"
-        + "".join(f"  const C {number}_ = (C){number}_given;\n" for number in one.numbers)
+        + "".join(f"  const C {number}_ = in(as_stored((C){number}_given));\n" for number in one.numbers)
         + "  ALL(i, n) {\n"
         + "".join(f"    const C {name} = in({name}s[i]);\n" for name in names)
         + f"{made.text('    ')}    made[i] = as_stored({made.result});\n  }}\n}}\n"

@@ -57,6 +57,12 @@ def _relu(x: Value) -> Value:
 COMPOSITES["relu"].is_piecewise = True
 
 
+def _level(x: Value, number: Value) -> Value:
+    """A number in x's shape; where a kernel is made, an argument of it."""
+    is_argument = hasattr(type(number), "__bind__")
+    return broadcast_to(number, shape_of(x)) if is_argument else prims.full_like(x, number)
+
+
 def relu6(input: Value) -> Value:
     """input limited to [0, 6]."""
     return hardtanh(input, 0.0, 6.0)
@@ -64,8 +70,12 @@ def relu6(input: Value) -> Value:
 
 def hardtanh(input: Value, min_val: float = -1.0, max_val: float = 1.0) -> Value:
     """input limited to [min_val, max_val], with derivative 0 at both."""
-    x = as_value(input)
-    low, high = prims.full_like(x, min_val), prims.full_like(x, max_val)
+    return _hardtanh(as_value(input), low=min_val, high=max_val)
+
+
+@whole(lies="alike", pointwise=True, from_result=True)
+def _hardtanh(x: Value, *, low: float, high: float) -> Value:
+    low, high = _level(x, low), _level(x, high)
     inside = prims.bitwise_and(prims.gt(x, low), prims.lt(x, high))
     return prims.where(inside, x, prims.minimum(prims.maximum(prims.detach(x), low), high))  # NaN has no gradient
 
@@ -88,7 +98,12 @@ def elu(input: Value, alpha: float = 1.0) -> Value:
 def selu(input: Value) -> Value:
     """Klambauer et al., "Self-normalizing neural networks", 2017."""
     need_kind("selu", "fc", input)
-    return prims.elu(as_value(input), 1.6732632423543772, 1.0507009873554805)
+    return _selu(as_value(input))
+
+
+@whole(lies="alike", pointwise=True)
+def _selu(x: Value) -> Value:
+    return prims.elu(x, 1.6732632423543772, 1.0507009873554805)
 
 
 @rounded_once
@@ -136,10 +151,14 @@ def log1p_exp(x: Value) -> Value:
 def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
     """log(1 + exp(beta * input)) / beta; input itself where beta * input > threshold."""
     need_kind("softplus", "fc", input)
-    x = as_value(input)
+    return _softplus(as_value(input), beta=beta, threshold=threshold)
+
+
+@whole(lies="alike", pointwise=True)
+def _softplus(x: Value, *, beta: float, threshold: float) -> Value:
     scaled = x if beta == 1 else mul(x, beta)
     soft = log1p_exp(scaled)
-    return where(prims.gt(scaled, prims.full_like(scaled, threshold)), x, soft if beta == 1 else mul(soft, 1.0 / beta))
+    return where(prims.gt(scaled, _level(x, threshold)), x, soft if beta == 1 else true_divide(soft, beta))
 
 
 @lies("rows")
@@ -147,14 +166,23 @@ def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
 def logsigmoid(input: Value) -> Value:
     """log(sigmoid(input))."""
     need_kind("logsigmoid", "fc", input)
-    return prims.neg(log1p_exp(prims.neg(as_value(input))))
+    return _logsigmoid(as_value(input))
+
+
+@whole(lies="rows", pointwise=True)
+def _logsigmoid(x: Value) -> Value:
+    return prims.neg(log1p_exp(prims.neg(x)))
 
 
 @rounded_once
 def mish(input: Value) -> Value:
     """input * tanh(softplus(input))."""
     need_kind("mish", "fc", input)
-    x = as_value(input)
+    return _mish(as_value(input))
+
+
+@whole(lies="alike", pointwise=True)
+def _mish(x: Value) -> Value:
     return prims.mul(x, prims.tanh(softplus(x)))
 
 
@@ -162,14 +190,23 @@ def mish(input: Value) -> Value:
 def hardsigmoid(input: Value) -> Value:
     """(input + 3) / 6, limited to [0, 1]."""
     need_kind("hardsigmoid", "fc", input)
-    return true_divide(hardtanh(add(as_value(input), 3.0), 0.0, 6.0), 6.0)
+    return _hardsigmoid(as_value(input))
+
+
+@whole(lies="alike", pointwise=True)
+def _hardsigmoid(x: Value) -> Value:
+    return true_divide(hardtanh(add(x, 3.0), 0.0, 6.0), 6.0)
 
 
 @rounded_once
 def hardswish(input: Value) -> Value:
     """input * hardsigmoid(input)."""
     need_kind("hardswish", "fc", input)
-    x = as_value(input)
+    return _hardswish(as_value(input))
+
+
+@whole(lies="alike", pointwise=True)
+def _hardswish(x: Value) -> Value:
     return true_divide(prims.mul(x, hardtanh(add(x, 3.0), 0.0, 6.0)), 6.0)
 
 

@@ -52,8 +52,10 @@ def by_kernel(name: str, x: Tensor) -> Tensor:
     return made
 
 
-def composed(name: str, x: Tensor) -> Tensor:
-    out = COMPOSITES[name].compose(x, **numbers_of(COMPOSITES[name]))
+def composed(name: str, x: Tensor, rounded: Any = np.float64) -> Tensor:
+    """Its composition, with numbers as an operand of dtype `rounded` meets them."""
+    numbers = {name: float(np.dtype(rounded).type(v)) for name, v in numbers_of(COMPOSITES[name]).items()}
+    out = COMPOSITES[name].compose(x, **numbers)
     assert isinstance(out, Tensor)
     return out
 
@@ -104,7 +106,7 @@ def test_on_a_device_corners_are_the_compositions(name: str, dtype: Any) -> None
     with on_fake_device():
         x = corners(dtype, "cuda")
         y = tensor(x.detach().cpu().numpy().astype(wide)).requires_grad_()
-        out, expected = by_kernel(name, x), composed(name, y)
+        out, expected = by_kernel(name, x), composed(name, y, dtype)
         assert isinstance(out._node, WholeNode)
         close(out, expected.to(out.dtype), dtype)
         slopes = np.cos(np.arange(x.numel())).astype(dtype)

@@ -83,7 +83,11 @@ CASES = (
     *(Case("causal_softmax", ((2, 3, *sizes),), {"scale": 0.5}) for sizes in ((4, 4), (2, 5), (5, 2))),
     Case("log_softmax", ((4, 6),), {"dim": 1}),
     Case("log_softmax", ((4, 6),), {"dim": 0}),
-    *(Case(name, ((3, 11),), {}) for name in ("gelu", "gelu_tanh", "silu", "relu", "erfinv")),
+    *(
+        Case(name, ((3, 11),), {number: 0.75 + k for k, number in enumerate(one.numbers)})
+        for name, one in COMPOSITES.items()
+        if one.pointwise
+    ),
     Case("attention", ((2, 3, 4), (2, 5, 4), (2, 5, 6), None), {"causal": False, "scale": 0.5}),
     Case("attention", ((2, 3, 4), (2, 5, 4), (2, 5, 6), None), {"causal": True, "scale": 0.5}),
     Case("attention", ((2, 5, 4), (2, 3, 4), (2, 3, 6), None), {"causal": True, "scale": 0.5}),

@@ -2,7 +2,8 @@
 
 In: an object whose type is exactly one of `EXACT`. Out: its `RebuildPlan`, read from its state now.
 Iterators are made from what `__reduce__` says of them: a list's goes on with that list, a dict's or a set's has what
-was left. An array is a new copy at every call; views of one array are views of one again.
+was left; over a dict's values it is of that kind again. An array is a new copy at every call; views of one array are
+views of one again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import itertools
 import operator
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -237,6 +238,17 @@ def reduced(thing: Any, immutable: bool = False) -> RebuildPlan:
     return RebuildPlan(make, (fill,), stem="iterator")
 
 
+def _over_values(thing: Any) -> RebuildPlan:
+    """As `reduced`, of the same kind again: what goes on with it, such as a loop over modules, guards its class."""
+    make: Code = (Fixed(values_iterator, "over_values"), "(", Part(thing.__reduce__()[1][0], ", what is left"), ")")
+    return RebuildPlan(make, whole=make, stem="iterator")
+
+
+def values_iterator(left: list[Any]) -> Iterator[Any]:
+    """That of a dict that holds these values."""
+    return iter(dict(enumerate(left)).values())
+
+
 def quiet_state(thing: Any, state: Any) -> None:
     """Set the state of an iterator of itertools, where that is deprecated from 3.12 on."""
     with warnings.catch_warnings():
@@ -367,5 +379,6 @@ EXACT: dict[type, Planner] = {
         _kinds(*(getattr(collections.OrderedDict(), n)() for n in ("keys", "values", "items"))), _dict_view
     ),
     **dict.fromkeys(ITERATORS, reduced),
+    type(iter({}.values())): _over_values,
     **dict.fromkeys((operator.itemgetter, operator.attrgetter, operator.methodcaller), _constant_reduced),
 }

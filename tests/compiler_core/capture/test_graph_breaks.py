@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from compiler_core.dtype import float32
 from compiler_core.errors import GraphBreak
 from compiler_core.tensor.making.creation import full, ones, tensor
 from compiler_core.tensor.tensor import Tensor
+from distcompile import nn, testing
 
 
 def array(*shape: int, seed: int = 0) -> Tensor:
@@ -285,3 +287,34 @@ def test_a_variable_of_an_inner_function_is_set_after_a_break() -> None:
     compiled = compile(step, backend="eager")
     for value in (1.0, 2.0):
         assert compiled(full((2,), value)).tolist() == [2 * value**2 + 1] * 2
+
+
+class Breaking(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x)
+        time.sleep(0)
+        return y.tanh()
+
+
+@pytest.mark.parametrize("kind", [nn.ModuleList, nn.Sequential])
+def test_a_loop_over_modules_that_breaks_is_captured_in_one_call(kind: Callable[..., Any]) -> None:
+    """What is left of the loop is an iterator over a dict's values, at later calls too."""
+    layers = [Breaking(), Breaking(), Breaking()]
+    held = kind(layers) if kind is nn.ModuleList else kind(*layers)
+
+    def through(x: Tensor) -> Tensor:
+        for layer in held:
+            x = layer(x)
+        return x
+
+    compiled = compile(through, backend="eager")
+    found = []
+    for _ in range(3):
+        x = array(2, 3)
+        testing.assert_close(compiled(x), through(x))
+        found.append(entries(compiled))
+    assert found[1:] == found[:1] * 2

@@ -71,6 +71,41 @@ def test_another_number_of_dims_is_another_tensor() -> None:
     assert counts(function, [(dc.ones(*shape),) for shape in ((4,), (4, 3), (5,), (4, 3), (6,))]) == [1, 2, 3, 3, 3]
 
 
+OF_ONE_PLACE = {  # tensors of several meanings there: what is learnt of one says nothing wrong of another, as in torch
+    "shapes": ([(dc.ones(*shape),) for shape in ((8, 3), (9, 3), (3, 64), (4, 64), (7, 5))], [1, 2, 3, 3, 3]),
+    "ndims": (
+        [(dc.ones(*shape),) for shape in ((8, 3), (9, 3), (2, 5, 4), (3, 7, 4), (5,), (6,), (8, 4))],
+        [1, 2, 3, 3, 4, 4, 5],
+    ),
+    "dtypes": ([(dc.ones(n, 3, dtype=dc.float64 if n % 2 else dc.float32),) for n in range(4, 9)], [1, 2, 3, 3, 3]),
+    "strides": ([(dc.ones(3, n).t() if n % 2 else dc.ones(n, 3),) for n in range(4, 9)], [1, 2, 3, 3, 3]),
+    "gradients": ([(dc.ones(n, 3, requires_grad=n % 2 == 0),) for n in range(4, 9)], [1, 2, 3, 3, 3]),
+}
+
+
+@pytest.mark.parametrize("name", OF_ONE_PLACE)
+def test_one_place_may_have_tensors_of_several_meanings(name: str) -> None:
+    def weighed(x: Tensor) -> Tensor:
+        return (x * x.shape[0]).sum(-1)
+
+    calls, found = OF_ONE_PLACE[name]
+    function = compiled(weighed)
+    for args in calls:
+        dc.testing.assert_close(function(*args), weighed(*args))
+    assert counts(compiled(weighed), calls) == found
+
+
+def test_instances_of_a_module_share_what_is_learnt() -> None:
+    def applied(module: Any, x: Tensor) -> Tensor:
+        return module(x) * x.shape[0]
+
+    function, modules = compiled(applied), [dc.nn.Linear(width, 2) for width in (3, 4, 5)]
+    for rows in range(4, 12):
+        module, x = modules[rows % 3], dc.randn(rows, 3 + rows % 3)
+        dc.testing.assert_close(function(module, x), applied(module, x))
+    assert captures(function) <= 2 * len(modules)
+
+
 def test_a_break_that_constant_sizes_meet_too_costs_no_capture() -> None:
     def breaks(x: Tensor) -> Tensor:
         y = x * 2

@@ -73,7 +73,7 @@ def hardtanh(input: Value, min_val: float = -1.0, max_val: float = 1.0) -> Value
     return _hardtanh(as_value(input), low=min_val, high=max_val)
 
 
-@whole(lies="alike", pointwise=True, from_result=True)
+@whole(lies="alike", pointwise=True)
 def _hardtanh(x: Value, *, low: float, high: float) -> Value:
     low, high = _level(x, low), _level(x, high)
     inside = prims.bitwise_and(prims.gt(x, low), prims.lt(x, high))

@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import distcompile as dc
 from compiler_core import dtype as dt
 from compiler_core.codegen.pointwise import cpp_text
 from compiler_core.eager import native, pointwise
@@ -114,6 +115,16 @@ def test_on_a_device_corners_are_the_compositions(name: str, dtype: Any) -> None
         (b,) = grad(expected, [y], tensor(slopes.astype(wide)))
         assert b is not None
         close(a, b.to(out.dtype), dtype)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_value_is_saved(name: str) -> None:
+    """As in torch; of one that reads its result the operand too, which its composition reads."""
+    packed: list[Any] = []
+    x = corners(np.float32)
+    with dc.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+        by_kernel(name, x * 1.0)
+    assert len(packed) == 1 + COMPOSITES[name].from_result
 
 
 # ---- a new one is one block

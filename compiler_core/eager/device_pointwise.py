@@ -14,7 +14,7 @@ from compiler_core.dtype import float32, float64
 from compiler_core.eager.device_define import Grads, define_there, empty
 from compiler_core.eager.device_kernels import F64, I64, DeviceKernels, compiled, dense, is_wide
 from compiler_core.eager.device_kernels import source as text_of
-from compiler_core.eager.pointwise import identity, told
+from compiler_core.eager.pointwise import are_plain, identity, told
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Composite, Made
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
@@ -30,7 +30,7 @@ def define_pointwise_there(composite: Composite) -> None:
         return [F64(given[name]) for name in names]
 
     def made(k: DeviceKernels, x: Array, **given: float) -> Made:
-        if not x.size:
+        if not (x.size and are_plain(given)):
             return None
         out = empty(x.shape, x.dtype)
         k.all("forward", x.size, dense(x), out, I64(x.size), *numbers(given))

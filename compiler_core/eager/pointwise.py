@@ -41,7 +41,7 @@ def define_pointwise(composite: Composite) -> None:
     forward, backward = (library.of_numbers(f"{composite.name}{end}", len(names)) for end in ("", "_backward"))
 
     def made(x: Array, **numbers: float) -> Made:
-        if not alike(x):
+        if not (alike(x) and are_plain(numbers)):
             return None
         out = np.empty_like(x)  # in the order of x's memory
         given = [numbers[name] for name in names] if names else ()
@@ -62,6 +62,11 @@ def define_pointwise(composite: Composite) -> None:
 
     from_result = composite.from_result
     define_quietly(composite.name, made, made_backward, reads=() if from_result else (0,), reads_out=from_result)
+
+
+def are_plain(numbers: dict[str, Any]) -> bool:
+    """Whether they are Python's numbers: of others the composition knows what they mean."""
+    return all(isinstance(number, (float, int)) for number in numbers.values())
 
 
 def _library(composite: Composite) -> RowKernels | None:

@@ -215,6 +215,12 @@ def _narrowed(result: Any, dtype: DType | None) -> Any:
     return prims.cast(result, dtype) if is_wide and dtype is not None else result
 
 
+def level(x: Value, number: Value) -> Value:
+    """A number in x's shape; where a kernel is made of a composition, a value: an argument of the kernel."""
+    is_argument = hasattr(type(number), "__bind__")
+    return broadcast_to(number, shape_of(x)) if is_argument else prims.full_like(x, number)
+
+
 def normalize_dim(dim: int, ndim: int) -> int:
     """`dim` in 0..ndim-1; a 0-d array has one virtual dim. Raises IndexError_."""
     extent = max(ndim, 1)

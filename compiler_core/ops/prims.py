@@ -222,11 +222,16 @@ def logit(x: Value, eps: float = -1.0) -> Value:
 
 
 def elu(x: Value, alpha: float = 1.0, scale: float = 1.0, inner: float = 1.0) -> Value:
-    return bind(OPS["elu"], x, alpha=float(alpha), scale=float(scale), inner=float(inner))
+    return bind(OPS["elu"], x, alpha=_float(alpha), scale=float(scale), inner=float(inner))
 
 
 def leaky(x: Value, slope: float) -> Value:
-    return bind(OPS["leaky"], x, slope=float(slope))
+    return bind(OPS["leaky"], x, slope=_float(slope))
+
+
+def _float(number: Value) -> Value:
+    """An attribute; an argument of a kernel that is made (codegen/pointwise.py) stays, until the op is expanded."""
+    return number if hasattr(type(number), "__bind__") else float(number)
 
 
 def conj(x: Value) -> Value:

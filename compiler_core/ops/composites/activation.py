@@ -22,6 +22,7 @@ from compiler_core.ops.broadcasting import (
     dtype_of,
     floating,
     kept_shape,
+    level,
     normalize_dim,
     rounded_once,
     shape_of,
@@ -57,12 +58,6 @@ def _relu(x: Value) -> Value:
 COMPOSITES["relu"].is_piecewise = True
 
 
-def _level(x: Value, number: Value) -> Value:
-    """A number in x's shape; where a kernel is made, an argument of it."""
-    is_argument = hasattr(type(number), "__bind__")
-    return broadcast_to(number, shape_of(x)) if is_argument else prims.full_like(x, number)
-
-
 def relu6(input: Value) -> Value:
     """input limited to [0, 6]."""
     return hardtanh(input, 0.0, 6.0)
@@ -75,7 +70,7 @@ def hardtanh(input: Value, min_val: float = -1.0, max_val: float = 1.0) -> Value
 
 @whole(lies="alike", pointwise=True)
 def _hardtanh(x: Value, *, low: float, high: float) -> Value:
-    low, high = _level(x, low), _level(x, high)
+    low, high = level(x, low), level(x, high)
     inside = prims.bitwise_and(prims.gt(x, low), prims.lt(x, high))
     return prims.where(inside, x, prims.minimum(prims.maximum(prims.detach(x), low), high))  # NaN has no gradient
 
@@ -84,14 +79,24 @@ def _hardtanh(x: Value, *, low: float, high: float) -> Value:
 def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:
     """input, times negative_slope where not positive."""
     need_kind("leaky_relu", "f", input)
-    return prims.leaky(as_value(input), negative_slope)
+    return _leaky_relu(as_value(input), slope=float(negative_slope))
+
+
+@whole(lies="alike", pointwise=True)
+def _leaky_relu(x: Value, *, slope: float) -> Value:
+    return prims.leaky(x, slope)
 
 
 @rounded_once
 def elu(input: Value, alpha: float = 1.0) -> Value:
     """input where positive, else alpha * (exp(input) - 1)."""
     need_kind("elu", "fc", input)
-    return prims.elu(as_value(input), alpha)
+    return _elu(as_value(input), alpha=float(alpha))
+
+
+@whole(lies="alike", pointwise=True)
+def _elu(x: Value, *, alpha: float) -> Value:
+    return prims.elu(x, alpha)
 
 
 @rounded_once
@@ -158,7 +163,7 @@ def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
 def _softplus(x: Value, *, beta: float, threshold: float) -> Value:
     scaled = x if beta == 1 else mul(x, beta)
     soft = log1p_exp(scaled)
-    return where(prims.gt(scaled, _level(x, threshold)), x, soft if beta == 1 else true_divide(soft, beta))
+    return where(prims.gt(scaled, level(x, threshold)), x, soft if beta == 1 else true_divide(soft, beta))
 
 
 @lies("rows")

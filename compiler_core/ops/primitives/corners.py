@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import rounded_once
+from compiler_core.ops.broadcasting import level, rounded_once
 from compiler_core.ops.checks import FLOATING, infer_alike
 from compiler_core.ops.primitives.pointwise import as_array
 from compiler_core.ops.primitives.tied import tied
@@ -45,8 +45,9 @@ def _cornered(name: str, value: Callable[..., Value], vjp: Callable[..., Any], *
     )
 
 
-def _number(x: Value, value: float) -> Value:
-    return prims.full_like(x, value)
+def _number(x: Value, value: Value) -> Value:
+    """A number in x's shape."""
+    return level(x, value)
 
 
 def _is_zero(x: Value) -> Value:
@@ -134,7 +135,7 @@ def _elu(x: Value, alpha: float = 1.0, scale: float = 1.0, inner: float = 1.0) -
     zero = _number(x, 0.0)
     positive = prims.gt(x, zero)
     below = prims.expm1(_times(prims.where(positive, zero, x), inner))
-    return prims.where(positive, _times(x, scale), _times(below, alpha * scale))
+    return prims.where(positive, _times(x, scale), _times(below, alpha if scale == 1 else alpha * scale))
 
 
 def _vjp_elu(
@@ -142,7 +143,8 @@ def _vjp_elu(
 ) -> tuple[Value]:
     zero = _number(x, 0.0)
     positive = prims.gt(x, zero)
-    below = _times(prims.exp(_times(prims.where(positive, zero, x), inner)), alpha * scale * inner)
+    factor = alpha if scale == inner == 1 else alpha * scale * inner
+    below = _times(prims.exp(_times(prims.where(positive, zero, x), inner)), factor)
     return (prims.mul(g, prims.where(positive, _number(x, scale), below)),)
 
 

@@ -194,6 +194,15 @@ def test_other_dtypes_are_composed(declare: Any) -> None:
     assert declare(_cubed)(x, factor=1.0)._node.op.name == "with_number"
 
 
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+def test_numbers_that_are_tensors_are_composed(place: str, declare: Any) -> None:
+    function = declare(_cubed)
+    with on_fake_device():
+        x, factor = (tensor([v], dtype=dt.float64).to(place).requires_grad_() for v in (2.0, 3.0))
+        out = function(x, factor=factor)
+        assert [g.tolist() for g in grad(F.sum(out), [x, factor]) if g is not None] == [[36.0], [8.0]]
+
+
 # ---- what is kept
 
 _WARM = """

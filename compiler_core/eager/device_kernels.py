@@ -1,8 +1,9 @@
-"""Eager kernels on CUDA devices (device_*.cu): compiled by CuPy when first wanted, a module for each file and dtype.
+"""Eager kernels on CUDA devices: compiled by CuPy when first wanted, a module for each text and dtype.
 
-In: arrays of the current device, and numbers. Out: `DeviceKernels`, whose methods launch; `kernels(dtype, file)`, or
-None where they do not compile, which is said once. CuPy compiles with NVRTC, in about a second, and keeps what it
-compiled in its folder on disk. A launch costs the host a few microseconds and waits for nothing.
+In: arrays of the current device, and numbers. Out: `DeviceKernels`, whose methods launch; `kernels(dtype, file)`, those
+of a file here (device_*.cu), and `compiled`, those of another text; None where they do not compile, which is said once.
+CuPy compiles with NVRTC, in about a second, and keeps what it compiled in its folder on disk. A launch costs the host a
+few microseconds and waits for nothing.
 CuPy hands arrays over by their address, and numbers in the type that NumPy gives them: so numbers are NumPy's here, in
 the parameters' types (`I64` ...), and arrays must be dense.
 """

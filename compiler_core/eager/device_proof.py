@@ -1,8 +1,9 @@
 """Before a composite's kernels are used on a device they give the composition's numbers there, once.
 
-In: a definition of device_rules.py and the kernels of a dtype. Out: whether its results and gradients, of a few small
-operands, are those of the composition on the CPU up to rounding. A definition that raises, or gives others, is not used
-in this process; a warning says so, once. It costs a few milliseconds, and one wait for the device.
+In: a definition of device_rules.py, or one that is pointwise, and the kernels of a dtype. Out: whether its results and
+gradients, of a few small operands, are those of the composition on the CPU up to rounding. A definition that raises, or
+gives others, is not used in this process; a warning says so, once. It costs a few milliseconds, and one wait for the
+device.
 """
 
 from __future__ import annotations

@@ -31,11 +31,11 @@ template <class F> static inline void dc_share(int64_t work, int64_t n, const F&
   if (work < {PARALLEL_WORK}) f((int64_t)0, n); else dc_parallel(n, 1, f);
 }}
 {REAL}"""
-_TOKEN = re.compile(
-    r"""(?P<gap>\s+|//[^\n]*|/\*.*?\*/)
+_TOKEN = re.compile(  # of what decides; all else is between
+    r"""(?P<comment>//[^\n]*|/\*.*?\*/)
+      | (?P<end>;|\n\})
       | (?P<kept>"(?:[^"\\]|\\.)*" | [A-Za-z_]\w* | 0[xX][0-9a-fA-F.]+(?:[pP][+-]?\d+)?\w*)
-      | (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?\w*)
-      | (?P<other>.)""",
+      | (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?\w*)""",
     re.VERBOSE | re.DOTALL,
 )
 _FIXING = frozenset({"static", "thread_local", "constexpr", "enum", "extern"})  # what a declaration begins with
@@ -54,28 +54,28 @@ class Filled:
 
 
 def _tokens(text: str) -> Tokens:
-    """A unit. A number is reached in a function that `dc_n` reaches, and in no declaration that lasts longer."""
-    made, piece, is_reached, is_fixed = Tokens([], [], []), [""], False, False
+    """A unit, its comments left out. A number is reached in a function that `dc_n` reaches, and in no declaration that
+    lasts longer."""
+    made, piece = Tokens([], [], []), list[str]()
+    begin, is_reached, is_fixed = 0, False, False
     for match in _TOKEN.finditer(text):
-        token = match.group()
-        if match.lastgroup == "number":
-            made.pieces.append("".join(piece))
-            made.numbers.append(token)
+        kind = match.lastgroup
+        if kind == "number":
+            made.pieces.append("".join([*piece, text[begin : match.start()]]))
+            made.numbers.append(match.group())
             made.reached.append(is_reached and not is_fixed)
-            piece = []
-            continue
-        if match.lastgroup == "gap":
-            token = "\n" + token.rpartition("\n")[2] if token[0].isspace() and "\n" in token else " "
-        elif token == MARK:
+            piece, begin = [], match.end()
+        elif kind == "comment":
+            piece += [text[begin : match.start()], " "]
+            begin = match.end()
+        elif kind == "end":
+            is_fixed = False
+            is_reached = is_reached and match.group() == ";"  # the other is that of a function
+        elif (token := match.group()) == MARK:
             is_reached, is_fixed = True, False
         elif token in _FIXING:
             is_fixed = True
-        elif token == ";":
-            is_fixed = False
-        elif token == "}" and piece[-1:] == ["\n"]:  # of a function
-            is_reached = False
-        piece.append(token)
-    made.pieces.append("".join(piece))
+    made.pieces.append("".join([*piece, text[begin:]]))
     return made
 
 

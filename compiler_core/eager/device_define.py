@@ -67,7 +67,7 @@ def _backward_there(backward: Callable[..., Any], find: Find) -> Callable[..., A
     """`backward` on its operands' device."""
 
     def backwards(needs: Sequence[bool], g: Any, out: Any, kept: Any, *arrays: Any, **attrs: Any) -> Any:
-        number: int = arrays[0].data.device_id
+        number = _number_of(arrays)
         if cuda.current() != number:
             with cuda.on(number):
                 return backwards(needs, g, out, kept, *arrays, **attrs)
@@ -82,6 +82,13 @@ def _backward_there(backward: Callable[..., Any], find: Find) -> Callable[..., A
             cuda.raise_out_of_memory(error, number)
 
     return backwards
+
+
+def _number_of(arrays: Sequence[Any]) -> int:
+    """The device of a backward's operands, of which the tape may have let go."""
+    first = next((array for array in arrays if cuda.is_array(array)), None)
+    number: int = arrays[0].place.index if first is None else first.data.device_id
+    return number
 
 
 def _device_of(arrays: Sequence[Any]) -> int | None:

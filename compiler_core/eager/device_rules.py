@@ -27,7 +27,8 @@ from compiler_core.eager.operands import gathered, spreads
 from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
 from compiler_core.ops.indexing.adding import add_at
-from compiler_core.ops.registry import OPS, Array
+from compiler_core.ops.on_device import PRODUCT
+from compiler_core.ops.registry import OPS, Array, run_eager
 from compiler_core.ops.whole import DEFINITIONS_THERE, Made
 
 _BOOL, _INT64 = np.dtype(np.bool_), np.dtype(np.int64)
@@ -119,21 +120,37 @@ def _with_number_backward(k: DeviceKernels, needs: Any, g: Array, _: Any, kept: 
 
 
 def _linear(k: DeviceKernels, x: Array, weight: Array, bias: Array | None) -> Made:
-    if not alike(k, weight, bias) or (bias is not None and bias.shape != weight.shape[:1]) or k.dtype.itemsize == 2:
+    if not alike(k, weight, bias) or (bias is not None and bias.shape != weight.shape[:1]):
         return None
     if not (x.size and weight.size):
         return None
-    out = cuda.module().matmul(x.reshape(-1, x.shape[-1]), weight.T)
-    if bias is not None:
-        out += bias
+    rows = x.reshape(-1, x.shape[-1])
+    if k.dtype.itemsize == 2:
+        out = _narrow_product(rows, weight.T, *(() if bias is None else (bias,)))
+        if out is None:
+            return None
+    else:
+        out = cuda.module().matmul(rows, weight.T)
+        if bias is not None:
+            out += bias
     return out.reshape(*x.shape[:-1], weight.shape[0]), ()
 
 
-def _linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None) -> Grads:  # fmt: skip  # noqa: E501
-    cupy, rows = cuda.module(), g.reshape(-1, g.shape[-1])
-    dx = cupy.matmul(rows, weight).reshape(x.shape) if needs[0] else None
-    dw = cupy.matmul(rows.T, x.reshape(-1, x.shape[-1])) if needs[1] else None
-    return dx, dw, rows.sum(axis=0) if needs[2] else None
+def _narrow_product(*operands: Array) -> Array | None:
+    """Of two matrices of 16-bit floats, and perhaps a bias, by cuBLAS, rounded once; None: it does not take them."""
+    found: Array | None = PRODUCT.get()(cuda.module(), OPS["matmul"], operands, {})
+    return found
+
+
+def _linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None) -> Grads | None:  # fmt: skip  # noqa: E501
+    multiply = _narrow_product if k.dtype.itemsize == 2 else cuda.module().matmul
+    rows = g.reshape(-1, g.shape[-1])
+    dx = multiply(rows, weight) if needs[0] else None
+    dw = multiply(rows.T, x.reshape(-1, x.shape[-1])) if needs[1] else None
+    if (needs[0] and dx is None) or (needs[1] and dw is None):
+        return None
+    db = run_eager(OPS["sum"], [rows], {"dims": (0,)}) if needs[2] else None
+    return None if dx is None else dx.reshape(x.shape), dw, db
 
 
 _MAX_SCORES = 1 << 24  # elements of all weights, which are kept for the backward

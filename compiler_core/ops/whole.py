@@ -24,6 +24,7 @@ from typing import Any, TypeAlias
 
 from compiler_core.errors import OpDefinitionError
 from compiler_core.late import Late
+from compiler_core.ops.broadcasting import rounded_once
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.primitives.tied import tied
@@ -45,12 +46,13 @@ class Composite:
 
     is_piecewise: it consists of straight lines, so that its gradient depends on its operand without a slope (tied.py).
     pointwise: each element of the result depends on that of its one operand. from_result: its gradient at the operand
-    is the same as at the result, which alone is read, so that the operand may be overwritten.
+    is the same as at the result, which alone is read, so that the operand may be overwritten. once: 16-bit floats are
+    computed in f32 and rounded once, by the composition too.
     """
 
     __slots__ = (
-        *("backward", "compose", "forward", "from_result", "is_piecewise", "lies", "name", "pointwise", "reads"),
-        *("reads_out", "there"),
+        *("backward", "compose", "forward", "from_result", "is_piecewise", "lies", "name", "once", "pointwise"),
+        *("reads", "reads_out", "there"),
     )
     remakes_out = False
 
@@ -62,9 +64,10 @@ class Composite:
         *,
         pointwise: bool = False,
         from_result: bool = False,
+        once: bool = False,
     ) -> None:
         self.name, self.compose, self.lies = name, compose, lies
-        self.pointwise, self.from_result = pointwise, from_result
+        self.pointwise, self.from_result, self.once = pointwise, from_result, once
         self.forward: Forward = self._define
         self.backward: Backward = _nothing
         self.reads: frozenset[int] | None = None
@@ -95,6 +98,10 @@ class Composite:
             self.forward = _decline
         return self.forward(*arrays, **attrs)
 
+    def composed(self, *operands: Value, **attrs: Any) -> Value:
+        """The composition of these operands."""
+        return (rounded_once(self.compose) if self.once else self.compose)(*operands, **attrs)
+
     def vjp(self, g: Value, out: Value, *operands: Value, **attrs: Any) -> tuple[Value | None, ...]:
         """The cotangents by the composition's own rules."""
         present = [k for k, operand in enumerate(operands) if operand is not None]
@@ -103,7 +110,7 @@ class Composite:
             filled: list[Value] = [None] * len(operands)
             for k, value in zip(present, given):
                 filled[k] = value
-            return self.compose(*filled, **attrs)
+            return self.composed(*filled, **attrs)
 
         found: list[Value | None] = [None] * len(operands)
         for k, grad in zip(present, vjp_of(composed, g, *[operands[k] for k in present])):
@@ -120,13 +127,18 @@ def _nothing(*_: Any, **attrs: Any) -> Sequence[Array | None]:
 
 
 def whole(
-    compose: Callable[..., Value] | None = None, *, lies: str = "", pointwise: bool = False, from_result: bool = False
+    compose: Callable[..., Value] | None = None,
+    *,
+    lies: str = "",
+    pointwise: bool = False,
+    from_result: bool = False,
+    once: bool = False,
 ) -> Callable[..., Any]:
     """`compose`, computed whole where a definition takes its operands. Its first operand is never None.
 
-    lies: by which rule of `lying.py` the result lies; row-major if it is empty. pointwise, from_result: see Composite.
+    lies: by which rule of `lying.py` the result lies; row-major if it is empty. Others: see Composite.
     """
-    declare = functools.partial(_whole, lies=lies, pointwise=pointwise, from_result=from_result)
+    declare = functools.partial(_whole, lies=lies, pointwise=pointwise, from_result=from_result, once=once)
     return declare if compose is None else declare(compose)
 
 
@@ -147,7 +159,7 @@ def _whole(compose: Callable[..., Value], lies: str, **facts: bool) -> Callable[
             result = compute(composite, operands, attrs)
             if result is not None:
                 return result
-        result = compose(*operands, **attrs)
+        result = composite.composed(*operands, **attrs)
         return as_told(lies, result, operands) if lies else result
 
     return function
@@ -168,7 +180,8 @@ def define(
     composite = COMPOSITES[name]
     if there:
         here = composite
-        composite = Composite(name, here.compose, pointwise=here.pointwise, from_result=here.from_result)
+        facts = {"pointwise": here.pointwise, "from_result": here.from_result, "once": here.once}
+        composite = Composite(name, here.compose, **facts)
         composite.is_piecewise = here.is_piecewise
         here.there = composite
     composite.forward, composite.backward = forward, backward

@@ -20,6 +20,7 @@ GPU = Path(__file__).resolve().parents[2] / "benchmarks" / "gpu"
 SMALL = {
     "gpt2_side": {"TOKENS": 60, "VOCABULARY": 64, "CONTEXT": 8, "WIDTH": 8, "HEADS": 2},
     "resnet_side": {"STAGES": ((4, 1, 1), (4, 1, 2)), "SIZE": 16, "CLASSES": 5},
+    "vit_side": {"SIZE": 8, "PATCH": 4, "WIDTH": 8, "HEADS": 2, "LAYERS": 1, "CLASSES": 5},
 }
 
 

@@ -4,6 +4,7 @@ In: the op `attention` or `attention_backward`, CuPy's arrays, attributes. Out: 
 scores (products and a softmax then are as fast, and need nothing compiled), where the kernels refuse the operands or
 Triton is missing, and beyond `MOST` sizes: the op's definition is then run, block by block.
 A program is compiled at the first call of its sizes, for about a second, and comes from the cache in the next process.
+Queries, keys and values that lie in one product stay there: the program is given that product, and takes its parts.
 Asked for by name (ops/on_device.py: DEFINITIONS).
 """
 
@@ -12,21 +13,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from compiler_core import cuda, log
 from compiler_core.codegen.cuda_backend import CudaBackend
-from compiler_core.dtype import of
+from compiler_core.dtype import DType, of
 from compiler_core.errors import DeviceError, DistCompileError
-from compiler_core.graph.ir import GraphBuilder
+from compiler_core.graph.ir import GraphBuilder, Node
 from compiler_core.graph.passes.expand import kernels_take
 from compiler_core.graph.passes.rewrite import frozen
 from compiler_core.meta import Shape, TensorMeta
+from compiler_core.ops import prims
 from compiler_core.ops.attention.op import ATTENTION
 from compiler_core.ops.attention.sizes import AttentionSizes
 from compiler_core.ops.broadcasting import broadcast_to
 from compiler_core.ops.on_device import ATTENTION as SLOT
-from compiler_core.ops.registry import bind, use_trace
+from compiler_core.ops.registry import Value, bind, use_trace
 from compiler_core.runtime.cuda import context, driver
 
 Array = Any
@@ -41,13 +44,12 @@ def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> A
     sizes = AttentionSizes.of(metas if op is ATTENTION else metas[3:], attrs["causal"])
     if math.prod(sizes.scores) < LARGE:
         return None
-    given = [_once(array) for array in operands]
-    shapes = tuple(array.shape for array in given)
-    key = (op.name, *metas, shapes, frozen(attrs), cuda.current())
+    given, parts = _sources([_once(array) for array in operands])
+    key = (op.name, *metas, parts, frozen(attrs), cuda.current())
     if key not in _programs:
         if not _has_room():
             return None
-        _programs[key] = _program(op, metas, shapes, attrs)
+        _programs[key] = _program(op, metas, [of(array.dtype) for array in given], parts, attrs)
     program = _programs[key]
     if program is None:
         return None
@@ -60,6 +62,68 @@ def _once(array: Array) -> Array:
     return array[tuple(slice(None) if stride or n == 0 else slice(1) for n, stride in zip(array.shape, array.strides))]
 
 
+class _Part(NamedTuple):
+    """How an operand lies in the program's input `source`, rows (how many, how long): columns from `first` on, which
+    are dims of sizes `inner`, in the order of memory, to be permuted by `dims`. An operand that is an input has no dims.
+    """
+
+    source: int
+    rows: Shape
+    first: int
+    inner: Shape
+    dims: tuple[int, ...]
+
+
+def _sources(operands: Sequence[Array]) -> tuple[list[Array], tuple[_Part, ...]]:
+    """The arrays to give, each once, and where in them the operands are."""
+    given: list[Array] = []
+    known: dict[tuple[int, Shape], int] = {}
+    parts = []
+    for array in operands:
+        source, part = _part_of(array)
+        key = (source.data.ptr, source.shape)
+        if key not in known:
+            known[key] = len(given)
+            given.append(source)
+        parts.append(part._replace(source=known[key]))
+    return given, tuple(parts)
+
+
+def _part_of(array: Array) -> tuple[Array, _Part]:
+    """The dense matrix that an array is columns of, and which; or the array itself."""
+    alone = array, _Part(0, array.shape, 0, (), ())
+    if array.flags.c_contiguous or min(array.strides) <= 0:
+        return alone
+    steps = [stride // array.itemsize for stride in array.strides]
+    order = sorted(range(array.ndim), key=lambda d: (-steps[d], d))
+    columns, at = 1, len(order)
+    while at and (steps[order[at - 1]] == columns or array.shape[order[at - 1]] == 1):
+        at -= 1
+        columns *= array.shape[order[at]]
+    long = steps[order[at - 1]] if at else columns
+    rows = math.prod(array.shape[d] for d in order[:at])
+    lies = all(steps[a] == steps[b] * array.shape[b] for a, b in pairwise(order[:at]))
+    whole = array
+    while whole.base is not None:
+        whole = whole.base
+    first = (array.data.ptr - whole.data.ptr) // array.itemsize
+    fits = whole.flags.c_contiguous and whole.size == rows * long and 0 <= first <= long - columns
+    if not (lies and fits and whole.dtype == array.dtype):
+        return alone
+    inner = tuple(array.shape[d] for d in order)
+    back = tuple(order.index(d) for d in range(array.ndim))
+    return whole.reshape(rows, long), _Part(0, (rows, long), first, inner, back)
+
+
+def _taken(source: Node, part: _Part) -> Value:
+    """The operand, of the program's input."""
+    if not part.dims:
+        return source
+    columns = math.prod(part.inner) // part.rows[0]
+    zeros = (0, part.first), (part.rows[0], part.first + columns), (1, 1)
+    return prims.permute(prims.reshape(prims.slice(source, *zeros), part.inner), part.dims)
+
+
 def _has_room() -> bool:
     if sum(program is not None for program in _programs.values()) < MOST:
         return True
@@ -70,17 +134,18 @@ def _has_room() -> bool:
 
 
 def _program(
-    op: Any, metas: list[TensorMeta], shapes: Sequence[Shape], attrs: dict[str, Any]
+    op: Any, metas: list[TensorMeta], dtypes: Sequence[DType], parts: Sequence[_Part], attrs: dict[str, Any]
 ) -> Callable[[Any], Any] | None:
-    """Of operands in these shapes, repeated to those of `metas`. None where it cannot be had, which is said."""
+    """Of inputs of these dtypes, of which `parts` are repeated to `metas`. None where it cannot be had, which is said."""
     if not kernels_take(op, metas, attrs) or not _can_run():
         return None
     builder = GraphBuilder(f"eager_{op.name}")
     builder.device = f"cuda:{cuda.current()}"
-    pairs = enumerate(zip(metas, shapes, strict=True))
-    given = [builder.placeholder(f"operand{k}", meta.with_shape(shape)) for k, (meta, shape) in pairs]
+    shapes = {part.source: part.rows for part in parts}
+    given = [builder.placeholder(f"operand{k}", TensorMeta(shapes[k], dtype)) for k, dtype in enumerate(dtypes)]
     with use_trace(builder):
-        repeated = [broadcast_to(node, meta.shape) for node, meta in zip(given, metas, strict=True)]
+        taken = [_taken(given[part.source], part) for part in parts]
+        repeated = [broadcast_to(node, meta.shape) for node, meta in zip(taken, metas, strict=True)]
         made = bind(op, *repeated, **attrs)
     try:
         (program,) = CudaBackend().compile([builder.build([made])], builder.name)

@@ -111,19 +111,17 @@ def _selu(x: Value) -> Value:
     return prims.elu(x, 1.6732632423543772, 1.0507009873554805)
 
 
-@rounded_once
 def silu(input: Value) -> Value:
     """input * sigmoid(input)."""
     need_kind("silu", "fc", input)
     return _silu(as_value(input))
 
 
-@whole(lies="alike", pointwise=True)
+@whole(lies="alike", pointwise=True, once=True)
 def _silu(x: Value) -> Value:
     return prims.mul(x, prims.sigmoid(x))
 
 
-@rounded_once
 def gelu(input: Value, approximate: str = "none") -> Value:
     """input * Phi(input), exact by erf, or with the tanh approximation (Hendrycks and Gimpel, 2016)."""
     need_kind("gelu", "f", input)
@@ -132,12 +130,12 @@ def gelu(input: Value, approximate: str = "none") -> Value:
     return (_gelu if approximate == "none" else _gelu_tanh)(as_value(input))
 
 
-@whole(lies="alike", pointwise=True)
+@whole(lies="alike", pointwise=True, once=True)
 def _gelu(x: Value) -> Value:
     return prims.mul(x, mul(add(prims.erf(mul(x, math.sqrt(0.5))), 1.0), 0.5))
 
 
-@whole(lies="alike", pointwise=True)
+@whole(lies="alike", pointwise=True, once=True)
 def _gelu_tanh(x: Value) -> Value:
     root = math.sqrt(2.0 / math.pi)
     inner = prims.mul(x, add(mul(prims.mul(x, x), 0.044715 * root), root))

@@ -141,13 +141,13 @@ def _symbols(operands: tuple[Strided, ...], result: Strided, attrs: Attrs) -> tu
     _, _, scale, bias = named(operands)
     names = ["cublasGemmEx" if _batch_axis(result) is None else "cublasGemmStridedBatchedEx"]
     names += ["cublasSetPointerMode_v2"] if scale else []
-    if _product(operands, result, attrs):
+    if product_of(operands, result, attrs):
         names += ["cublasLtMatmul", "cublasLtMatmulDescSetAttribute"]
         names += ["cuMemcpyDtoDAsync_v2"] if bias is not None else []
     return tuple(names)
 
 
-def _product(operands: tuple[Strided, ...], result: Strided, attrs: Attrs) -> Product | None:
+def product_of(operands: tuple[Strided, ...], result: Strided, attrs: Attrs) -> Product | None:
     """How cuBLASLt is asked for it; None: it is not."""
     a, b, scale, bias = named(operands)
     *batch, m, n = result.shape
@@ -211,4 +211,4 @@ def _matrix(matrix: CArray, own: int | None, loops: set[int]) -> str:
     return f"dc_matrix{{{address}, {code}, {leading}, {0 if own is None else strides[own]}}}"
 
 
-CUBLAS_GEMM = CudaCall(_takes, _symbols, _emit, _HELPER, _product)
+CUBLAS_GEMM = CudaCall(_takes, _symbols, _emit, _HELPER, product_of)

@@ -1,8 +1,10 @@
 """Matrix products of eager code on a CUDA device by cuBLAS: 16-bit floats as they are, summed in f32, rounded once.
 
-In: the op `matmul`, CuPy's arrays in any strides, (*batch, M, K) and (*batch, K, N). Out: an array, or None where the
+In: the op `matmul`, CuPy's arrays in any strides, (*batch, M, K) and (*batch, K, N); of two matrices perhaps a bias (N,)
+as well, which cuBLASLt adds before it rounds. Out: an array, or None where the
 arrays are of another dtype (CuPy's own product is cuBLAS's, too) or empty, and on a stand-in without cuBLAS: the op's
-definition is then run, which multiplies 16-bit floats as f32, without a GPU's matrix units.
+definition is then run, which multiplies 16-bit floats as f32, without a GPU's matrix units; with a bias also where
+cuBLASLt has no algorithm, or where something does not lie on 16 bytes.
 A matrix without a unit stride is copied; of several batch axes that do not lie as one, the longest is cuBLAS's, the
 others are calls. Asked for by name (ops/on_device.py: DEFINITIONS).
 """
@@ -17,29 +19,34 @@ from typing import Any
 
 import numpy as np
 
+from compiler_core import cuda
 from compiler_core.dtype import bfloat16, float16, of
 from compiler_core.errors import DeviceError
 from compiler_core.ops.linear_algebra.blas_layout import order
-from compiler_core.ops.linear_algebra.gemm_cuda import INT32_MAX, TYPES
+from compiler_core.ops.linear_algebra.gemm_cuda import INT32_MAX, TYPES, product_of
 from compiler_core.ops.on_device import PRODUCT
 from compiler_core.ops.routine import Strided
-from compiler_core.runtime.cuda import context, driver
+from compiler_core.runtime.cuda import context, driver, products
+from compiler_core.runtime.cuda.entry import WORKSPACE_NBYTES
 
 Array = Any
 _NARROW = (bfloat16, float16)
 _BY_DEFAULT = -1  # CUBLAS_GEMM_DEFAULT
+_ALIGNED, _POINTER = 16, ctypes.c_size_t(8)  # bytes
 _ONE, _ZERO = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0))
 
 
 def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     """matmul(*operands) on the current device."""
-    a, b = operands
+    a, b, *bias = operands
     if of(a.dtype) not in _NARROW or not (a.size and b.size) or not _has_cublas():
         return None
     if max(math.prod(a.shape[:-2]), *a.shape[-2:], *b.shape[-2:]) > INT32_MAX:
         return None
     out = xp.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
     matrices = [_readable(xp, a), _readable(xp, b), out]  # held until the calls are made: some may be copies
+    if bias:
+        return out if _multiply_and_add(matrices, bias[0]) else None
     layouts = [_together(x) for x in matrices]
     if len({len(layout.shape) for layout in layouts}) > 1:  # the batches of some lie as one, those of others not
         layouts = [_strided(x) for x in matrices]
@@ -108,6 +115,35 @@ def _multiply(addresses: list[int], layouts: list[Strided]) -> None:
             *(at_a, code, ld_a, ctypes.c_longlong(a.strides[own]), _ZERO),
             *(at_c, code, ld_c, ctypes.c_longlong(c.strides[own]), count, compute, _BY_DEFAULT),
         )
+
+
+def _multiply_and_add(matrices: list[Array], bias: Array) -> bool:
+    """C = A B + bias, of matrices; whether cuBLASLt does it."""
+    if any(x.data.ptr % _ALIGNED for x in (*matrices, bias)) or not bias.flags.c_contiguous:
+        return False
+    layouts = [_strided(x) for x in matrices]
+    product = product_of((*layouts[:2], _strided(bias)), layouts[2], {})
+    device, stream = cuda.current(), context.cupy().cuda.get_current_stream().ptr
+    if product is None or any(ld * 2 % _ALIGNED for ld in (product.lda, product.ldb, product.ldd)):
+        return False
+    row = products.row_of(product, device)
+    if not row.description:
+        return False
+    address = ctypes.c_void_p(bias.data.ptr)
+    description = ctypes.c_void_p(row.description)
+    driver.call("cublasLtMatmulDescSetAttribute", description, products.BIAS_POINTER, ctypes.byref(address), _POINTER)
+    with context.nested_arena():  # a program that calls an op back has an arena of its own
+        workspace = context.arena(WORKSPACE_NBYTES, device, stream)
+        a, b, c = (ctypes.c_void_p(x.data.ptr) for x in matrices)
+        driver.call(
+            "cublasLtMatmul",
+            *(ctypes.c_void_p(context.eager_blas_handle()), description, _ONE),
+            *(b, ctypes.c_void_p(row.a), a, ctypes.c_void_p(row.b), _ZERO),
+            *(c, ctypes.c_void_p(row.d), c, ctypes.c_void_p(row.d)),
+            *(ctypes.byref(row, products.Row.algorithm.offset), ctypes.c_void_p(workspace.data.ptr)),
+            *(ctypes.c_size_t(WORKSPACE_NBYTES), ctypes.c_void_p(stream)),
+        )
+    return True
 
 
 PRODUCT.fill(run)

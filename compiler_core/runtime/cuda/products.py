@@ -39,7 +39,7 @@ GAIN = 0.98  # of the first one's time, that another must stay below
 LONGEST_S = 3.0  # of measuring, for one program
 _F32, _TF32 = 68, 77  # cublasComputeType_t
 _DTYPES = {0: np.dtype(np.float32), 2: np.dtype(np.float16), 14: bfloat16.numpy}
-_POINTER_MODE, _TRANSA, _TRANSB, _EPILOGUE, _BIAS_POINTER = 2, 3, 4, 7, 8  # attributes of a product
+_POINTER_MODE, _TRANSA, _TRANSB, _EPILOGUE, BIAS_POINTER = 2, 3, 4, 7, 8  # attributes of a product
 _BATCH_COUNT, _BATCH_STRIDE = 5, 6  # of a matrix
 _WORKSPACE, _REDUCTIONS, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # of a preference
 _IN_COMPUTE_TYPE, _ANY = 2, 7  # how parts of a sum are added up: not as 16-bit floats
@@ -101,6 +101,17 @@ def make_table(entry: CudaEntry, device: int) -> ctypes.Array[Row]:
     return (Row * len(rows))(*rows)
 
 
+def row_of(product: Product, device: int) -> Row:
+    """This thread's row for eager code, by the first algorithm that sums in f32; one of nulls where there is none."""
+    key = (product, _F32, None, device)
+    if key not in _threads.rows:
+        row = _describe(product, _F32)
+        named = _algorithms(row, context.blas_handle(device))
+        row.algorithm[:] = named[0] if named else (0,) * 8
+        _threads.rows[key] = row if named else Row()
+    return _threads.rows[key]
+
+
 def _row(product: Product, compute: int, choice: Algorithm | None, device: int) -> Row:
     compute = compute if product.kind == 0 else _F32
     key = (product, compute, choice, device)
@@ -132,7 +143,7 @@ def _describe(product: Product, compute: int) -> Row:
     for attribute, value in (attributes | ({_EPILOGUE: _WITH_BIAS} if p.bias else {})).items():
         _set("cublasLtMatmulDescSetAttribute", description, attribute, ctypes.c_int32(value))
     if p.bias:  # what is asked for algorithms needs to know how it is aligned
-        _set("cublasLtMatmulDescSetAttribute", description, _BIAS_POINTER, ctypes.c_void_p(_ALIGNED))
+        _set("cublasLtMatmulDescSetAttribute", description, BIAS_POINTER, ctypes.c_void_p(_ALIGNED))
     a = _matrix(p.kind, *((p.k, p.m) if p.ta else (p.m, p.k)), p.lda, p.batch, p.stride_a)
     b = _matrix(p.kind, *((p.n, p.k) if p.tb else (p.k, p.n)), p.ldb, p.batch, p.stride_b)
     d = _matrix(p.result, p.m, p.n, p.ldd, p.batch, p.stride_d)
@@ -227,7 +238,7 @@ def _measured(product: Product, compute: int, handle: int) -> dict[Algorithm, fl
     a, b, d, bias = (measure.normal_numbers(count, _DTYPES[kind]) for count, kind in stored)
     workspace, factors = xp.empty(WORKSPACE_NBYTES, np.uint8), xp.asarray(np.array([1, 0], np.float32))
     if p.bias:
-        _set("cublasLtMatmulDescSetAttribute", ctypes.c_void_p(row.description), _BIAS_POINTER, _at(bias))
+        _set("cublasLtMatmulDescSetAttribute", ctypes.c_void_p(row.description), BIAS_POINTER, _at(bias))
     one, zero = ctypes.c_float(1), ctypes.c_float(0)
     alpha, beta = (_at(factors), _at(factors[1:])) if p.scaled else (ctypes.byref(one), ctypes.byref(zero))
     descriptors = [ctypes.c_void_p(pointer) for pointer in (row.description, row.a, row.b, row.d)]

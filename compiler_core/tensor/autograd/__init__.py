@@ -26,4 +26,6 @@
   gradient.
 - `segment.py`: A segment of the tape that is thrown away and computed again when the backward reaches it.
 - `tape.py`: The eager tape: one node for each recorded op application, linked to the nodes that made its operands.
+- `windows.py`: Gradients of parts of one value, put together once all have come: those of `unbind`, `chunk`,
+  `split`, of slices.
 """

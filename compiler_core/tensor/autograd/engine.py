@@ -18,13 +18,13 @@ from compiler_core.aot.strategy import DELIVERED, HANDLED
 from compiler_core.errors import AutogradError
 from compiler_core.memory_format import strided
 from compiler_core.ops.casting import casting
-from compiler_core.ops.primitives.arithmetic import add_gradients
 from compiler_core.ops.registry import Value, meta_of
 from compiler_core.tensor.autograd.again import deferred_outputs, run_again
 from compiler_core.tensor.autograd.anomaly import check
 from compiler_core.tensor.autograd.anomaly import state as anomaly
 from compiler_core.tensor.autograd.grad_mode import enable_grad, thread_mode
 from compiler_core.tensor.autograd.tape import Edge, FunctionNode, GradNode, OpNode, OutputNode
+from compiler_core.tensor.autograd.windows import Windows, added, window_of
 from compiler_core.tensor.making.placement import grad_beside, grads_beside
 from compiler_core.tensor.nodes.hooks import run_after, run_before
 
@@ -159,10 +159,12 @@ class Backward:
 
     def _accumulate(self, edge: Edge, grad: Value) -> None:
         before = self.grads.get(edge)
-        self.grads[edge] = grad if before is None or before is HANDLED else add_gradients(before, grad)
+        self.grads[edge] = grad if before is None or before is HANDLED else added(before, grad)
 
     def _visit(self, node: GradNode) -> None:
         grad = self.grads.pop(node, None)
+        if type(grad) is Windows:
+            grad = grad.joined()
         if grad is not None and not isinstance(node, FunctionNode) and not (self.deferred and node in self.deferred):
             grad = self._arrived(node, grad)
         if node not in self.active:
@@ -187,6 +189,8 @@ class Backward:
             grads = run_again(self, node, grad, outputs, [self.computes(edge) for edge in node.edges])  # type: ignore[arg-type]
         elif isinstance(node, FunctionNode) and node.has_hooks:
             grads = node.apply(grad, self.create_graph, _PassOfCall(self, node))
+        elif (window := self._window(node, grad)) is not None:
+            grads = (window,)
         else:
             grads = node.apply(grad, self.create_graph)
             if type(grad) is not np.ndarray and isinstance(node, OpNode):
@@ -202,6 +206,13 @@ class Backward:
         for edge, g in pairs:
             if edge is not None and g is not DELIVERED:
                 self._deliver(edge, g)
+
+    def _window(self, node: GradNode, grad: Any) -> Windows | None:
+        """The gradient of a slice's operand as that of a part, where nobody sees it before it is whole."""
+        if type(node) is not OpNode or node.op.name != "slice" or self.create_graph:
+            return None
+        is_seen = node.hooks is not None or anomaly.enabled or not isinstance(node.edges[0], GradNode)
+        return None if is_seen else window_of(node, grad)
 
     @staticmethod
     def _run_before(node: GradNode, hooks: dict[int, Any], grad: Any) -> Any:

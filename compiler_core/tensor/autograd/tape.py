@@ -5,7 +5,7 @@ backward. An edge is the GradNode that made an operand, the leaf Tensor itself, 
 Invariants: `seq` grows with time, so descending `seq` is a reverse topological order; a node keeps cells, not values,
 with the version it saw. A rule meets a `Poison` in place of a value that was replaced since, or freed; if a gradient
 that is needed comes out poisoned, AutogradError is raised. So in-place writes to values that no rule needs are legal,
-as in torch, without a list of which op saves what.
+as in torch, without a list of which op saves what. Of large values a node keeps only those that its rule reads.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from compiler_core.aot.strategy import HANDLED, Gradient
+from compiler_core.device import Device, device_of, is_array
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
@@ -25,6 +26,7 @@ from compiler_core.tensor.autograd.handles import RemovableHandle
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.memory.journal import note_entry
 from compiler_core.tensor.nodes.hooks import NodeHooks
+from compiler_core.tensor.nodes.reads import read_by
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -85,12 +87,13 @@ class Poison:
     Only a gradient that somebody waits for must not be one (`demand`).
     """
 
-    __slots__ = ("changed", "dtype", "shape")
+    __slots__ = ("changed", "dtype", "place", "shape")
     __bind_priority__ = 3
 
-    def __init__(self, meta: TensorMeta, changed: str) -> None:
+    def __init__(self, meta: TensorMeta, changed: str, place: Device | None = None) -> None:
         self.shape, self.dtype = meta.shape, meta.dtype
         self.changed = changed  # how it was changed in place; empty: it was freed
+        self.place = place  # where the array was
 
     @staticmethod
     def __bind__(op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
@@ -118,17 +121,17 @@ def freed_error() -> AutogradError:
     )
 
 
-_freed_values: dict[tuple[Any, Any], Poison] = {}  # by shape and dtype
+_freed_values: dict[tuple[Any, Any, Device | None], Poison] = {}  # by shape, dtype and device
 
 
-def _freed(value: Value) -> Poison:
-    """What stands for a value of this shape and dtype that was freed."""
-    key = (value.shape, value.dtype)
+def freed(value: Value) -> Poison:
+    """What stands for a value of this shape and dtype, on its device, that was freed."""
+    key = (value.shape, value.dtype, device_of(value) if is_array(value) else None)
     poison = _freed_values.get(key)
     if poison is None:
         if len(_freed_values) > 4096:
             _freed_values.clear()
-        poison = _freed_values[key] = Poison(meta_of(value), "")
+        poison = _freed_values[key] = Poison(meta_of(value), "", key[2])
     return poison
 
 
@@ -215,6 +218,19 @@ def is_traced(node: Edge) -> bool:
 TRACED = GradNode(())  # the history of every result that requires a gradient while tracing
 
 
+LARGE = 1 << 18  # bytes of a value from which on it is worth asking whether the rule reads it
+
+
+def _is_large(saved: Any) -> bool:
+    """Whether much memory lives as long as this cell."""
+    return isinstance(saved, Cell) and getattr(saved.root.raw, "nbytes", 0) >= LARGE
+
+
+def _let_go(saved: Any) -> Any:
+    """What stands for a value that is not read: of a small one itself, if it is no part of a large one."""
+    return freed(saved.raw) if _is_large(saved) else saved
+
+
 class OpNode(GradNode):
     """One application of a primitive. Backward is the op's vjp, on arrays, or on Tensors to differentiate again."""
 
@@ -230,6 +246,15 @@ class OpNode(GradNode):
         self.out_version = out.version
         if watch.active:
             watch.tell(self)
+        if _is_large(out) or _is_large(saved[0]):
+            self._keep_what_is_read()
+
+    def _keep_what_is_read(self) -> None:
+        """Let go of what is large and the rule does not read."""
+        reads = read_by(self)
+        self.saved = [s if k in reads else _let_go(s) for k, s in enumerate(self.saved)]
+        if -1 not in reads:
+            self.out = _let_go(self.out)
 
     def name(self) -> str:
         return self.op.name.title().replace("_", "") + "Backward0"
@@ -285,9 +310,9 @@ class OpNode(GradNode):
         return Tensor._from_cell(saved, edge if isinstance(edge, GradNode) else None)
 
     def release(self) -> None:
-        self.saved = [_freed(s.raw) if isinstance(s, Cell) else s for s in self.saved]
+        self.saved = [freed(s.raw) if isinstance(s, Cell) else s for s in self.saved]
         if isinstance(self.out, Cell):
-            self.out = _freed(self.out.raw)  # type: ignore[assignment]
+            self.out = freed(self.out.raw)  # type: ignore[assignment]
 
 
 class WholeNode(OpNode):

@@ -311,7 +311,7 @@ def _all_moved(result: Any, place: Device) -> Any:
 
 
 def grads_beside(saved: Sequence[Any], grads: Sequence[Any]) -> Sequence[Any]:
-    """Gradients of one op's operands, each on the device of its operand. saved: the operands' cells.
+    """Gradients of one op's operands, each on the device of its operand. saved: their cells, or what stands for them.
 
     Those that are constants were made on the CPU; those of numbers of the CPU that stood beside a device's were not.
     """
@@ -322,13 +322,14 @@ def grads_beside(saved: Sequence[Any], grads: Sequence[Any]) -> Sequence[Any]:
                 break
         else:
             return grads
-    return [g if g is None else _grad_at(getattr(cell, "raw", None), g) for cell, g in zip(saved, grads)]
+    return [g if g is None else _grad_at(cell, g) for cell, g in zip(saved, grads)]
 
 
-def _grad_at(operand: Any, grad: Any) -> Any:
-    if not is_array(operand):
+def _grad_at(saved: Any, grad: Any) -> Any:
+    operand = getattr(saved, "raw", None)
+    place = device_of(operand) if is_array(operand) else getattr(saved, "place", None)
+    if place is None or place.type == "meta":
         return grad
-    place = device_of(operand)
     return place.put(grad) if is_array(grad) else moved(grad, place)
 
 

@@ -33,16 +33,25 @@ class Probe:
 
 
 def read_by(node: Any) -> frozenset[int]:
-    """What the rule of an OpNode reads, for those of its edges through which gradients go."""
-    if not isinstance(
-        node.op, Op
-    ):  # computed whole: where its own backward declines, the composition reads all operands
-        present = frozenset(k for k, saved in enumerate(node.saved) if saved is not None)
-        return present | {-1} if node.op.reads_out else present
-    metas = tuple(meta_of(getattr(saved, "raw", saved)) for saved in node.saved)
-    out = meta_of(getattr(node.out, "raw", node.out))
-    needs = tuple(edge is not None for edge in node.edges)
-    key = (node.op, tuple(node.attrs.items()), metas, needs)
+    """What the rule of an OpNode reads, for those of its edges through which gradients go.
+
+    Of one computed whole: what its own backward reads, and what the composition's rules do, where they run instead.
+    """
+    op, found = node.op, read_by_rule(node)
+    if isinstance(op, Op):
+        return found
+    saved = node.saved
+    own = (k for k in (range(len(saved)) if op.reads is None else op.reads) if saved[k] is not None)
+    return found.union(own, (-1,)) if op.reads_out else found.union(own)
+
+
+def read_by_rule(node: Any) -> frozenset[int]:
+    """As `read_by`, but of one computed whole what its composition's rules read."""
+    metas = tuple([None if saved is None else _meta(saved) for saved in node.saved])
+    out = _meta(node.out)
+    needs = tuple([edge is not None for edge in node.edges])
+    attrs = tuple([item for item in node.attrs.items() if item[0] != "stream"])  # the number of a draw
+    key = (node.op, attrs, metas, out, needs)
     found = _found.get(key)
     if found is None:
         if len(_found) >= _CACHE_LIMIT:
@@ -51,13 +60,8 @@ def read_by(node: Any) -> frozenset[int]:
     return found
 
 
-def read_by_rule(node: Any) -> frozenset[int]:
-    """As `read_by`, but of one computed whole what its composition's rules read."""
-    if isinstance(node.op, Op):
-        return read_by(node)
-    metas = [None if saved is None else meta_of(getattr(saved, "raw", saved)) for saved in node.saved]
-    needs = [edge is not None for edge in node.edges]
-    return _probed(node.op.vjp, node.attrs, metas, meta_of(getattr(node.out, "raw", node.out)), needs)
+def _meta(saved: Any) -> TensorMeta:
+    return meta_of(getattr(saved, "raw", saved))
 
 
 def _probed(

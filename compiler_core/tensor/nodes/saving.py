@@ -17,7 +17,7 @@ from compiler_core.errors import AutogradError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, Value, meta_of
 from compiler_core.tensor.autograd.grad_mode import no_grad
-from compiler_core.tensor.autograd.tape import Edge, GradNode, OpNode, Poison, WholeNode, freed_error, watch
+from compiler_core.tensor.autograd.tape import Edge, GradNode, OpNode, Poison, WholeNode, freed, freed_error, watch
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.nodes.reads import read_by
 
@@ -74,13 +74,13 @@ def innermost() -> tuple[Pack, Unpack] | None:
 
 
 class Packed:
-    """What `pack` gave for a value. edge: where the value's own gradient goes."""
+    """What `pack` gave for a value. edge: where the value's own gradient goes. place: where it was."""
 
-    __slots__ = ("dtype", "edge", "held", "shape", "unpack")
+    __slots__ = ("dtype", "edge", "held", "place", "shape", "unpack")
 
     def __init__(self, tensor: Tensor, edge: Edge, hooks: tuple[Pack, Unpack]) -> None:
         meta: TensorMeta = meta_of(tensor._cell.raw)
-        self.shape, self.dtype, self.edge = meta.shape, meta.dtype, edge
+        self.shape, self.dtype, self.edge, self.place = meta.shape, meta.dtype, edge, tensor.device
         pack, self.unpack = hooks
         with no_grad():
             self.held = pack(tensor)
@@ -167,7 +167,7 @@ def _packed(value: Any, edge: Edge, hooks: tuple[Pack, Unpack]) -> Any:
 
 def _meta_alone(saved: Any) -> Any:
     """What stands for a value that the rule does not read."""
-    return Poison(meta_of(saved.raw), "") if isinstance(saved, Cell) else saved
+    return freed(saved.raw) if isinstance(saved, Cell) else saved
 
 
 def _unpacked(saved: Any) -> Value:

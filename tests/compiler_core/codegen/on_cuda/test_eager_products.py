@@ -85,12 +85,47 @@ def test_others_are_cupys(fake_cuda: FakeCuda) -> None:
     assert fake_cuda.named("cublasGemmStridedBatchedEx") == []
 
 
-def test_training_goes_there_and_each_stream_is_told(fake_cuda: FakeCuda) -> None:
+def trained(width: int, fake: FakeCuda, rng: Any) -> tuple[list[Any], list[Any]]:
+    """Of a layer from `width` to 16, its result and gradients, and those of float64; proved before."""
+    model = dc.nn.Linear(width, 16).cuda().to(dc.bfloat16)
+    x = dc.tensor(rng.standard_normal((5, 3, width)), device="cuda", dtype=dc.bfloat16, requires_grad=True)
+    exact = dc.nn.Linear(width, 16).double()
+    exact.load_state_dict({name: p.cpu().double() for name, p in model.state_dict().items()})
+    leaf = x.detach().cpu().double().requires_grad_()
+    for layer, given in ((model, x), (model, x), (exact, leaf)):
+        for one in (given, *layer.parameters()):
+            one.grad = None
+        fake.calls.clear() if layer is model else None
+        out = layer(given)
+        (out * (dc.arange(out.numel()).reshape(out.shape) % 3 - 1).to(out)).sum().backward()
+        made = [v.detach().cpu().double().numpy() for v in (out, given.grad, *(p.grad for p in layer.parameters()))]
+        found, expected = (made, made) if layer is model else (found, made)
+    return found, expected
+
+
+@pytest.mark.parametrize("width", [8, 6])
+def test_a_layer_is_trained_there(width: int, fake_cuda: FakeCuda, rng: Any) -> None:
+    """Its bias is added by cuBLASLt, if rows start on 16 bytes."""
+    found, expected = trained(width, fake_cuda, rng)
+    for ours, exact in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, exact, rtol=2e-2, atol=2e-2)
+    with_bias, others = (fake_cuda.named(name) for name in ("cublasLtMatmul", "cublasGemmStridedBatchedEx"))
+    assert [call["bias"] for call in with_bias] == [True] * (width == 8)
+    assert len(others) == (2 if width == 8 else 3)
+
+
+def test_where_cublaslt_has_no_algorithm_the_bias_is_added_after(fake_cuda: FakeCuda, rng: Any) -> None:
+    fake_cuda.lt.algorithms = 0
+    found, expected = trained(8, fake_cuda, rng)
+    for ours, exact in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, exact, rtol=2e-2, atol=2e-2)
+    assert fake_cuda.named("cublasLtMatmul") == []
+
+
+def test_each_stream_is_told(fake_cuda: FakeCuda) -> None:
     model = dc.nn.Linear(6, 4).cuda().to(dc.bfloat16)
     x = dc.ones(5, 6, device="cuda", dtype=dc.bfloat16, requires_grad=True)
     model(x).sum().backward()
-    made = fake_cuda.named("cublasGemmStridedBatchedEx")
-    assert [call["sizes"] for call in made] == [(4, 5, 6), (6, 5, 4), (4, 6, 5)]
     told = len(fake_cuda.named("cublasSetStream_v2"))
     with dc.cuda.stream(dc.cuda.Stream()):
         model(x)

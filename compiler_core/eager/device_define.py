@@ -30,10 +30,15 @@ def define_there(
     reads: Iterable[int] | None = None,
     reads_out: bool = False,
     find: Find = kernels,
+    as_it_lies: bool = False,
 ) -> None:
-    """Register a definition: as ops/whole.py has it, with the kernels of the operands' dtype as first argument."""
+    """Register a definition: as ops/whole.py has it, with the kernels of the operands' dtype as first argument.
+
+    as_it_lies: backward takes a cotangent that is not dense, too.
+    """
     numbers = None if reads is None else frozenset(reads)
-    forwards, backwards = _forward_there(name, forward, backward, find), _backward_there(backward, find)
+    forwards = _forward_there(name, forward, backward, find)
+    backwards = _backward_there(backward, find, as_it_lies)
     define(name, forwards, backwards, reads=numbers, reads_out=reads_out, there=True)
 
 
@@ -63,7 +68,7 @@ def _forward_there(
     return forwards
 
 
-def _backward_there(backward: Callable[..., Any], find: Find) -> Callable[..., Any]:
+def _backward_there(backward: Callable[..., Any], find: Find, as_it_lies: bool) -> Callable[..., Any]:
     """`backward` on its operands' device."""
 
     def backwards(needs: Sequence[bool], g: Any, out: Any, kept: Any, *arrays: Any, **attrs: Any) -> Any:
@@ -75,7 +80,7 @@ def _backward_there(backward: Callable[..., Any], find: Find) -> Callable[..., A
             g = cuda.put(g, number)
         found = find(arrays[0].dtype)
         try:
-            return backward(found, needs, dense(g), out, kept, *arrays, **attrs)
+            return backward(found, needs, g if as_it_lies else dense(g), out, kept, *arrays, **attrs)
         except MemoryError as error:
             if isinstance(error, DeviceError):
                 raise

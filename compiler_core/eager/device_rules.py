@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core import cuda
+from compiler_core.eager.device_attention import attended_in_blocks, blocks_backward
 from compiler_core.eager.device_checks import ask
 from compiler_core.eager.device_define import Grads, alike, define_there, empty
 from compiler_core.eager.device_kernels import F64, I32, I64, MOST_ROWS, U32, U64, DeviceKernels, dense, kernels
@@ -168,7 +169,7 @@ def _attention(
     if mask is not None and (mask.dtype not in (_BOOL, k.dtype) or not spreads(mask.shape, scores)):
         return None
     if math.prod(scores) > _MAX_SCORES:
-        return None  # the op `attention` takes them in blocks
+        return attended_in_blocks(q, key, value, mask, causal, scale)
     wide = _wide(k)
     if wide is None:
         return None
@@ -197,6 +198,8 @@ def _attention_backward(
     k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, q: Array, key: Array, value: Array,
     mask: Array | None, *, causal: bool, scale: float,
 ) -> Grads | None:  # fmt: skip
+    if kept[0].ndim == 1:
+        return blocks_backward(needs, g, kept[0], q, key, value, mask, causal, scale)
     matmul, wide, (weights,) = cuda.module().matmul, _wide(k), kept
     if wide is None:
         return None
@@ -270,7 +273,7 @@ def _define_all() -> None:
     define_there("dropout", _dropout, _dropout_backward, reads=())
     define_there("with_number", _with_number, _with_number_backward, reads=())
     define_there("linear", _linear, _linear_backward, reads=(0, 1))
-    define_there("attention", _attention, _attention_backward)
+    define_there("attention", _attention, _attention_backward, as_it_lies=True)
     define_there("embedding", _embedding, _embedding_backward, reads=(1,))
     define_there("cross_entropy", _cross_entropy, _cross_entropy_backward, reads=(1,))
 

@@ -1,7 +1,7 @@
 """Matrix products of eager code on a CUDA device by cuBLAS: 16-bit floats as they are, summed in f32, rounded once.
 
 In: the op `matmul`, CuPy's arrays in any strides, (*batch, M, K) and (*batch, K, N); of two matrices perhaps a bias (N,)
-as well, which cuBLASLt adds before it rounds. Out: an array, or None where the
+as well, which cuBLASLt adds before it rounds; perhaps the dtype of the result: f32. Out: an array, or None where the
 arrays are of another dtype (CuPy's own product is cuBLAS's, too) or empty, and on a stand-in without cuBLAS: the op's
 definition is then run, which multiplies 16-bit floats as f32, without a GPU's matrix units; with a bias also where
 cuBLASLt has no algorithm, or where something does not lie on 16 bytes.
@@ -43,7 +43,7 @@ def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> A
         return None
     if max(math.prod(a.shape[:-2]), *a.shape[-2:], *b.shape[-2:]) > INT32_MAX:
         return None
-    out = xp.empty((*a.shape[:-1], b.shape[-1]), a.dtype)
+    out = xp.empty((*a.shape[:-1], b.shape[-1]), attrs.get("result", a.dtype))
     matrices = [_readable(xp, a), _readable(xp, b), out]  # held until the calls are made: some may be copies
     if bias:
         return out if _multiply_and_add(matrices, bias[0]) else None
@@ -105,7 +105,7 @@ def _multiply(addresses: list[int], layouts: list[Strided]) -> None:
     n, m, k, count = c.shape[-1], c.shape[-2], a.shape[-1], lead[own]
     for place in np.ndindex(*others):
         at_a, at_b, at_c = (
-            ctypes.c_void_p(address + 2 * sum(p * s for p, s in zip(place, layout.strides)))
+            ctypes.c_void_p(address + layout.dtype.itemsize * sum(p * s for p, s in zip(place, layout.strides)))
             for address, layout in zip(addresses, layouts)
         )
         driver.call(
@@ -113,7 +113,7 @@ def _multiply(addresses: list[int], layouts: list[Strided]) -> None:
             *(ctypes.c_void_p(handle), int(turned_b == 112), int(turned_a == 112), n, m, k, _ONE),
             *(at_b, code, ld_b, ctypes.c_longlong(b.strides[own])),
             *(at_a, code, ld_a, ctypes.c_longlong(a.strides[own]), _ZERO),
-            *(at_c, code, ld_c, ctypes.c_longlong(c.strides[own]), count, compute, _BY_DEFAULT),
+            *(at_c, TYPES[c.dtype][0], ld_c, ctypes.c_longlong(c.strides[own]), count, compute, _BY_DEFAULT),
         )
 
 

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from compiler_core import cuda
 from compiler_core.aot.strategy import HANDLED, Gradient
 from compiler_core.device import Device, device_of, is_array
 from compiler_core.errors import AutogradError, GraphBreak
@@ -121,17 +122,18 @@ def freed_error() -> AutogradError:
     )
 
 
-_freed_values: dict[tuple[Any, Any, Device | None], Poison] = {}  # by shape, dtype and device
+_freed_values: dict[tuple[Any, ...], Poison] = {}  # by shape, dtype, class and device
 
 
 def freed(value: Value) -> Poison:
     """What stands for a value of this shape and dtype, on its device, that was freed."""
-    key = (value.shape, value.dtype, device_of(value) if is_array(value) else None)
+    key = (value.shape, value.dtype, type(value), None if cuda.is_alone() else cuda.number_of(value))
     poison = _freed_values.get(key)
     if poison is None:
         if len(_freed_values) > 4096:
             _freed_values.clear()
-        poison = _freed_values[key] = Poison(meta_of(value), "", key[2])
+        place = device_of(value) if is_array(value) else None
+        poison = _freed_values[key] = Poison(meta_of(value), "", place)
     return poison
 
 

@@ -47,17 +47,29 @@ def read_by(node: Any) -> frozenset[int]:
 
 def read_by_rule(node: Any) -> frozenset[int]:
     """As `read_by`, but of one computed whole what its composition's rules read."""
-    metas = tuple([None if saved is None else _meta(saved) for saved in node.saved])
-    out = _meta(node.out)
+    op, attrs = node.op, node.attrs
+    if isinstance(op, Op) and op.alias is not None:
+        return _NOTHING  # a view's rule asks for shapes alone
+    if "stream" in attrs:  # the number of a draw
+        attrs = {name: value for name, value in attrs.items() if name != "stream"}
     needs = tuple([edge is not None for edge in node.edges])
-    attrs = tuple([item for item in node.attrs.items() if item[0] != "stream"])  # the number of a draw
-    key = (node.op, attrs, metas, out, needs)
+    key = (op, *attrs.items(), needs, *map(_key, node.saved))
     found = _found.get(key)
     if found is None:
         if len(_found) >= _CACHE_LIMIT:
             _found.clear()
-        found = _found[key] = _probed(node.op.vjp, node.attrs, metas, out, needs)
+        metas = [None if saved is None else _meta(saved) for saved in node.saved]
+        found = _found[key] = _probed(op.vjp, node.attrs, metas, _meta(node.out), needs)
     return found
+
+
+_NOTHING: frozenset[int] = frozenset()
+
+
+def _key(saved: Any) -> Any:
+    """What stands for shape and dtype."""
+    raw = getattr(saved, "raw", saved)
+    return None if raw is None else (raw.shape, raw.dtype)
 
 
 def _meta(saved: Any) -> TensorMeta:

@@ -3,9 +3,9 @@
     python benchmarks/gpu/resnet.py [--model vit] [--modes compile,eager] [--rounds 3] [--peer-python PYTHON]
 
 resnet: batch 256, channels last, SGD; vit: batch 128, AdamW.
-Sides take turns, each in a process of its own (resnet_side.py, vit_side.py), ours with an empty artefact cache in the first round
-and a filled one after it; PyTorch's caches likewise. Shown: what gpt2.py shows, and the time that the host takes to
-enqueue a step.
+Sides take turns, each in a process of its own (resnet_side.py, vit_side.py), ours with an empty artefact cache in the
+first round and a filled one after it; PyTorch's caches likewise. Shown: what gpt2.py shows, and the time that the host
+takes to enqueue a step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attention of many scores in eager code on a CUDA device, whole: by the kernels of the op `attention` and its backward.
+"""Attention of many scores in eager code on a CUDA device, whole: by the kernels of the ops `attention*`.
 
 In: CuPy's arrays (batch, heads, positions, width), alike, perhaps a mask of truth values. Out: see ops/whole.py; None
 where there are no such kernels (codegen/cuda/eager_attention.py): the composition then finds what takes them. Kept is

@@ -46,6 +46,24 @@ KERNEL widen(const T* x, float* out, i64 n, int wide) {
   }
 }
 
+KERNEL add_wide(const float* x, const T* y, float* out, i64 n, int wide) {
+  if (wide) {
+    ALL(i, n / 8) {
+      Floats sum;
+      Eight narrow;
+      sum.whole[0] = ((const uint4*)x)[2 * i];
+      sum.whole[1] = ((const uint4*)x)[2 * i + 1];
+      narrow.whole = ((const uint4*)y)[i];
+#pragma unroll
+      EACH(k) sum.each[k] += in(narrow.each[k]);
+      ((uint4*)out)[2 * i] = sum.whole[0];
+      ((uint4*)out)[2 * i + 1] = sum.whole[1];
+    }
+  } else {
+    ALL(i, n) out[i] = x[i] + in(y[i]);
+  }
+}
+
 KERNEL narrow(const float* x, T* out, i64 n, int wide) {
   if (wide) {
     ALL(i, n / 8) {

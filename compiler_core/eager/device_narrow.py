@@ -83,6 +83,21 @@ def _join(k: DeviceKernels, name: str, a: Array, b: Any, period: int, number: fl
     return out
 
 
+def widened_sum(wide: Array, narrow: Array) -> Array | None:
+    """wide + narrow, of f32 and of 16-bit floats, dense and of one shape; None where there are no kernels."""
+    k = kernels(narrow.dtype, "device_narrow.cu")
+    if k is None or not is_right_once("16-bit add to f32", k, lambda: _other_sum(k)):
+        return None
+    return _widened_sum(k, wide, narrow)
+
+
+def _widened_sum(k: DeviceKernels, wide: Array, narrow: Array) -> Array:
+    out: Array = cuda.module().empty(wide.shape, _WIDE)
+    is_wide = _starts_well(wide, narrow) and not wide.size % VECTOR
+    k.all("add_wide", _steps(wide.size, is_wide), wide, narrow, out, I64(wide.size), I32(is_wide), blocks=BLOCKS)
+    return out
+
+
 def _period(x: Array) -> int:
     """After how many elements a dense array of this shape begins anew with the first; 0 if it does not.
 
@@ -165,6 +180,16 @@ def _difference(name: str, k: DeviceKernels) -> str:
         made = _plan(xp, name, there, attrs)
         expected = OPS[name].eager(np, *given, **attrs)
         if made is None or cuda.fetch(made(k)).tobytes() != np.asarray(expected).tobytes():
+            return "other numbers than the CPU"
+    return ""
+
+
+def _other_sum(k: DeviceKernels) -> str:
+    for n in (240, 333):
+        given = np.random.default_rng(5).normal(size=(2, n)).astype(np.float32)
+        wide, narrow = given[0], given[1].astype(k.dtype)
+        there = (cuda.put(array, cuda.current()) for array in (wide, narrow))
+        if cuda.fetch(_widened_sum(k, *there)).tobytes() != (wide + narrow.astype(np.float32)).tobytes():
             return "other numbers than the CPU"
     return ""
 

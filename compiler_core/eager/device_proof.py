@@ -19,6 +19,7 @@ from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import COMPOSITES
 
 _KEY, _CLASSES = np.array([5, 6, 1], np.uint64), np.array([2, 0, -100, 36])
+_WEIGHTS = [np.random.default_rng(6).normal(size=s).astype(np.float32) for s in ((16, 8), (16,), (3, 111))]
 _NORM = {"dims": 1, "eps": 1e-5}
 _LOSS = {"ignore_index": -100, "reduction": "mean"}
 SAMPLES: dict[str, tuple[Sequence[Any], dict[str, Any]]] = {  # shapes, or operands as they are, and attributes
@@ -32,6 +33,8 @@ SAMPLES: dict[str, tuple[Sequence[Any], dict[str, Any]]] = {  # shapes, or opera
     "dropout": (((40, 9), _KEY), {"p": 0.3, "stream": 4}),
     "with_number": (((3, 111),), {"op": "mul", "number": 0.1}),
     "linear": (((5, 8), (16, 8), (16,)), {}),  # rows of 16 bytes, as cuBLASLt wants them
+    "lowered_linear": (((5, 8), _WEIGHTS[0], _WEIGHTS[1]), {}),
+    "widened_sum": (((3, 111), _WEIGHTS[2]), {}),
     "attention": (((2, 9, 4), (2, 9, 4), (2, 9, 6), None), {"causal": True, "scale": 0.5}),
     "embedding": (((5, 3), np.array([[1, 4], [1, 0]])), {"padding_idx": None}),
     "cross_entropy": (((4, 37), _CLASSES), _LOSS),
@@ -94,7 +97,7 @@ def _difference(
     slopes = composite.vjp(g, expected, *arrays, **attrs)
     number = cuda.current()
     there = [_there(a, number) for a in arrays]
-    needs = [s is not None and s.dtype == k.dtype for s in arrays]
+    needs = [s is not None and s.dtype in (k.dtype, np.float32) for s in arrays]
     computed = forward(k, *there, **attrs)
     if computed is None:  # it declines this dtype
         return ""

@@ -24,12 +24,12 @@ from compiler_core.eager.device_kernels import F64, I32, I64, MOST_ROWS, U32, U6
 from compiler_core.eager.device_narrow import joined_with
 from compiler_core.eager.device_norms import define_norms
 from compiler_core.eager.device_pointwise import define_pointwise_there
+from compiler_core.eager.device_products import define_products
 from compiler_core.eager.operands import gathered, spreads
 from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
 from compiler_core.ops.indexing.adding import add_at
-from compiler_core.ops.on_device import PRODUCT
-from compiler_core.ops.registry import OPS, Array, run_eager
+from compiler_core.ops.registry import OPS, Array
 from compiler_core.ops.whole import DEFINITIONS_THERE, Made
 
 _BOOL, _INT64 = np.dtype(np.bool_), np.dtype(np.int64)
@@ -117,42 +117,7 @@ def _with_number_backward(k: DeviceKernels, needs: Any, g: Array, _: Any, kept: 
     return None if made is None else (made[0],)
 
 
-# ---- products: linear, attention
-
-
-def _linear(k: DeviceKernels, x: Array, weight: Array, bias: Array | None) -> Made:
-    if not alike(k, weight, bias) or (bias is not None and bias.shape != weight.shape[:1]):
-        return None
-    if not (x.size and weight.size):
-        return None
-    rows = x.reshape(-1, x.shape[-1])
-    if k.dtype.itemsize == 2:
-        out = _narrow_product(rows, weight.T, *(() if bias is None else (bias,)))
-        if out is None:
-            return None
-    else:
-        out = cuda.module().matmul(rows, weight.T)
-        if bias is not None:
-            out += bias
-    return out.reshape(*x.shape[:-1], weight.shape[0]), ()
-
-
-def _narrow_product(*operands: Array) -> Array | None:
-    """Of two matrices of 16-bit floats, and perhaps a bias, by cuBLAS, rounded once; None: it does not take them."""
-    found: Array | None = PRODUCT.get()(cuda.module(), OPS["matmul"], operands, {})
-    return found
-
-
-def _linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None) -> Grads | None:  # fmt: skip  # noqa: E501
-    multiply = _narrow_product if k.dtype.itemsize == 2 else cuda.module().matmul
-    rows = g.reshape(-1, g.shape[-1])
-    dx = multiply(rows, weight) if needs[0] else None
-    dw = multiply(rows.T, x.reshape(-1, x.shape[-1])) if needs[1] else None
-    if (needs[0] and dx is None) or (needs[1] and dw is None):
-        return None
-    db = run_eager(OPS["sum"], [rows], {"dims": (0,)}) if needs[2] else None
-    return None if dx is None else dx.reshape(x.shape), dw, db
-
+# ---- attention
 
 _MAX_SCORES = 1 << 24  # elements of all weights, which are kept for the backward
 
@@ -272,7 +237,7 @@ def _define_all() -> None:
     define_there("log_softmax", _log_softmax, _softmax_slope("log_softmax_backward"), reads=(), reads_out=True)
     define_there("dropout", _dropout, _dropout_backward, reads=())
     define_there("with_number", _with_number, _with_number_backward, reads=())
-    define_there("linear", _linear, _linear_backward, reads=(0, 1))
+    define_products()
     define_there("attention", _attention, _attention_backward, as_it_lies=True)
     define_there("embedding", _embedding, _embedding_backward, reads=(1,))
     define_there("cross_entropy", _cross_entropy, _cross_entropy_backward, reads=(1,))

@@ -219,12 +219,35 @@ def _lower_of(value: Value) -> DType:
     return dtype or getattr(casting.lower, kind)
 
 
+def _is_weight(value: Value) -> bool:
+    """A leaf in float32 that requires a gradient: its cast is kept."""
+    return value.dtype is float32 and value.requires_grad and value.is_leaf and value._view is None
+
+
+def lowers_weights(value: Value, *weights: Value | None) -> bool:
+    """Whether autocast casts `value` and these weights, of a CUDA device, and what is computed may cast the weights."""
+    if casting.acting is None or casting.acting.cuda is None or not casting.keeps or current_trace() is not None:
+        return False
+    if not (hasattr(value, "_cell") and value.is_cuda and _is_eligible(value)):
+        return False
+    return all(w is None or (hasattr(w, "_cell") and w.is_cuda and _is_weight(w)) for w in weights)
+
+
+def lower_array(array: Value, dtype: Any, make: Callable[[], Value]) -> Value:
+    """The array of a weight in a smaller dtype, which `make` casts it to; within a region of autocast once."""
+    kept = casting.kept.get(id(array))
+    if kept is None or kept[2].dtype != dtype:
+        kept = (array, 0, make())
+        if casting.depth:
+            casting.kept[id(array)] = kept
+    return kept[2]
+
+
 def _to_lower(value: Value) -> Value:
     dtype = _lower_of(value)
     if value.dtype is dtype:
         return value
-    is_weight = value.dtype is float32 and value.requires_grad and value.is_leaf and value._view is None
-    if not (is_weight and casting.keeps) or current_trace() is not None:
+    if not (_is_weight(value) and casting.keeps) or current_trace() is not None:
         return cast(value, dtype)
     kept = casting.kept.get(id(value))
     if kept is None or kept[1] != value._cell.root.stamp or kept[2].dtype is not dtype:

@@ -63,8 +63,9 @@ def _once(array: Array) -> Array:
 
 
 class _Part(NamedTuple):
-    """How an operand lies in the program's input `source`, rows (how many, how long): columns from `first` on, which
-    are dims of sizes `inner`, in the order of memory, to be permuted by `dims`. An operand that is an input has no dims.
+    """Where an operand lies: in the program's input `source`, rows (how many, how long), as columns from `first` on.
+
+    These are dims of sizes `inner`, in the order of memory, to be permuted by `dims`. One that is an input has no dims.
     """
 
     source: int
@@ -136,7 +137,7 @@ def _has_room() -> bool:
 def _program(
     op: Any, metas: list[TensorMeta], dtypes: Sequence[DType], parts: Sequence[_Part], attrs: dict[str, Any]
 ) -> Callable[[Any], Any] | None:
-    """Of inputs of these dtypes, of which `parts` are repeated to `metas`. None where it cannot be had, which is said."""
+    """Of inputs of these dtypes, whose `parts` are repeated to `metas`. None where it cannot be had, which is said."""
     if not kernels_take(op, metas, attrs) or not _can_run():
         return None
     builder = GraphBuilder(f"eager_{op.name}")

@@ -19,6 +19,7 @@ from compiler_core.ops.broadcasting import (
     Scalar,
     as_new,
     as_value,
+    cast,
     dtype_of,
     floating,
     is_narrow,
@@ -67,10 +68,29 @@ def _alpha(dtype: DType, number: Operand) -> Operand:
 
 def add(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
     """input + alpha * other; a logical or for two bools."""
-    if is_narrow(input) and is_narrow(other) and (not is_scalar(alpha) or alpha != 1):
-        return rounded_once(add)(input, other, alpha=_alpha(dtype_of(other), alpha))
-    a, b = operands(input, _scaled("add", input, other, alpha))
+    if is_narrow(input):
+        if is_narrow(other) and (not is_scalar(alpha) or alpha != 1):
+            return rounded_once(add)(input, other, alpha=_alpha(dtype_of(other), alpha))
+        is_mixed = _is_wide_beside(input, other)
+    else:
+        is_mixed = is_narrow(other) and _is_wide_beside(other, input)
+    other = _scaled("add", input, other, alpha)
+    if is_mixed and is_scalar(alpha) and alpha == 1:
+        return _widened_sum(input, other)
+    a, b = operands(input, other)
     return prims.bitwise_or(a, b) if dtype_of(a) is bool_ else prims.add(a, b)
+
+
+def _is_wide_beside(x: Value, other: Operand) -> bool:
+    """Whether `other` is a value of f32 in the shape of x, on its device."""
+    is_wide = getattr(other, "dtype", None) is dt.float32 and shape_of(x) == shape_of(other)
+    return is_wide and getattr(x, "device", None) is getattr(other, "device", None)
+
+
+@whole(lies="alike")
+def _widened_sum(a: Value, b: Value) -> Value:
+    """Of f32 and 16-bit floats, in f32: what a residual adds, under autocast."""
+    return prims.add(cast(a, dt.float32), cast(b, dt.float32))
 
 
 def sub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:

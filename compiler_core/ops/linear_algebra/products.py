@@ -7,6 +7,7 @@ In: values. Out: one value, through the one batched GEMM primitive with as few c
 from __future__ import annotations
 
 import builtins
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,7 +28,7 @@ from compiler_core.ops.broadcasting import (
     rounded_once,
     shape_of,
 )
-from compiler_core.ops.casting import as_given, in_lower, in_lower_on_cuda
+from compiler_core.ops.casting import acting, as_given, casting, in_lower, in_lower_on_cuda, lowered, lowers_weights
 from compiler_core.ops.composites.arithmetic import add, floor_divide, mul, remainder
 from compiler_core.ops.composites.movement import (
     narrow,
@@ -196,6 +197,28 @@ def factor_of(x: Value, factor: Scalar) -> Scalar:
     return factor if kind in "fc" or not is_scalar(factor) else builtins.bool(factor) if kind == "b" else int(factor)
 
 
+def _casting_weights(function: Callable[..., Value]) -> Callable[..., Value]:
+    """`linear`, whose weights' casts, where autocast makes any on a CUDA device, are part of the one node."""
+
+    @functools.wraps(function)
+    def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
+        if casting.acting is None or not lowers_weights(input, weight, bias) or not _fit_units(input, weight, bias):
+            return function(input, weight, bias)
+        (x,) = lowered(input)
+        with acting(None):
+            return _lowered_linear(x, weight, bias)
+
+    return linear
+
+
+def _fit_units(input: Value, weight: Value, bias: Value | None) -> bool:
+    """Whether shapes fit, and rows start on 16 bytes, as cuBLASLt wants them."""
+    shape = tuple(weight.shape)
+    fits = len(shape) == 2 and input.shape[-1:] == shape[1:] and (bias is None or tuple(bias.shape) == shape[:1])
+    return fits and not any(n % 8 for n in shape)
+
+
+@_casting_weights
 @in_lower
 def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
     """input @ weight.T + bias. input: T[*, in], weight: T[out, in] (or T[in]), bias: T[out]. One GEMM."""
@@ -228,6 +251,13 @@ def bilinear(input1: Value, input2: Value, weight: Value, bias: Value | None = N
     """x1^T W_k x2 for each output k. input1: T[*, in1], input2: T[*, in2], weight: T[out, in1, in2]."""
     out = einsum("...i,kij,...j->...k", input1, weight, input2)
     return out if bias is None else add(out, bias)
+
+
+@whole
+def _lowered_linear(x: Value, weight: Value, bias: Value | None) -> Value:
+    """`_linear` of 16-bit floats, with weights in f32."""
+    dtype = dtype_of(x)
+    return _linear(x, cast(weight, dtype), None if bias is None else cast(bias, dtype))
 
 
 # ---- einsum

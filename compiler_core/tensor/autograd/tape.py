@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from compiler_core import cuda
 from compiler_core.aot.strategy import HANDLED, Gradient
@@ -100,6 +100,23 @@ class Poison:
     def __bind__(op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
         changed = next(v.changed for v in values if isinstance(v, Poison))
         return Poison(op.infer(*map(meta_of, values), **attrs), changed)
+
+
+class Absent(NamedTuple):
+    """What a backward of arrays is given for an operand that it does not read, and that was not kept."""
+
+    shape: tuple[int, ...]
+    dtype: Any  # NumPy's
+    place: Device | None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+def absent(saved: Any) -> Any:
+    """What a backward of arrays is given in the place of what is not there; all else as it is."""
+    return Absent(saved.shape, saved.dtype.numpy, saved.place) if type(saved) is Poison else saved
 
 
 def demand(grad: Value) -> Value:
@@ -350,7 +367,7 @@ class WholeNode(OpNode):
                     return super().apply(grad, create_graph)
                 operands.append(saved.current())
             else:
-                operands.append(saved)
+                operands.append(absent(saved))
         needs = [edge is not None for edge in self.edges]
         grads: Any = composite.backward(needs, grad, out, self.kept, *operands, **self.attrs)
         return super().apply(grad, create_graph) if grads is None else grads

@@ -17,7 +17,17 @@ from compiler_core.errors import AutogradError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, Value, meta_of
 from compiler_core.tensor.autograd.grad_mode import no_grad
-from compiler_core.tensor.autograd.tape import Edge, GradNode, OpNode, Poison, WholeNode, freed, freed_error, watch
+from compiler_core.tensor.autograd.tape import (
+    Edge,
+    GradNode,
+    OpNode,
+    Poison,
+    WholeNode,
+    absent,
+    freed,
+    freed_error,
+    watch,
+)
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.nodes.reads import read_by
 
@@ -204,7 +214,7 @@ class PackedWholeNode(WholeNode):
         if create_graph:
             return OpNode.apply(self, grad, create_graph)
         composite = self.op
-        operands = [_unpacked(saved) for saved in self.saved]
+        operands = [absent(_unpacked(saved)) for saved in self.saved]
         out = _unpacked(self.out) if composite.reads_out else None
         kept = tuple(map(_unpacked, self.kept))
         needs = [edge is not None for edge in self.edges]

@@ -10,6 +10,7 @@ import pytest
 
 import distcompile as dc
 from compiler_core.dtype import DType, bfloat16, float16, float32
+from compiler_core.eager import device_products
 from compiler_core.errors import DeviceError
 from compiler_core.ops import prims
 from compiler_core.runtime.cuda import context, eager_product
@@ -120,6 +121,32 @@ def test_where_cublaslt_has_no_algorithm_the_bias_is_added_after(fake_cuda: Fake
     for ours, exact in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, exact, rtol=2e-2, atol=2e-2)
     assert fake_cuda.named("cublasLtMatmul") == []
+
+
+def test_under_autocast_a_layers_weights_are_cast_in_its_node_once_and_get_sums_in_f32(
+    fake_cuda: FakeCuda, rng: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, leaf = dc.nn.Linear(8, 8).cuda(), dc.tensor(rng.standard_normal((5, 3, 8)), dtype=float32)
+    exact = dc.nn.Linear(8, 8).double()
+    exact.load_state_dict({name: p.cpu().double() for name, p in model.state_dict().items()})
+    casts: list[Any] = []
+    make = device_products.run_eager
+    monkeypatch.setattr(device_products, "run_eager", lambda op, *rest: (casts.append(op.name), make(op, *rest))[1])
+    found = []
+    for layer, x in ((model, leaf.cuda().requires_grad_()), (exact, leaf.double().requires_grad_())):
+        with dc.autocast("cuda", bfloat16):
+            out = layer(layer(x) + x)
+        (out * (dc.arange(out.numel()).reshape(out.shape) % 3 - 1).to(out)).sum().backward()
+        if layer is model:
+            assert out.dtype is bfloat16
+            assert {x.grad.dtype, layer.weight.grad.dtype, layer.bias.grad.dtype} == {float32}
+            assert [node.name() for node, _ in out.grad_fn.next_functions][1:] == [
+                "torch::autograd::AccumulateGrad"
+            ] * 2
+        found.append([v.detach().cpu().double().numpy() for v in (out, x.grad, layer.weight.grad, layer.bias.grad)])
+    assert casts.count("cast") == 2 + 2  # of the proof, and here
+    for ours, right in zip(*found, strict=True):
+        assert np.linalg.norm(ours - right) < 2e-2 * np.linalg.norm(right)
 
 
 def test_each_stream_is_told(fake_cuda: FakeCuda) -> None:

@@ -12,9 +12,14 @@ import pytest
 import distcompile as dc
 import distcompile.nn.functional as F
 from compiler_core import cuda
+from compiler_core.eager.device_proof import SAMPLES, operands_of
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.registry import OPS, NotDifferentiable
+from compiler_core.ops.whole import COMPOSITES
 from compiler_core.tensor.autograd import tape
 from compiler_core.tensor.autograd.tape import GradNode
 from compiler_core.tensor.memory.cell import Cell
+from compiler_core.tensor.nodes.reads import _probed
 from tests.fake_cupy import on_fake_device
 
 SIZE = 512  # rows and columns: 1 MiB of f32
@@ -39,7 +44,11 @@ def kept_by(out: Any, given: Any = ()) -> dict[int, Any]:
         if isinstance(node, GradNode) and id(node) not in seen:
             seen.add(id(node))
             todo += node.edges
-            for value in (*getattr(node, "saved", ()), getattr(node, "out", None), *(getattr(node, "kept", None) or ())):
+            for value in (
+                *getattr(node, "saved", ()),
+                getattr(node, "out", None),
+                *(getattr(node, "kept", None) or ()),
+            ):
                 found |= {id(array): array for array in arrays_of(value)}
     own = {id(array) for tensor in given for array in arrays_of(tensor._cell)}
     return {key: array for key, array in found.items() if key not in own}
@@ -115,3 +124,37 @@ def test_in_autocast_a_transformers_block_keeps_what_torch_does(monkeypatch: pyt
         assert total <= 9 * 1.05 * x.numel() * 4
         h.sum().backward()
         assert all(p.grad is not None for p in weights)
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES))
+@pytest.mark.parametrize("on", ["cpu", "cuda"])
+def test_a_composites_backward_does_without_what_it_does_not_read(
+    name: str, on: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tape, "LARGE", 1)
+    arrays, attrs = operands_of(name, np.float32)
+    composite = COMPOSITES[name]
+    expected = composite.compose(*arrays, **attrs)
+    g = np.random.default_rng(4).normal(size=expected.shape).astype(expected.dtype)
+    slopes = composite.vjp(g, expected, *arrays, **attrs)
+    with on_fake_device():
+        given = [a if a is None or a.dtype == np.uint64 else dc.tensor(a).to(on) for a in arrays]
+        leaves = [a.requires_grad_() if isinstance(a, dc.Tensor) and a.is_floating_point() else None for a in given]
+        out = dc.Tensor.__whole__(composite, tuple(given), attrs)
+        if out is None:
+            return
+        out.backward(dc.tensor(g).to(on))
+        for leaf, slope in zip(leaves, slopes, strict=True):
+            if leaf is not None and slope is not None:
+                np.testing.assert_allclose(leaf.grad.cpu().numpy(), np.asarray(slope), rtol=1e-3, atol=1e-4)
+
+
+def test_no_rule_of_a_view_reads_anything() -> None:
+    for op in OPS.values():
+        if op.alias is None or isinstance(op.vjp, NotDifferentiable):
+            continue
+        for sample in op.samples:
+            dtype = dc.float32 if dc.float32 in op.dtypes else op.dtypes[0]
+            metas = [TensorMeta(shape, dtype) for shape in sample.shapes]
+            out = op.infer(*metas, **sample.attrs)
+            assert _probed(op.vjp, sample.attrs, metas, out, [True] * len(metas)) == frozenset(), op.name

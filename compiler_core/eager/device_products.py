@@ -1,0 +1,114 @@
+"""Eager definitions of layers on a CUDA device: `linear`, and the sum that a residual adds. See device_rules.py.
+
+Products of f32 and f64 are CuPy's, of 16-bit floats our calls of cuBLAS (runtime/cuda/eager_product.py), which adds a
+bias before it rounds. Under autocast weights come in f32: they are cast here, once in a region, and their gradients are
+f32 sums, never rounded to 16 bits. Sums of f32 and 16-bit floats are one kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from compiler_core import cuda
+from compiler_core.dtype import of
+from compiler_core.eager.device_define import Grads, alike, define_there
+from compiler_core.eager.device_kernels import DeviceKernels, dense
+from compiler_core.eager.device_narrow import widened_sum
+from compiler_core.ops.casting import lower_array
+from compiler_core.ops.on_device import PRODUCT
+from compiler_core.ops.registry import OPS, Array, run_eager
+from compiler_core.ops.whole import Made
+
+_F32 = np.dtype(np.float32)
+
+
+def _linear(k: DeviceKernels, x: Array, weight: Array, bias: Array | None) -> Made:
+    if not alike(k, weight, bias) or (bias is not None and bias.shape != weight.shape[:1]):
+        return None
+    if not (x.size and weight.size):
+        return None
+    rows = x.reshape(-1, x.shape[-1])
+    if k.dtype.itemsize == 2:
+        out = _narrow_product(rows, weight.T, *(() if bias is None else (bias,)))
+        if out is None:
+            return None
+    else:
+        out = cuda.module().matmul(rows, weight.T)
+        if bias is not None:
+            out += bias
+    return out.reshape(*x.shape[:-1], weight.shape[0]), ()
+
+
+def _narrow_product(*operands: Array, **how: Any) -> Array | None:
+    """Of two matrices of 16-bit floats, and perhaps a bias, by cuBLAS, rounded once; None: it does not take them.
+
+    result: its dtype, if it is f32.
+    """
+    found: Array | None = PRODUCT.get()(cuda.module(), OPS["matmul"], operands, how)
+    return found
+
+
+def _linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None) -> Grads | None:  # fmt: skip  # noqa: E501
+    multiply = _narrow_product if k.dtype.itemsize == 2 else cuda.module().matmul
+    rows = g.reshape(-1, g.shape[-1])
+    dx = multiply(rows, weight) if needs[0] else None
+    dw = multiply(rows.T, x.reshape(-1, x.shape[-1])) if needs[1] else None
+    if (needs[0] and dx is None) or (needs[1] and dw is None):
+        return None
+    db = run_eager(OPS["sum"], [rows], {"dims": (0,)}) if needs[2] else None
+    return None if dx is None else dx.reshape(x.shape), dw, db
+
+
+# ---- weights in f32
+
+
+def _lowered_linear(k: DeviceKernels, x: Array, weight: Array, bias: Array | None) -> Made:
+    if k.dtype.itemsize != 2 or any(p is not None and p.dtype != _F32 for p in (weight, bias)):
+        return None
+    lower = [None if p is None else _lower(p, k.dtype) for p in (weight, bias)]
+    made = _linear(k, x, *lower)
+    return None if made is None else (made[0], (lower[0],))
+
+
+def _lower(weight: Array, dtype: Any) -> Array:
+    return lower_array(weight, dtype, partial(run_eager, OPS["cast"], [weight], {"dtype": of(dtype)}))
+
+
+def _lowered_linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None) -> Grads | None:  # fmt: skip  # noqa: E501
+    rows = g.reshape(-1, g.shape[-1])
+    dx = _narrow_product(rows, kept[0]) if needs[0] else None
+    dw = _narrow_product(rows.T, x.reshape(-1, x.shape[-1]), result=_F32) if needs[1] else None
+    if (needs[0] and dx is None) or (needs[1] and dw is None):
+        return None
+    db = run_eager(OPS["sum"], [rows], {"dims": (0,)}).astype(_F32) if needs[2] else None
+    return None if dx is None else dx.reshape(x.shape), dw, db
+
+
+# ---- sums
+
+
+def _widened_sum(k: DeviceKernels, a: Array, b: Array) -> Made:
+    wide, narrow = (a, b) if a.dtype == _F32 else (b, a)
+    if wide.dtype != _F32 or narrow.dtype.itemsize != 2 or a.shape != b.shape or not a.size:
+        return None
+    made = widened_sum(dense(wide), dense(narrow))
+    return None if made is None else (made, ())
+
+
+def _widened_sum_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, a: Array, b: Array) -> Grads:  # fmt: skip  # noqa: E501
+    both = zip(needs, (a.dtype, b.dtype))
+    return [
+        None if not need else g if dtype == _F32 else run_eager(OPS["cast"], [g], {"dtype": of(dtype)})
+        for need, dtype in both
+    ]
+
+
+def define_products() -> None:
+    """Define them all."""
+    define_there("linear", _linear, _linear_backward, reads=(0, 1))
+    define_there("lowered_linear", _lowered_linear, _lowered_linear_backward, reads=(0,))
+    define_there("widened_sum", _widened_sum, _widened_sum_backward, reads=(), as_it_lies=True)

@@ -48,8 +48,8 @@ def blocks_backward(
         beside, ends = made.reshape(sizes.beside), (sizes.heads, sizes.heads + sizes.key_heads)
         parts = [beside[:, :, : ends[0]], beside[:, :, ends[0] : ends[1]], beside[:, :, ends[1] :]]
     else:
-        ends = np.cumsum([np.prod(shape) for shape in sizes.gradients])[:2]
-        pieces = (made[: ends[0]], made[ends[0] : ends[1]], made[ends[1] :])
+        first, second = (int(n) for n in np.cumsum([np.prod(shape) for shape in sizes.gradients])[:2])
+        pieces = (made[:first], made[first:second], made[second:])
         parts = [piece.reshape(shape) for piece, shape in zip(pieces, sizes.gradients)]
     return [*(part.transpose(0, 2, 1, 3) if need else None for part, need in zip(parts, needs)), None]
 

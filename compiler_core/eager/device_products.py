@@ -69,13 +69,15 @@ def _linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, 
 def _lowered_linear(k: DeviceKernels, x: Array, weight: Array, bias: Array | None) -> Made:
     if k.dtype.itemsize != 2 or any(p is not None and p.dtype != _F32 for p in (weight, bias)):
         return None
-    lower = [None if p is None else _lower(p, k.dtype) for p in (weight, bias)]
-    made = _linear(k, x, *lower)
-    return None if made is None else (made[0], (lower[0],))
+    lower = _lower(weight, k.dtype)
+    made = _linear(k, x, lower, None if bias is None else _lower(bias, k.dtype))
+    return None if made is None else (made[0], (lower,))
 
 
 def _lower(weight: Array, dtype: Any) -> Array:
-    return lower_array(weight, dtype, partial(run_eager, OPS["cast"], [weight], {"dtype": of(dtype)}))
+    make = partial(run_eager, OPS["cast"], [weight], {"dtype": of(dtype)})
+    lower: Array = lower_array(weight, dtype, make)
+    return lower
 
 
 def _lowered_linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None) -> Grads | None:  # fmt: skip  # noqa: E501

@@ -1,9 +1,9 @@
 """Matrix products of eager code on a CUDA device by cuBLAS: 16-bit floats as they are, summed in f32, rounded once.
 
-In: the op `matmul`, CuPy's arrays in any strides, (*batch, M, K) and (*batch, K, N); of two matrices perhaps a bias (N,)
-as well, which cuBLASLt adds before it rounds; perhaps the dtype of the result: f32. Out: an array, or None where the
-arrays are of another dtype (CuPy's own product is cuBLAS's, too) or empty, and on a stand-in without cuBLAS: the op's
-definition is then run, which multiplies 16-bit floats as f32, without a GPU's matrix units; with a bias also where
+In: the op `matmul`, CuPy's arrays in any strides, (*batch, M, K) and (*batch, K, N); of two matrices perhaps a bias
+(N,) as well, which cuBLASLt adds before it rounds; perhaps the dtype of the result: f32. Out: an array, or None where
+the arrays are of another dtype (CuPy's own product is cuBLAS's, too) or empty, and on a stand-in without cuBLAS: the
+op's definition is then run, which multiplies 16-bit floats as f32, without a GPU's matrix units; with a bias also where
 cuBLASLt has no algorithm, or where something does not lie on 16 bytes.
 A matrix without a unit stride is copied; of several batch axes that do not lie as one, the longest is cuBLAS's, the
 others are calls. Asked for by name (ops/on_device.py: DEFINITIONS).

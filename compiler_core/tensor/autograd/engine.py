@@ -209,7 +209,7 @@ class Backward:
 
     def _window(self, node: GradNode, grad: Any) -> Windows | None:
         """The gradient of a slice's operand as that of a part, where nobody sees it before it is whole."""
-        if type(node) is not OpNode or node.op.name != "slice" or self.create_graph:
+        if type(node) is not OpNode or self.create_graph:
             return None
         is_seen = node.hooks is not None or anomaly.enabled or not isinstance(node.edges[0], GradNode)
         return None if is_seen else window_of(node, grad)

@@ -214,7 +214,7 @@ def test_intermediate_values_are_not_kept(reentrant: bool) -> None:
     plain = held(lambda layer, y: layer(y))
     kept = held(lambda layer, y: checkpoint(layer, y, use_reentrant=reentrant))
     assert kept < 9.5 * x.nbytes
-    assert plain > 3 * kept
+    assert plain > 2.8 * kept  # of a layer three values against one, the layer's operand
 
 
 def test_a_second_run_that_differs_is_an_error() -> None:

@@ -111,7 +111,7 @@ FAULTS = (
     Fault(
         "of several gradients of the tape the last is kept",
         "tape",
-        "grad if before is None or before is HANDLED else add_gradients(before, grad)",
+        "grad if before is None or before is HANDLED else added(before, grad)",
         "grad",
         ("test_engine.py",),
     ),

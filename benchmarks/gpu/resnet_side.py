@@ -15,7 +15,7 @@ BEGUN_S = time.perf_counter()
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
 from framework import F, nn, torch  # noqa: E402
-from step_side import MODES, compiled, report  # noqa: E402
+from step_side import MODES, compiled, report, step_on_images  # noqa: E402
 
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # width, blocks, stride of the first
 SIZE, CLASSES, EXPANSION = 224, 1000, 4
@@ -73,14 +73,7 @@ def main() -> None:
     images = torch.randn(given.batch, 3, SIZE, SIZE, device="cuda").to(memory_format=torch.channels_last)
     classes = torch.randint(0, CLASSES, (given.batch,), device="cuda")
 
-    def step() -> Any:
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = F.cross_entropy(run(images), classes)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return loss
-
+    step = step_on_images(run, optimizer, images, classes)
     print(report(step, mode=given.mode, world=1, warm=5, steps=given.steps, begun_s=BEGUN_S), flush=True)
 
 

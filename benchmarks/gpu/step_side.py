@@ -1,4 +1,4 @@
-"""What gpt2_side.py and resnet_side.py share: a model as a mode calls it, and its training step, timed.
+"""What gpt2_side.py, resnet_side.py and vit_side.py share: a model as a mode calls it, and its training step, timed.
 
 In: a step, how often. Out: one line of JSON: the first step's time and the median step's, from the host's clock around
 a synchronised step, and the host's own share of it; losses; peak memory in GiB, of the first step (which compiles and
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from framework import identity, torch
+from framework import F, identity, torch
 
 MODES = ["eager", "compile", "graphs"]
 
@@ -23,6 +23,20 @@ def compiled(model: Any, mode: str) -> Any:
     if mode == "eager":
         return model
     return torch.compile(model, mode="reduce-overhead" if mode == "graphs" else None)
+
+
+def step_on_images(run: Any, optimizer: Any, images: Any, classes: Any) -> Callable[[], Any]:
+    """The training step of a classifier, under bf16 autocast."""
+
+    def step() -> Any:
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = F.cross_entropy(run(images), classes)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+
+    return step
 
 
 def report(step: Callable[[], Any], *, mode: str, world: int, warm: int, steps: int, begun_s: float) -> str:

@@ -15,7 +15,7 @@ BEGUN_S = time.perf_counter()
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
 from framework import F, nn, torch  # noqa: E402
-from step_side import MODES, compiled, report  # noqa: E402
+from step_side import MODES, compiled, report, step_on_images  # noqa: E402
 
 SIZE, PATCH, WIDTH, HEADS, LAYERS, CLASSES = 224, 16, 768, 12, 12, 1000
 
@@ -62,16 +62,7 @@ def training(batch: int, mode: str) -> Any:
     run, optimizer = compiled(model, mode), torch.optim.AdamW(model.parameters(), lr=1e-4)
     images = torch.randn(batch, 3, SIZE, SIZE, device="cuda")
     classes = torch.randint(0, CLASSES, (batch,), device="cuda")
-
-    def step() -> Any:
-        with torch.autocast("cuda", torch.bfloat16):
-            loss = F.cross_entropy(run(images), classes)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return loss
-
-    return step
+    return step_on_images(run, optimizer, images, classes)
 
 
 def main() -> None:

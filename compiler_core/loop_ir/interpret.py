@@ -223,9 +223,8 @@ def _places(loop: ir.Loop, frame: Frame) -> range:
         return range(begin, end)
     if loop.part_of is None:
         return range(loop.extent)
-    n = -(-loop.extent // loop.part_of.extent)
-    begin = frame.axes[loop.part_of] * n
-    return range(min(begin, loop.extent), min(begin + n, loop.extent))
+    begin = frame.axes[loop.part_of] * loop.share
+    return range(min(begin, loop.extent), min(begin + loop.share, loop.extent))
 
 
 def evaluate_index(index: Index, frame: Frame, active: Any = None) -> Any:

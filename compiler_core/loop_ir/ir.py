@@ -129,6 +129,11 @@ class Loop:
     def extent(self) -> Size:
         return self.axis.extent
 
+    @property
+    def share(self) -> Size:
+        """How many iterations run in one iteration of the loop that shares them out, at most; all if none does."""
+        return self.extent if self.part_of is None else -(-self.extent // self.part_of.extent)
+
 
 @dataclass(frozen=True, slots=True)
 class Local:

@@ -186,7 +186,7 @@ class State:
         if not captured.sizes:
             return make(captured)
         at_once = config.size_instances if self.learns_sizes and not self.fullgraph else None
-        return SizedEntry(captured, make, at_once, functools.partial(self._graphs_of, is_whole))
+        return SizedEntry(captured, make, functools.partial(self._graphs_of, is_whole), at_once)
 
     def _compile(self, is_whole: bool, captured: Captured) -> Instance:
         """The same, of a graph whose sizes are constants."""

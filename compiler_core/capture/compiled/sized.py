@@ -51,22 +51,22 @@ class SizesFailed(Exception):
 
 OFTEN = 8  # times that sizes come before something is compiled for them, once it was for others
 MOST_MET = 4096  # sets of sizes that are counted
-GraphsOf: TypeAlias = Callable[[Captured], Sequence[Graph]]
 Numbers = tuple[int, ...]  # of the symbols, in the order of `Captured.sizes`
 
 
 class SizedEntry:
     """See the head of this file. told: the names of the graphs that were made, in order, with their sizes. at_once: for
-    so many sets of sizes something is compiled when they first come; None: for all. graphs_of: what is compiled."""
+    so many sets of sizes something is compiled when they first come; None: for all. graphs_of: what a backend would be
+    given to compile."""
 
     def __init__(
         self,
         captured: Captured,
         make: Callable[[Captured], Instance],
+        graphs_of: Callable[[Captured], Sequence[Graph]],
         at_once: int | None = None,
-        graphs_of: GraphsOf | None = None,
     ) -> None:
-        self.captured, self.make, self.at_once, self.graphs_of = captured, make, at_once, graphs_of
+        self.captured, self.make, self.graphs_of, self.at_once = captured, make, graphs_of, at_once
         self.results = Results(captured)
         self.graphs: tuple[tuple[str, Graph], ...] = (("sized", captured.graph),)  # and those of the first instance
         self.told: dict[str, str] = {}
@@ -141,11 +141,9 @@ class SizedEntry:
 
     def _others(self, numbers: Numbers) -> OtherSizes:
         """What would be compiled for sizes a little larger, equal where these are; as many differ as the graph lets."""
-        if self.graphs_of is None:
-            return ()
-        return [partial(self._graphs_near, self.graphs_of, numbers, odd) for odd in (True, False)]
+        return [partial(self._graphs_near, numbers, odd) for odd in (True, False)]
 
-    def _graphs_near(self, graphs_of: GraphsOf, numbers: Numbers, odd: bool) -> Sequence[Graph]:
+    def _graphs_near(self, numbers: Numbers, odd: bool) -> Sequence[Graph]:
         """odd: sizes are odd, if they can be, so that few offsets agree; else as often multiples of two as before."""
         made: dict[int, int] = {}
         for k, n in enumerate(dict.fromkeys(numbers)):
@@ -154,7 +152,7 @@ class SizedEntry:
                 if self._can_be(tuple(larger.get(m, m) for m in numbers)):
                     made = larger
                     break
-        return graphs_of(self._at(tuple(made.get(n, n) for n in numbers)))
+        return self.graphs_of(self._at(tuple(made.get(n, n) for n in numbers)))
 
     def _can_be(self, numbers: Numbers) -> bool:
         """Whether there is a graph for such sizes, within what marks say of them."""

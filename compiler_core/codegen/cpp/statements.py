@@ -198,8 +198,8 @@ class KernelPrinter:
             clauses = "".join(f" reduction({_reduction_operator(a, self.used)}:{a.name})" for a in summed)
             yield f"{pad}#pragma omp simd{clauses}"
         if loop.part_of is not None:
-            start, stop = f"{loop.part_of.name}*{_extent_here(loop)}", f"{axis}_stop"
-            end = f"{start} + {_extent_here(loop)}"
+            start, stop = f"{loop.part_of.name}*{loop.share}", f"{axis}_stop"
+            end = f"{start} + {loop.share}"
             yield f"{pad}const int64_t {stop} = {end} < {loop.extent} ? {end} : {loop.extent};"
         yield f"{pad}for (int64_t {axis} = {start}; {axis} < {stop or loop.extent}; ++{axis}) {{"
         yield from self._block(loop.body, pad + "  ", loop=True)
@@ -361,12 +361,7 @@ def _parameter(param: Param) -> str:
 
 def _work(loop: Loop) -> int:
     """Innermost iterations of the nest below `loop`."""
-    return _extent_here(loop) * max([1, *(_work(stmt) for stmt in loop.body if isinstance(stmt, Loop))])
-
-
-def _extent_here(loop: Loop) -> int:
-    """Iterations of the loop, or of the largest part of it."""
-    return int(loop.extent if loop.part_of is None else -(-loop.extent // loop.part_of.extent))
+    return int(loop.share) * max([1, *(_work(stmt) for stmt in loop.body if isinstance(stmt, Loop))])
 
 
 def _accumulator_type(acc: Accumulator) -> str:

@@ -184,19 +184,14 @@ def _columns(body: tuple[Stmt, ...]) -> str:
 
 def shape_of(section: Section, params: Sequence[Param] = ()) -> Shape:
     """The facts that decide about the tile of a section. params: the kernel's."""
-    parts = {loop.axis: loop.extent for loop in section.parallel}
-
-    def share(loop: Loop) -> int:
-        return -(-loop.extent // (1 if loop.part_of is None else parts[loop.part_of]))
-
     blocks, vectors = section.blocks, section.vectors
     local = {stmt.name for stmt in walk(section.body) if isinstance(stmt, Local)}
     added = {s.buffer for loop in blocks for s in walk(loop.body) if isinstance(s, Store) and s.mode != "set"}
     rows, columns = {loop.axis.name for loop in blocks}, {loop.axis.name for loop in vectors}
     anew = {load for load in _lane_loads(vectors, local) if not rows or _differs(load, rows)}
     return Shape(
-        rows=max(map(share, blocks), default=0),
-        columns=max(map(share, vectors), default=0),
+        rows=max((int(loop.share) for loop in blocks), default=0),
+        columns=max((int(loop.share) for loop in vectors), default=0),
         independent=bool(section.columns),
         summed=bool(local & added),
         outer=math.prod(loop.extent for loop in section.parallel),

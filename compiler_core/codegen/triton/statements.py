@@ -129,14 +129,7 @@ class SectionPrinter:
 
     def _lanes(self, loop: Loop) -> int:
         """How many iterations of a block or vector loop stand side by side."""
-        return min(power_of_two(self._share(loop)), self.tile.rows if loop.kind == "block" else self.tile.lanes)
-
-    def _share(self, loop: Loop) -> int:
-        """How many iterations one program runs, at most."""
-        return -(-loop.extent // self._parts(loop)) if loop.part_of else loop.extent
-
-    def _parts(self, loop: Loop) -> int:
-        return next(outer.extent for outer in self.section.parallel if outer.axis is loop.part_of)
+        return min(power_of_two(loop.share), self.tile.rows if loop.kind == "block" else self.tile.lanes)
 
     # -- programs of the grid
 
@@ -246,7 +239,7 @@ class SectionPrinter:
             return True
         if loop is self.section.rows or loop.axis.name == self.section.columns:
             return False
-        return loop.span is not None or self._share(loop) > self.counts[loop.axis.name]
+        return loop.span is not None or loop.share > self.counts[loop.axis.name]
 
     def _loop(self, loop: Loop, pad: str) -> Iterator[str]:
         self.axes.add(loop.axis.name)
@@ -324,7 +317,7 @@ class SectionPrinter:
 
     def _header(self, loop: Loop, lanes: int) -> tuple[list[str], str, bool]:
         """Lines that begin a loop over strips, what the lanes are below (or ""), whether it is a loop."""
-        axis, extent, share = loop.axis.name, loop.extent, self._share(loop)
+        axis, extent, share = loop.axis.name, loop.extent, loop.share
         if loop is self.section.rows or axis == self.section.columns:
             return [], str(extent) if extent % lanes else "", False
         variable = f"{axis}_start" if lanes > 1 or loop.kind == "vector" else axis
@@ -337,7 +330,7 @@ class SectionPrinter:
             lines = [f"for {variable} in {self._range(f'0, {extent}, {lanes}')}:"] if repeated else []
             return lines, str(extent) if extent % lanes else "", repeated
         first = f"{loop.part_of.name} * {share}"
-        exact = share * self._parts(loop) == extent
+        exact = share * loop.part_of.extent == extent
         end = f"{first} + {share}" if exact else f"tl.minimum({first} + {share}, {extent})"
         lines = [f"{axis}_end = {end}"]
         repeated = share > lanes or (lanes == 1 and loop.kind == "block")
@@ -364,7 +357,7 @@ class SectionPrinter:
         if axis == self.section.columns:
             blocks = self.section.column_blocks(self.tile)
             return f"(program % {blocks}) * {lanes} + " if blocks > 1 else ""
-        return f"{loop.part_of.name} * {self._share(loop)} + " if loop.part_of else ""
+        return f"{loop.part_of.name} * {loop.share} + " if loop.part_of else ""
 
     def _barrier(self, loop: Loop, pad: str) -> Iterator[str]:
         if loop.kind != "vector":

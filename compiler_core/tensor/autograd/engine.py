@@ -24,7 +24,7 @@ from compiler_core.tensor.autograd.anomaly import check
 from compiler_core.tensor.autograd.anomaly import state as anomaly
 from compiler_core.tensor.autograd.grad_mode import enable_grad, thread_mode
 from compiler_core.tensor.autograd.tape import Edge, FunctionNode, GradNode, OpNode, OutputNode
-from compiler_core.tensor.autograd.windows import Windows, added, window_of
+from compiler_core.tensor.autograd.windows import SLICE, Windows, added, window_of
 from compiler_core.tensor.making.placement import grad_beside, grads_beside
 from compiler_core.tensor.nodes.hooks import run_after, run_before
 
@@ -209,7 +209,7 @@ class Backward:
 
     def _window(self, node: GradNode, grad: Any) -> Windows | None:
         """The gradient of a slice's operand as that of a part, where nobody sees it before it is whole."""
-        if type(node) is not OpNode or self.create_graph:
+        if type(node) is not OpNode or node.op is not SLICE or self.create_graph:
             return None
         is_seen = node.hooks is not None or anomaly.enabled or not isinstance(node.edges[0], GradNode)
         return None if is_seen else window_of(node, grad)

@@ -20,7 +20,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.primitives.arithmetic import add_gradients
 from compiler_core.ops.registry import OPS, Array, Value
 
-_SLICE = OPS["slice"]
+SLICE = OPS["slice"]
 
 
 class Windows:
@@ -122,7 +122,7 @@ def _memory(grad: Any) -> Any:
 
 def window_of(node: Any, grad: Value) -> Windows | None:
     """The gradient of a slice's operand, to be joined with others; None: it goes by the rule."""
-    if node.op is not _SLICE or not is_array(grad) or any(step != 1 for step in node.attrs["steps"]):
+    if not is_array(grad) or any(step != 1 for step in node.attrs["steps"]):
         return None
     operand = node.saved[0]
     shape = tuple(getattr(operand, "raw", operand).shape)

@@ -2,13 +2,15 @@
 
 In: T[N, C, *n] with one to three spatial dims; `size` or `scale_factor`. Out: T[N, C, *o]. Each dim is resampled by
 itself: element i of the result is a weighted sum of few elements of the input (its taps), whose places and weights are
-known from the sizes and computed here in float32, as torch does for float32 (in float64 for float64).
+computed of the sizes in float32, as torch does for float32 (in float64 for float64): here, where these are numbers, and
+in the graph where they are symbols. Bytes and antialias need numbers.
 Sources: torch's area_pixel_compute_source_index; Keys 1981 (bicubic, a = -0.75; with antialias -0.5, as Pillow).
 Of uint8 images every dim is rounded by itself, the last first, with weights of 16 bits, as in torch and Pillow.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from operator import index
@@ -22,15 +24,16 @@ from compiler_core.meta import INTEGERS
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, broadcast_to, cast, dtype_of, shape_of, widened
 from compiler_core.ops.casting import in_float32_on_cuda
-from compiler_core.ops.composites.arithmetic import clamp
+from compiler_core.ops.composites.arithmetic import add, clamp, mul, rsub
 from compiler_core.ops.composites.unary import floor
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.pooling.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from compiler_core.ops.refusals import need_kind
-from compiler_core.ops.registry import Array, Value
+from compiler_core.ops.registry import Array, Value, use_trace
+from compiler_core.ops.size_numbers import as_like, quotient
 from compiler_core.symbolic.size import Sym
 
-Taps = tuple[Array, Array]  # places i64[o, L] and weights f[o, L]
+Taps = tuple[Value, Value]  # places i64[o, L] and weights f[o, L]
 _RANKS = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2, "lanczos": 2}
 _AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 
@@ -78,16 +81,15 @@ def _resized(
         for d in range(rank):
             x = _nearest(x, d + 2, target[d], scales[d], mode == "nearest-exact")
         return x
-    sizes, target = tuple(map(index, sizes)), tuple(map(index, target))  # places and weights need the numbers
     bytes_ = dtype_of(x) is dt.uint8
+    if bytes_ or antialias:
+        sizes, target = tuple(map(index, sizes)), tuple(map(index, target))
     wide = cast(x, dt.float64) if bytes_ else widened(x)
+    number = dt.float64 if dtype_of(wide) is dt.float64 else dt.float32
     for d in reversed(range(rank)) if bytes_ else range(rank):
-        step = _step(sizes[d], target[d], scales[d], align_corners, dtype_of(wide) is dt.float64)
-        if antialias:
-            taps = _filtered(sizes[d], target[d], step, mode)
-        else:
-            taps = _TAPS[mode](sizes[d], target[d], step, align_corners)
-        if bytes_ and sizes[d] != target[d]:
+        n, o = sizes[d], target[d]
+        taps = _of_sizes(_FILTERED[mode] if antialias else _TAPS[mode], n, o, scales[d], align_corners, number)
+        if bytes_ and n != o:
             wide = _to_bytes(_resample(wide, d + 2, _in_16_bits(*taps)))
         elif not bytes_:
             wide = _resample(wide, d + 2, taps)
@@ -127,19 +129,38 @@ def _target(
         scales: tuple[float | None, ...] = (None,) * rank
     else:
         factors = (scale,) * rank if isinstance(scale, int | float) else tuple(scale)  # type: ignore[arg-type]
-        target = tuple(math.floor(n * f) if f % 1 else n * int(f) for n, f in zip(sizes, factors))
+        target = tuple(map(_times, sizes, factors))
         scales = (None,) * rank if recompute else factors
     if len(target) != rank or any(n < 1 for n in target):
         raise ShapeError(f"interpolate: {rank} positive output sizes are needed", got=str(target))
     return target, scales
 
 
-def _step(n: int, o: int, scale: float | None, align_corners: bool, is_double: bool) -> np.floating[Any]:
-    """How far apart neighbouring outputs lie, in input elements; in float32 unless is_double."""
-    number: Callable[[float], np.floating[Any]] = np.float64 if is_double else np.float32
+def _times(n: int, factor: float) -> int:
+    """n * factor, rounded down: without rounding before, where that is exact."""
+    over, under = float(factor).as_integer_ratio()
+    return n * over // under if under <= 1024 else math.floor(n * factor)
+
+
+def _of_sizes(make: Callable[..., Any], n: int, o: int, *how: Any) -> Any:
+    """make(n, o, *how): of symbols in the graph, of numbers arrays, which are kept."""
+    return make(n, o, *how) if Sym in map(type, (n, o)) else _of_numbers(make, n, o, *how)
+
+
+@functools.lru_cache(256)
+def _of_numbers(make: Callable[..., Any], *how: Any) -> Any:
+    with use_trace(None):
+        return make(*how)
+
+
+def _step(n: int, o: int, scale: float | None, align_corners: bool, number: dt.DType) -> Value:
+    """How far apart neighbouring outputs lie, in input elements: a 0-d value of dtype `number`."""
+    like = prims.full((), 0.0, number)
     if align_corners:
-        return number((n - 1) / (o - 1)) if o > 1 else number(0)
-    return number(1.0 / scale) if scale is not None and scale > 0 else number(n) / number(o)
+        return as_like(like, quotient(n - 1, o - 1)) if o > 1 else like
+    if scale is not None and scale > 0:
+        return as_like(like, 1.0 / scale)
+    return prims.div(prims.full_like(like, n), prims.full_like(like, o))
 
 
 # ---- nearest
@@ -148,16 +169,26 @@ def _step(n: int, o: int, scale: float | None, align_corners: bool, is_double: b
 def _nearest(x: Value, d: int, o: int, scale: float | None, exact: bool) -> Value:
     if Sym in map(type, (x.shape[d], o)):
         times, rest = divmod(o, x.shape[d])
-        if rest == 0 and type(times) is int and not times & (times - 1) and (scale or times) == times:
+        if type(times) is int and not times & (times - 1) and (scale or times) == times and rest == 0:
             return _repeated(x, d, times)
-    n, o = index(x.shape[d]), index(o)
-    step = np.float32(_step(n, o, scale, False, False))
-    at = (np.arange(o, dtype=np.float32) + np.float32(0.5 if exact else 0)) * step
-    places = np.minimum(np.floor(at).astype(np.int64), n - 1)
+    n = x.shape[d]
+    places = _of_sizes(_nearest_places, n, o, scale, exact)
+    if not isinstance(places, np.ndarray):
+        return _taken(x, d, places)
     if o == n and (places == np.arange(n)).all():
         return x
     if o % n == 0 and (places == np.arange(o) // (o // n)).all():  # each element repeated: no index needed
         return _repeated(x, d, o // n)
+    return _taken(x, d, places)
+
+
+def _nearest_places(n: int, o: int, scale: float | None, exact: bool) -> Value:
+    at = add(prims.iota((o,), 0, dt.float32), 0.5 if exact else 0.0)
+    return clamp(cast(floor(mul(at, _step(n, o, scale, False, dt.float32))), dt.int64), max=n - 1)
+
+
+def _taken(x: Value, d: int, places: Value) -> Value:
+    """The elements along dim d at `places`, i64[o]."""
     front = prims.permute(x, (d, *(k for k in range(len(x.shape)) if k != d)))
     return prims.permute(prims.take(front, places), (*range(1, d + 1), 0, *range(d + 1, len(x.shape))))
 
@@ -179,7 +210,7 @@ def _resample(x: Value, d: int, taps: Taps) -> Value:
     ndim = len(x.shape)
     front = prims.permute(x, (d, *(k for k in range(ndim) if k != d)))
     read = prims.take(front, places)  # (o, L, ...)
-    scale = weights.astype(dtype_of(x).numpy).reshape(*weights.shape, *(1,) * (ndim - 1))
+    scale = prims.reshape(cast(weights, dtype_of(x)), (*weights.shape, *(1,) * (ndim - 1)))
     total = prims.sum(prims.mul(read, broadcast_to(scale, shape_of(read))), (1,))
     return prims.permute(total, (*range(1, d + 1), 0, *range(d + 1, ndim)))
 
@@ -204,40 +235,46 @@ def _to_bytes(x: Value) -> Value:
     return clamp(floor(prims.add(x, prims.full_like(x, 0.5))), 0, 255)
 
 
-def _positions(o: int, step: np.floating[Any], align_corners: bool) -> Array:
+def _positions(n: int, o: int, scale: float | None, align_corners: bool, number: dt.DType) -> Value:
     """Where each output lies, in input elements."""
-    number = type(step)
-    at = np.arange(o).astype(number)
-    return at * step if align_corners else step * (at + number(0.5)) - number(0.5)  # type: ignore[no-any-return]
+    step = _step(n, o, scale, align_corners, number)
+    at = prims.iota((o,), 0, number)
+    return mul(at, step) if align_corners else add(mul(step, add(at, 0.5)), -0.5)
 
 
-def _linear(n: int, o: int, step: np.floating[Any], align_corners: bool) -> Taps:
-    at = np.maximum(_positions(o, step, align_corners), 0)
-    first = np.minimum(np.floor(at).astype(np.int64), n - 1)
-    right = np.clip(at - first, 0, 1).astype(at.dtype)
-    return np.stack([first, np.minimum(first + 1, n - 1)], 1), np.stack([1 - right, right], 1)
+def _linear(n: int, o: int, scale: float | None, align_corners: bool, number: dt.DType) -> Taps:
+    at = clamp(_positions(n, o, scale, align_corners, number), 0.0)
+    first = clamp(cast(floor(at), dt.int64), max=n - 1)
+    right = clamp(add(at, cast(first, number), alpha=-1), 0.0, 1.0)
+    return _side_by_side(first, clamp(add(first, 1), max=n - 1)), _side_by_side(rsub(right, 1.0), right)
 
 
-def cubic_weights(t: Array, a: float = -0.75) -> list[Array]:
+def _side_by_side(*columns: Value) -> Value:
+    """T[o], so many times -> T[o, L]."""
+    return prims.cat([prims.reshape(column, (*column.shape, 1)) for column in columns], 1)
+
+
+def cubic_weights(t: Value, a: float = -0.75) -> list[Value]:
     """The weights of the elements at -1, 0, 1, 2 for a place t in [0, 1] (Keys 1981)."""
 
-    def near(s: Array) -> Array:
-        return ((a + 2) * s - (a + 3)) * s * s + 1
+    def near(s: Value) -> Value:
+        return add(mul(mul(add(mul(s, a + 2), -(a + 3)), s), s), 1.0)
 
-    def far(s: Array) -> Array:
-        return ((a * s - 5 * a) * s + 8 * a) * s - 4 * a
+    def far(s: Value) -> Value:
+        return add(mul(add(mul(add(mul(s, a), -5 * a), s), 8 * a), s), -4 * a)
 
-    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
-
-
-def _cubic(n: int, o: int, step: np.floating[Any], align_corners: bool) -> Taps:
-    at = _positions(o, step, align_corners)
-    first = np.floor(at).astype(np.int64)
-    weights = cubic_weights(np.clip(at - first, 0, 1).astype(at.dtype))
-    return np.clip(first[:, None] + np.arange(-1, 3), 0, n - 1), np.stack(weights, 1)
+    return [far(add(t, 1.0)), near(t), near(rsub(t, 1.0)), far(rsub(t, 2.0))]
 
 
-_TAPS: dict[str, Callable[[int, int, np.floating[Any], bool], Taps]] = {
+def _cubic(n: int, o: int, scale: float | None, align_corners: bool, number: dt.DType) -> Taps:
+    at = _positions(n, o, scale, align_corners, number)
+    first = floor(at)
+    weights = cubic_weights(clamp(add(at, first, alpha=-1), 0.0, 1.0))
+    places = [clamp(add(cast(first, dt.int64), k), 0, n - 1) for k in range(-1, 3)]
+    return _side_by_side(*places), _side_by_side(*weights)
+
+
+_TAPS: dict[str, Callable[..., Taps]] = {
     "linear": _linear,
     "bilinear": _linear,
     "trilinear": _linear,
@@ -270,10 +307,13 @@ _FILTERS: dict[str, tuple[int, Callable[[Array], Array]]] = {
 }
 
 
-def _filtered(n: int, o: int, step: np.floating[Any], mode: str) -> Taps:
+def _filtered(
+    mode: str, n: int, o: int, scale: float | None, align_corners: bool, dtype: dt.DType
+) -> tuple[Array, Array]:
     """The filter of `mode`, as wide as a step is when that is more than one element; weights sum to 1 (Pillow's)."""
     width, kernel = _FILTERS[mode]
-    number = type(step)
+    number: Any = dtype.numpy.type
+    step = number(_step(n, o, scale, align_corners, dtype))
     reach = number(max(float(step), 1.0))
     support = number(width / 2) * reach
     center = step * (np.arange(o).astype(number) + number(0.5))
@@ -283,3 +323,6 @@ def _filtered(n: int, o: int, step: np.floating[Any], mode: str) -> Taps:
     weights = kernel((places - center[:, None] + number(0.5)) / reach)
     weights = np.where(places < high[:, None], weights, 0).astype(number)
     return np.minimum(places, n - 1), weights / weights.sum(1, keepdims=True)
+
+
+_FILTERED = {mode: functools.partial(_filtered, mode) for mode in _FILTERS}

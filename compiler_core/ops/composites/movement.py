@@ -6,7 +6,6 @@ Out: values. A call that changes nothing adds no node.
 
 from __future__ import annotations
 
-import builtins
 import math
 from collections.abc import Sequence
 from operator import index as plain_index
@@ -294,8 +293,8 @@ def split(tensor: Value, split_size_or_sections: Sizes, dim: int = 0) -> tuple[V
         size = split_size_or_sections
         if size < 0 or (size == 0 and extent):
             raise ShapeError("split: the size is 0 only of a dim of size 0", expected="a positive size", got=str(size))
-        whole, rest = divmod(extent, size) if extent else (0, 0)
-        lengths = [size] * plain_index(whole) + [rest] * (rest != 0 or not extent)
+        count = plain_index(-(-extent // size)) if extent else 1
+        lengths = [size] * (count - 1) + [extent - size * (count - 1)]
     else:
         lengths = list(split_size_or_sections)
         if sum(lengths) != extent:
@@ -314,7 +313,7 @@ def chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
         raise ShapeError("chunk expects chunks to be greater than 0", got=str(chunks))
     if not extent:
         return tuple(narrow(input, dim, 0, 0) for _ in range(chunks))
-    return split(input, builtins.max(1, -(-extent // chunks)), dim)
+    return split(input, -(-extent // chunks), dim)
 
 
 def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:

@@ -20,6 +20,7 @@ from compiler_core.ops.composites.movement import cat, flip, narrow
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
+from compiler_core.symbolic.expression import is_symbol
 
 
 def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Scalar | None = None) -> Value:
@@ -64,17 +65,19 @@ _pad_in_float32 = in_float32_on_cpu(_pad_dims)
 
 def _cropped(x: Value, d: int, low: int, high: int) -> Value:
     """x without what negative paddings cut off dim d. Raises ShapeError if they cut off more than there is."""
+    if low >= 0 and high >= 0:
+        return x
     cut = builtins.max(0, -low), builtins.max(0, -high)
-    return narrow(x, d, cut[0], x.shape[d] - sum(cut)) if any(cut) else x
+    return narrow(x, d, cut[0], x.shape[d] - sum(cut))
 
 
 def _pad_constant(input: Value, low: list[int], high: list[int], value: Scalar | None) -> Value:
     x = input
     for d, (a, b) in enumerate(zip(low, high)):
         x = _cropped(x, d, a, b)
-    low, high = [builtins.max(0, n) for n in low], [builtins.max(0, n) for n in high]
+    low, high = [n if n >= 0 else 0 for n in low], [n if n >= 0 else 0 for n in high]
     kind = {"f": float, "b": bool, "c": complex}.get(dtype_of(x).kind, int)
-    if any(low) or any(high):
+    if any(is_symbol(n) or n for n in (*low, *high)):
         return prims.pad(x, low, high, kind(value or 0))
     return as_new(x) if x is input else x
 

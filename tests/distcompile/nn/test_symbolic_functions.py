@@ -270,7 +270,14 @@ CASES: dict[str, tuple[Any, ...]] = {
     "interp size": (lambda x: F.interpolate(x, size=(12, 12), mode="bilinear", align_corners=True), IM),
     "interp hw": (lambda x: F.interpolate(x, scale_factor=2), IHW),
     "interp like": (lambda x, y: F.interpolate(x, size=y.shape[2:]), IM, "f32[b, 3, 16, 16]"),
+    "interp bil hw": (lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), IHW),
+    "interp half hw": (lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic"), IHW),
+    "interp like hw": (lambda x, y: F.interpolate(x, size=y.shape[2:], mode="bilinear"), IM, "f32[b, 3, h, w]"),
+    "interp corners hw": (lambda x: F.interpolate(x, scale_factor=3, mode="bilinear", align_corners=True), IHW),
+    "interp nearest hw": (lambda x: F.interpolate(x, scale_factor=1.5, mode="nearest-exact"), IHW),
     "pad": (lambda x: F.pad(x, (1, 2)), Y),
+    "pad to a multiple": (lambda x: F.pad(x, (0, 0, 0, -x.shape[1] % 4)), Y),
+    "chunk t": (lambda x: x.chunk(3, 1), Y),
     "pad t": (lambda x: F.pad(x, (0, 0, 2, 0)), Y),
     "pad to": (lambda x: F.pad(x, (0, 0, 0, 64 - x.shape[1])), Y),
     "pad reflect": (lambda x: F.pad(x, (1, 1), mode="reflect"), "f32[b, 3, 8]"),
@@ -357,13 +364,13 @@ CASES: dict[str, tuple[Any, ...]] = {
 
 ALLOWED = {
     "cross_entropy shift": ["not t - 1 == 1", "not ((t - 1) % (b*t - b)) == 0"],
-    "pad to": ["not 0 < t - 64", "0 < -t + 64"],
+    "pad to": ["0 <= -t + 64"],
     "roll": ["2 < b", "not t - 2 == 0"],
     "index slice n": ["n <= 64"],
     "view n": ["not (b % 2) == 0"],
     "unflatten t//2": ["2*(t // 2) <= t", "not 8*t == 16*(t // 2)", "not (t // 2) == 1"],
 }
-FIXED = {"sdpa d": ["d == 11"]}
+FIXED = {"sdpa d": ["d == 11"], "chunk t": ["-(t // ((-t) // 3)) == 3"]}
 
 
 @pytest.mark.parametrize("name", CASES)

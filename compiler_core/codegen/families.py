@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from threading import Lock
@@ -27,14 +27,11 @@ _REAL = re.compile(r"((?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)(f?)")
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A unit: what stands between its numbers, and the numbers. The text is each piece and the number after it.
-
-    reached[i]: number i may be a variable.
-    """
+    """A unit: its numbers that may be variables, and what stands between. The text is each piece and the number after
+    it."""
 
     pieces: list[str]
     numbers: list[str]
-    reached: list[bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +46,10 @@ class Holes:
 class _Family:
     """The sources of one skeleton. columns: the numbers of those that opened holes, the first source's first.
 
-    columns[k][i]: number i in source k. reached[i]: it may be a hole. large: integers from there on are holes as soon
-    as there are any; 0: they are no exception.
+    columns[k][i]: number i in source k. large: integers from there on are holes as soon as there are any; 0: they are
+    no exception.
     """
 
-    reached: list[bool]
     columns: list[list[str]]
     large: int
     slots: dict[int, int] = field(default_factory=dict)  # number that is a hole -> its slot
@@ -73,8 +69,7 @@ class _Family:
 
     def may_differ(self, numbers: Sequence[str]) -> bool:
         """Whether all numbers that differ are of one kind at each place, and can be variables."""
-        sides = zip(self.columns[0], numbers, self.reached)
-        return all(a == b or (reached and kind_of(a) == kind_of(b) != "") for a, b, reached in sides)
+        return all(a == b or kind_of(a) == kind_of(b) != "" for a, b in zip(self.columns[0], numbers))
 
     def open(self, numbers: Sequence[str]) -> None:
         """Have holes wherever a source with these numbers, too, asks for one."""
@@ -82,7 +77,7 @@ class _Family:
         self.slots = {}
         known: dict[tuple[str, ...], int] = {}
         for place, column in enumerate(zip(*self.columns)):
-            if self.reached[place] and (len(set(column)) > 1 or self._is_large(column[0])):
+            if len(set(column)) > 1 or self._is_large(column[0]):
                 self.slots[place] = known.setdefault(column, len(known))
 
     def _is_large(self, number: str) -> bool:
@@ -99,17 +94,18 @@ class Families:
     def __init__(self, large: int = 0) -> None:
         self._large, self._families, self._lock = large, dict[str, _Family](), Lock()
 
-    def is_new(self, units: Mapping[str, Tokens]) -> bool:
-        """Whether no source of this skeleton has come."""
+    def holes(
+        self, units: Mapping[str, Tokens], others: Callable[[], Iterable[Mapping[str, Tokens]]] = tuple
+    ) -> Holes | None:
+        """The holes of a source's code; None: its numbers cannot be variables where they differ. others: asked of a new
+        skeleton for further sources; the first code has the holes that these open."""
+        numbers, skeleton = [number for unit in units.values() for number in unit.numbers], _skeleton(units)
         with self._lock:
-            return _skeleton(units) not in self._families
-
-    def holes(self, units: Mapping[str, Tokens]) -> Holes | None:
-        """The holes of a source's code; None: its numbers cannot be variables where they differ."""
-        numbers = [number for unit in units.values() for number in unit.numbers]
+            is_new = skeleton not in self._families
+            family = self._families.setdefault(skeleton, _Family([numbers], self._large))
+        for other in others() if is_new else ():
+            self.holes(other)
         with self._lock:
-            reached = [known for unit in units.values() for known in unit.reached]
-            family = self._families.setdefault(_skeleton(units), _Family(reached, [numbers], self._large))
             if not family.takes(numbers):
                 if not family.may_differ(numbers):
                     return None
@@ -118,12 +114,10 @@ class Families:
 
 
 def _skeleton(units: Mapping[str, Tokens]) -> str:
-    digest = sha256()
-    for stem, unit in units.items():
-        digest.update(f"\0{stem}\0".encode())
-        for piece in unit.pieces:
-            digest.update(" ".join(piece.split()).encode() + b"\1")
-    return digest.hexdigest()
+    """What is left of units without numbers, as a digest. Gaps are all one, and none where a number stood."""
+    text = "".join(f"\0{stem}\0" + "\1".join(unit.pieces) for stem, unit in units.items())
+    text = " ".join(text.split()).replace(" \1", "\1").replace("\1 ", "\1")
+    return sha256(text.encode()).hexdigest()
 
 
 def kind_of(number: str) -> str:

@@ -204,7 +204,7 @@ def share_library(
 
     others: see `ManySizes.fill`. It is built once, then another name of the same file, so it is loaded once.
     """
-    from compiler_core.codegen.cpp.many_sizes import ManySizes
+    from compiler_core.codegen.cpp.many_sizes import ManySizes, plain
 
     global _sizes_seen
     with _LOCK:
@@ -217,8 +217,9 @@ def share_library(
             raise
         what = "code is compiled for each size: where sizes are variables, the C++ compiler refuses it"
         log.warn_once(f"many sizes {error.got}", f"{what}: {error.got}")
-        _link_library(filled.plain, place, toolchain)
-        return filled.plain, ()
+        constant = plain(units)
+        _link_library(constant, place, toolchain)
+        return constant, ()
     return filled.units, filled.numbers
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from compiler_core.codegen.families import Families, Tokens, kind_of, word_of
 
@@ -31,56 +32,58 @@ template <class F> static inline void dc_share(int64_t work, int64_t n, const F&
   if (work < {PARALLEL_WORK}) f((int64_t)0, n); else dc_parallel(n, 1, f);
 }}
 {REAL}"""
-_TOKEN = re.compile(  # of what decides; all else is between
-    r"""(?P<comment>//[^\n]*|/\*.*?\*/)
-      | (?P<end>;|\n\})
-      | (?P<kept>"(?:[^"\\]|\\.)*" | [A-Za-z_]\w* | 0[xX][0-9a-fA-F.]+(?:[pP][+-]?\d+)?\w*)
-      | (?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?\w*)""",
+_REACHED = re.compile(rf"{MARK}.*?\n}}", re.DOTALL)  # what is left of a function that `dc_n` reaches
+_COMMENT = r"//[^\n]*|/\*.*?\*/"
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_TOKEN = re.compile(  # of a function; all else is between. kept: also what a declaration that lasts longer begins with
+    rf"""(?P<comment>{_COMMENT})
+      | (?P<kept>{_STRING} | \b(?:static|thread_local|constexpr|enum|extern)\b[^;]*)
+      | (?<![\w.])(?!0[xX])(?P<number>(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?\w*)""",
     re.VERBOSE | re.DOTALL,
 )
-_FIXING = frozenset({"static", "thread_local", "constexpr", "enum", "extern"})  # what a declaration begins with
+_APART = re.compile(f"{_STRING}|(?P<comment>{_COMMENT})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """units: file stem -> the text to compile. numbers: its table, words of 64 bits; reals as the bits of doubles.
-
-    plain: the text without holes.
-    """
+    """units: file stem -> the text to compile. numbers: its table, words of 64 bits; reals as the bits of doubles."""
 
     units: dict[str, str]
     numbers: tuple[int, ...]
-    plain: dict[str, str]
 
 
 def _tokens(text: str) -> Tokens:
-    """A unit, its comments left out. A number is reached in a function that `dc_n` reaches, and in no declaration that
-    lasts longer."""
-    made, piece = Tokens([], [], []), list[str]()
-    begin, is_reached, is_fixed = 0, False, False
-    for match in _TOKEN.finditer(text):
-        kind = match.lastgroup
-        if kind == "number":
-            made.pieces.append("".join([*piece, text[begin : match.start()]]))
-            made.numbers.append(match.group())
-            made.reached.append(is_reached and not is_fixed)
-            piece, begin = [], match.end()
-        elif kind == "comment":
-            piece += [text[begin : match.start()], " "]
-            begin = match.end()
-        elif kind == "end":
-            is_fixed = False
-            is_reached = is_reached and match.group() == ";"  # the other is that of a function
-        elif (token := match.group()) == MARK:
-            is_reached, is_fixed = True, False
-        elif token in _FIXING:
-            is_fixed = True
-    made.pieces.append("".join([*piece, text[begin:]]))
+    """A unit, its comments left out. Numbers are those in functions that `dc_n` reaches, but for what keeps the first
+    call's; all others are text."""
+    made, piece, end = Tokens([], []), list[str](), 0
+    for function in _REACHED.finditer(text):
+        piece.append(_uncommented(text[end : function.start()]))
+        begin, end = function.span()
+        for match in _TOKEN.finditer(text, begin, end):
+            if match.lastgroup == "comment":
+                piece += [text[begin : match.start()], " "]
+                begin = match.end()
+            elif match.lastgroup == "number":
+                made.pieces.append("".join([*piece, text[begin : match.start()]]))
+                made.numbers.append(match.group())
+                piece, begin = [], match.end()
+        piece.append(text[begin:end])
+    made.pieces.append("".join([*piece, _uncommented(text[end:])]))
     return made
+
+
+@lru_cache(maxsize=256)  # helpers are long, and mostly the same
+def _uncommented(text: str) -> str:
+    return _APART.sub(lambda match: " " if match["comment"] else match.group(), text)
 
 
 def _tokens_of(units: Mapping[str, str]) -> dict[str, Tokens]:
     return {stem: _tokens(text) for stem, text in units.items()}
+
+
+def plain(units: Mapping[str, str]) -> dict[str, str]:
+    """The text of a source without holes."""
+    return _written(_tokens_of(units), {})
 
 
 class ManySizes:
@@ -93,14 +96,10 @@ class ManySizes:
         """The code of a source, and its table. others: asked of a new skeleton for the source at other sizes, so that
         the first code has the holes that these open."""
         tokens = _tokens_of(units)
-        if self._families.is_new(tokens):
-            self._families.holes(tokens)
-            for other in others():
-                self._families.holes(_tokens_of(other))
-        plain, holes = _written(tokens, {}), self._families.holes(tokens)
+        holes = self._families.holes(tokens, lambda: map(_tokens_of, others()))
         if holes is None:
-            return Filled(plain, (), plain)
-        return Filled(_written(tokens, holes.slots), tuple(map(word_of, holes.numbers)), plain)
+            return Filled(_written(tokens, {}), ())
+        return Filled(_written(tokens, holes.slots), tuple(map(word_of, holes.numbers)))
 
 
 def _written(tokens: Mapping[str, Tokens], slots: Mapping[int, int]) -> dict[str, str]:

@@ -138,7 +138,8 @@ class KernelPrinter:
         name = f"{self.name}_part{len(self.parts)}"
         status = ["int32_t& status"] if self.has_checks else []
         parameters = [*parameters_of(self.kernel, opened=self.opened), *status, "int64_t dc_from", "int64_t dc_to"]
-        head = f"static void {name}({', '.join(parameters)}) {{"
+        apart = "__attribute__((noinline)) " if self.opened else ""  # `dc_share` calls it from two places
+        head = f"{apart}static void {name}({', '.join(parameters)}) {{"
         self.parts.append("\n".join([head, *self._mark(), *lines, "}", ""]))
         table = ["dc_n"] if self.opened else []
         values = [*table, *self.params, *(["status"] if self.has_checks else []), "dc_from", "dc_to"]

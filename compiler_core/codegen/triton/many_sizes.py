@@ -73,7 +73,7 @@ def _opened_one(node: ast.FunctionDef, name: str, sizes: Collection[str], seen: 
     whole.name = name
     head, *rest = _HOLE.split(ast.unparse(whole))  # a piece, then places in `found` and pieces by turns
     texts, pieces = [numbers.found[int(place)] for place in rest[::2]], [head, *rest[1::2]]
-    holes = seen.holes({name: Tokens(pieces, texts, [True] * len(texts))}) or Holes({}, ())
+    holes = seen.holes({name: Tokens(pieces, texts)}) or Holes({}, ())
     parts = [head]
     for at, (number, piece) in enumerate(zip(texts, pieces[1:], strict=True)):
         slot = holes.slots.get(at)

@@ -55,10 +55,12 @@ static const bool dc_has_avx512 = __builtin_cpu_supports("avx512f");
 #else
 static const bool dc_has_avx512 = false;
 #endif
-template <class T>
-static inline void dc_gemm(const void* routine, int ta, int tb, int m, int n, int k, T alpha, const T* a, int lda,
-                           const T* b, int ldb, T beta, T* c, int ldc) {
+template <class T>  // not inline: a program may have hundreds of products, and each would be compiled anew
+__attribute__((noinline)) static void dc_gemm(const void* routine, int ta, int tb, int m, int n, int k, T alpha,
+                                              const T* a, int lda, const T* b, int ldb, T beta, T* c, int ldc) {
   typedef void (*gemm)(int, int, int, int, int, int, T, const T*, int, const T*, int, T, T*, int);
+  if ((double)m * n * k <= DC_PART)  // one part, without a division
+    return ((gemm)routine)(101, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   const bool by_rows = m >= n || (sizeof(T) == 4 && !dc_has_avx512);
   const int64_t slice = (int64_t)(by_rows ? n : m) * k;  // one row or column
   const int64_t tiles = dc_has_avx512 && (by_rows || sizeof(T) == 4) ? DC_TILES : DC_LARGE_TILES;

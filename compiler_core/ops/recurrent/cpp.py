@@ -244,7 +244,7 @@ static void dc_recurrent(const dc_sequence& sequence, X x, M w, B b, F h0, F las
       for (int block = (int)from; block < to; ++block) {
         const int64_t j0 = (int64_t)block * W;
         const T* const panel = packed + G * H * j0;
-        if (j0 + W <= H)
+        if (H % W == 0 || j0 + W <= H)
           dc_forward_block<Cell, H, LDA, 2>(W, j0, step, before, panel, now, next, x, b, last0, h, cells, saved);
         else if (H % W > lanes)
           dc_forward_block<Cell, H, LDA, 2>(H % W, j0, step, before, panel, now, next, x, b, last0, h, cells, saved);
@@ -325,7 +325,7 @@ static void dc_recurrent_backward(const dc_sequence& sequence, G0 g, G1 gc, G2 g
       for (int block = (int)from; block < to; ++block) {
         const int64_t j0 = (int64_t)block * W;
         const T* const panel = packed + D * j0;
-        if (j0 + W <= H)
+        if (H % W == 0 || j0 + W <= H)
           dc_backward_block<Cell, H, LDA, 2>(W, j0, at, depth, panel, now, next, g, gc, gs, h, cells, saved, first,
                                              carry, dx, dq, dh0, dc0);
         else if (H % W > lanes)

@@ -94,7 +94,7 @@ def is_loaded() -> bool:
 
 def module(name: str = "cuda") -> Any:
     """CuPy. Raises DeviceError, which says that device `name` is not there, and what is missing."""
-    found = _look()
+    found = _found if _found.why == "" else _look()
     if found.why:
         raise NoCudaError(f"there is no device {name!r} here", got=found.why, expected="cpu, or meta", remedy=REMEDY)
     return found.module
@@ -327,7 +327,11 @@ class _Memory:
 
     def allocate(self, nbytes: int) -> Any:
         """CuPy's allocator."""
-        return self.allocate_all((nbytes,))[0]
+        if self.used_by or self._pending:
+            self.sweep()
+        made = self.pool.malloc(nbytes)
+        self._add(-(-nbytes // _UNIT) * _UNIT)
+        return made
 
     def allocate_all(self, sizes: Sequence[int]) -> list[Any]:
         """Memory of each of these sizes: for a program's outputs, of which there are hundreds."""
@@ -335,10 +339,14 @@ class _Memory:
             self.sweep()
         malloc = self.pool.malloc
         made = [malloc(nbytes) for nbytes in sizes]
-        number = self._device()
-        bound = self.bound.get(number, 0) + sum([(nbytes + _UNIT - 1) // _UNIT * _UNIT for nbytes in sizes])
-        self.bound[number] = bound if bound <= self.most.get(number, 0) else self.ask(number)
+        self._add(sum([-(-nbytes // _UNIT) * _UNIT for nbytes in sizes]))
         return made
+
+    def _add(self, nbytes: int) -> None:
+        """Blocks of so many bytes were given out on the current device."""
+        number = self._device()
+        bound = self.bound.get(number, 0) + nbytes
+        self.bound[number] = bound if bound <= self.most.get(number, 0) else self.ask(number)
 
     def ask(self, number: int) -> int:
         """What is in use on the current device, whose number is `number`; notes whether it is the most."""

@@ -145,6 +145,7 @@ COMPLEX: tuple[DType, ...] = (complex128, complex64)
 FLOATING: tuple[DType, ...] = tuple(d for d in ALL if d.is_floating_point)
 
 _BY_NUMPY = {d.numpy: d for d in ALL}
+BY_VALUES: dict[object, DType] = {key: d for d in ALL for key in (d.numpy, d)}  # by the dtype that a value says
 _BY_NAME = {key: d for d in (*ALL, *FORMATS) for key in (d.name, d.short)}
 _default_float = float32
 

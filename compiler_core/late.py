@@ -44,7 +44,7 @@ class Late(Generic[T]):
         """The value. The first call may import what gives it."""
         if self._value is _EMPTY:
             self._load()
-        return cast(T, self._value)
+        return self._value  # type: ignore[return-value]
 
     def _load(self) -> None:
         if self.name not in LOADS:

@@ -43,7 +43,7 @@ MORE: dict[str, tuple[Sequence[Any], dict[str, Any]]] = {  # where other kernels
     "batch_norm": (((16, 3, 1100), None, None, (3,), (3,)), {"eps": 1e-5}),
 }
 _SLACK = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}  # relative to the largest number
-_proved: dict[tuple[int, str, Any], bool] = {}
+_proved: dict[tuple[DeviceKernels, str], bool] = {}
 
 
 def is_proved(name: str, k: DeviceKernels, forward: Callable[..., Any], backward: Callable[..., Any]) -> bool:
@@ -58,8 +58,7 @@ def is_proved(name: str, k: DeviceKernels, forward: Callable[..., Any], backward
 
 def is_right_once(name: str, k: DeviceKernels, difference: Callable[[], str]) -> bool:
     """Whether `difference`, asked once, finds nothing wrong with what `name` gives by these kernels; a warning says."""
-    key = (id(cuda.module()), name, k.dtype)
-    found = _proved.get(key)
+    found = _proved.get((k, name))
     if found is None:
         try:
             wrong = difference()
@@ -70,7 +69,7 @@ def is_right_once(name: str, k: DeviceKernels, difference: Callable[[], str]) ->
         if wrong:
             text = f"{name} of {k.dtype} runs op by op on CUDA devices: its kernel gives {wrong}"
             log.warn_once(f"eager {name}", text)
-        _proved[key] = found = not wrong
+        _proved[k, name] = found = not wrong
     return found
 
 

@@ -74,7 +74,7 @@ def dtype_of(x: Value) -> DType:
 
 def cast(x: Value, dtype: DType | None) -> Value:
     """x in `dtype` (None: as it is)."""
-    return x if dtype is None or dtype_of(x) is dtype else prims.cast(x, dtype)
+    return x if dtype is None or x.dtype is dtype or dtype_of(x) is dtype else prims.cast(x, dtype)
 
 
 def as_new(x: Value) -> Value:
@@ -171,7 +171,7 @@ def _are_alike(xs: tuple[Value | Scalar, ...]) -> bool:
 def floating(x: Value) -> Value:
     """x if it is floating or complex, else x in the default dtype."""
     x = as_value(x)
-    return x if dtype_of(x).is_inexact else prims.cast(x, dt.get_default_dtype())
+    return x if dtype_of(x).kind in "fc" else prims.cast(x, dt.get_default_dtype())
 
 
 def widened(x: Value) -> Value:
@@ -223,7 +223,7 @@ def level(x: Value, number: Value) -> Value:
 
 def normalize_dim(dim: int, ndim: int) -> int:
     """`dim` in 0..ndim-1; a 0-d array has one virtual dim. Raises IndexError_."""
-    extent = max(ndim, 1)
+    extent = ndim or 1
     if not -extent <= dim < extent:
         raise IndexError_(f"dim {dim} is out of range", expected=f"{-extent} <= dim < {extent}", got=str(dim))
     return dim + extent if dim < 0 else dim

@@ -35,9 +35,11 @@ def numpy_names(function: F) -> F:
     if not names and not as_one and "dtype" not in own:
         return function
 
+    others = frozenset((*names, *as_one, "out", "dtype"))
+
     @functools.wraps(function)
     def renamed(*args: Any, **kwargs: Any) -> Any:
-        if kwargs:
+        if kwargs and not others.isdisjoint(kwargs):
             kwargs = {names.get(name, name): v for name, v in kwargs.items() if name != "out" or v is not None}
             if isinstance(kwargs.get("dtype"), (type, str)):
                 kwargs["dtype"] = as_dtype(kwargs["dtype"])

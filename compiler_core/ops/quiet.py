@@ -37,7 +37,7 @@ def _by_variable() -> tuple[Callable[[], Any], Callable[[Any], object]]:
     variable.reset(before)
     if not is_silent:
         raise AttributeError("NumPy's settings lie elsewhere")
-    return lambda: put(ignoring), variable.reset
+    return functools.partial(put, ignoring), variable.reset
 
 
 try:

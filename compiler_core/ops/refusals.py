@@ -26,25 +26,32 @@ def need_floating(name: str, x: Value, dtype: DType | None = None) -> None:
         )
 
 
-def need_kind(name: str, kinds: str, *xs: Value | Scalar) -> None:
+def need_kind(name: str, kinds: str, *xs: Value) -> None:
     """Dtypes of other kinds (of "b", "i", "u", "f", "c") are refused, where torch has no kernel for them."""
     for x in xs:
-        if not is_scalar(x) and dtype_of(x).kind not in kinds:
+        if not is_scalar(x) and x.dtype.kind not in kinds and dtype_of(x).kind not in kinds:
             raise NoKernelError(f"\"{name}\" not implemented for '{dtype_of(x).name}'", remedy="convert it with to()")
 
 
 def need_one_dtype(name: str, *xs: Value) -> None:
     """Operands of two dtypes are refused."""
-    found = [dt.of(x.dtype) for x in xs]
-    if any(one is not found[0] for one in found):
-        names = " and ".join(one.name for one in found)
-        raise DTypeError(f"{name}: expected operands of the same dtype", got=names, remedy="convert one with to()")
+    first = xs[0].dtype
+    for x in xs:
+        if x.dtype is not first and dtype_of(x) is not dt.of(first):
+            names = " and ".join(dtype_of(x).name for x in xs)
+            raise DTypeError(f"{name}: expected operands of the same dtype", got=names, remedy="convert one with to()")
 
 
 def need_parameters_dtype(name: str, x: Value, *parameters: Value | None) -> None:
     """Parameters of two dtypes, or of another than x's are refused; beside 16-bit floats float32 is taken."""
-    found = {dt.of(one.dtype) for one in parameters if one is not None}
-    taken = {dt.of(x.dtype), dt.float32} if x.dtype.itemsize == 2 else {dt.of(x.dtype)}
+    own = x.dtype
+    for one in parameters:
+        if one is not None and one.dtype is not own:
+            break
+    else:
+        return
+    found = {dtype_of(one) for one in parameters if one is not None}
+    taken = {dt.of(own), dt.float32} if own.itemsize == 2 else {dt.of(own)}
     if len(found) > 1 or not found <= taken:
         raise DTypeError(
             f"{name}: mixed dtype: input and parameters must have one dtype",

@@ -59,6 +59,8 @@ class Entry:
 
 def handle(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of a call with arguments of which not all are certainly plain, or while a mode is on."""
+    if plain and plain.issuperset(map(type, each_argument(args, kwargs))):  # empty while a mode is on
+        return entry.origin(*args, **kwargs)
     if is_cores(sys._getframe(2).f_code.co_filename):  # the caller of the overridable function
         return computed(entry, args, kwargs)
     route = route_of(entry, args, kwargs)
@@ -224,13 +226,15 @@ def of_own_function(function: Any, relevant_args: Iterable[Any]) -> tuple[Entry,
     return entry, [modes, *found] if modes else list(found), tuple(map(type, found))
 
 
-def each_argument(args: Iterable[Any], kwargs: dict[str, Any]) -> Iterable[Any]:
+def each_argument(args: Iterable[Any], kwargs: dict[str, Any]) -> list[Any]:
     """The arguments, and what those that are lists or tuples hold."""
+    found: list[Any] = []
     for argument in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(argument, (list, tuple)) and method_of(type(argument)) is None:
-            yield from each_argument(argument, {})
+            found += each_argument(argument, {})
         else:
-            yield argument
+            found.append(argument)
+    return found
 
 
 def _in_one_form(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

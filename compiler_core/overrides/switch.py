@@ -81,10 +81,10 @@ _ASKS = """
 def outer():
     {variables} = None
     def asks(*args, **kwargs):
-        parts = "PARTS"
-        if not kwargs and parts[2](map(type, args)):
-            return parts[1](*args)
-        return parts[3](parts[0], args, kwargs)
+        entry, origin, are_plain, handle = "PARTS"
+        if are_plain(map(type, args)) and (not kwargs or are_plain(map(type, kwargs.values()))):
+            return origin(*args, **kwargs)
+        return handle(entry, args, kwargs)
         {names}
     return asks
 """

@@ -18,7 +18,7 @@ import numpy as np
 
 from compiler_core import births
 from compiler_core.device import Device, cpu
-from compiler_core.dtype import DType, of
+from compiler_core.dtype import BY_VALUES, DType, of
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops import prims
@@ -60,9 +60,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
     """
 
     __slots__ = (
-        *("__dict__", "__weakref__", "_cell", "_dual", "_grad", "_hooks", "_node", "_requires_grad", "_view"),
-        "_watches",
-    )
+        "__dict__", "__weakref__", "_cell", "_dual", "_grad", "_hooks", "_node", "_requires_grad", "_view", "_watches"
+    )  # fmt: skip
     __bind_priority__ = 2
     printed_as = "tensor"
     __array_priority__ = 1000
@@ -147,7 +146,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
     @property
     def dtype(self) -> DType:
         """The element type."""
-        return of(self._cell.raw.dtype)
+        return BY_VALUES.get(self._cell.raw.dtype) or of(self._cell.raw.dtype)
 
     @property
     def ndim(self) -> int:
@@ -401,34 +400,36 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         """`composite` computed whole and recorded as one node; None where that cannot be: then op by op."""
         if current_trace() is not None:
             return None
-        arrays = [v._cell.current() if isinstance(v, Tensor) else v for v in operands]
-        definition: Composite | None = composite
-        for array in arrays:
-            if type(array) is not np.ndarray and array is not None:
-                definition = composite.on_device()
-                break
+        arrays: list[Value] = []
+        edges: list[Edge] = []
+        on_host, is_ordered, is_recorded, records = True, True, False, thread_mode.enabled
+        for v in operands:
+            edge = None
+            if isinstance(v, Tensor):
+                edge, cell = v._edge() if records else None, v._cell
+                is_recorded, is_ordered = is_recorded or edge is not None, is_ordered and cell.is_ordered
+                v = cell.current()
+            on_host = on_host and (type(v) is np.ndarray or v is None)
+            arrays.append(v)
+            edges.append(edge)
+        definition = composite if on_host else composite.on_device()
         made = None if definition is None else definition.forward(*arrays, **attrs)
         if made is None:
             return None
         out, kept = made
         if lent.Lending.in_use:
             out, kept = lent.all_apart(made, operands)
-        cell = Cell(out) if definition is composite else cell_of(out)
-        if composite.lies:
-            for v in operands:
-                if isinstance(v, Tensor) and not v._cell.is_ordered:
-                    cell = layout.cell_by(composite.lies, cell, operands)
-                    break
+        cell = Cell(out) if on_host else cell_of(out)
+        if composite.lies and not is_ordered:
+            cell = layout.cell_by(composite.lies, cell, operands)
         result = Tensor._from_cell(cell)
-        if thread_mode.enabled:
-            edges = [v._edge() if isinstance(v, Tensor) else None for v in operands]
-            if any(edge is not None for edge in edges):
-                saved = [v._cell if isinstance(v, Tensor) else v for v in operands]
-                node = WholeNode(definition, attrs, edges, saved, cell)  # type: ignore[arg-type]
-                node.kept = kept
-                if watch.active:
-                    node.pack_kept()
-                result._node = node
+        if is_recorded:
+            saved = [v._cell if isinstance(v, Tensor) else v for v in operands]
+            node = WholeNode(definition, attrs, edges, saved, cell)  # type: ignore[arg-type]
+            node.kept = kept
+            if watch.active:
+                node.pack_kept()
+            result._node = node
         elif Inference.entered:
             inference.made(cell)
         return result
@@ -442,8 +443,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         """Its first dimension backwards; one without dims is itself."""
         return self.flip(0) if self.dim() else self
 
-    __getitem__ = get_item
-    __setitem__ = set_item
+    __getitem__, __setitem__ = get_item, set_item
     __torch_function__, _make_subclass = classmethod(torch_function), staticmethod(make_subclass)
     as_subclass, __iter__ = as_subclass, iterate
 

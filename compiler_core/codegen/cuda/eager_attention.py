@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -95,15 +96,7 @@ def _part_of(array: Array) -> tuple[Array, _Part]:
     alone = array, _Part(0, array.shape, 0, (), ())
     if array.flags.c_contiguous or min(array.strides) <= 0:
         return alone
-    steps = [stride // array.itemsize for stride in array.strides]
-    order = sorted(range(array.ndim), key=lambda d: (-steps[d], d))
-    columns, at = 1, len(order)
-    while at and (steps[order[at - 1]] == columns or array.shape[order[at - 1]] == 1):
-        at -= 1
-        columns *= array.shape[order[at]]
-    long = steps[order[at - 1]] if at else columns
-    rows = math.prod(array.shape[d] for d in order[:at])
-    lies = all(steps[a] == steps[b] * array.shape[b] for a, b in pairwise(order[:at]))
+    lies, rows, long, columns, inner, back = _columns(array.shape, array.strides, array.itemsize)
     whole = array
     while whole.base is not None:
         whole = whole.base
@@ -111,9 +104,22 @@ def _part_of(array: Array) -> tuple[Array, _Part]:
     fits = whole.flags.c_contiguous and whole.size == rows * long and 0 <= first <= long - columns
     if not (lies and fits and whole.dtype == array.dtype):
         return alone
-    inner = tuple(array.shape[d] for d in order)
-    back = tuple(order.index(d) for d in range(array.ndim))
     return whole.reshape(rows, long), _Part(0, (rows, long), first, inner, back)
+
+
+@lru_cache(1 << 10)
+def _columns(shape: Shape, strides: Shape, itemsize: int) -> tuple[bool, int, int, int, Shape, tuple[int, ...]]:
+    """(whether it can be columns of rows, how many rows, their length, columns, sizes as they lie, their dims)."""
+    steps = [stride // itemsize for stride in strides]
+    order = sorted(range(len(shape)), key=lambda d: (-steps[d], d))
+    columns, at = 1, len(order)
+    while at and (steps[order[at - 1]] == columns or shape[order[at - 1]] == 1):
+        at -= 1
+        columns *= shape[order[at]]
+    long = steps[order[at - 1]] if at else columns
+    rows = math.prod(shape[d] for d in order[:at])
+    lies = all(steps[a] == steps[b] * shape[b] for a, b in pairwise(order[:at]))
+    return lies, rows, long, columns, tuple(shape[d] for d in order), tuple(order.index(d) for d in range(len(shape)))
 
 
 def _taken(source: Node, part: _Part) -> Value:

@@ -47,10 +47,11 @@ def sizes(arguments: Sequence[Sizes]) -> tuple[int, ...]:
 
 def infer_size(shape: Sequence[int], numel: int) -> Shape:
     """`shape` with its -1, if any, replaced by what makes `numel` elements. Raises ShapeError."""
-    known = math.prod(n for n in shape if n != -1)
-    if list(shape).count(-1) == 1 and known and numel % known == 0:
-        return tuple(numel // known if n == -1 else n for n in shape)
-    if -1 in shape or known != numel:
+    holes = shape.count(-1)
+    known = math.prod([n for n in shape if n != -1] if holes else shape)
+    if holes == 1 and known and numel % known == 0:
+        return tuple([numel // known if n == -1 else n for n in shape])
+    if holes or known != numel:
         raise ShapeError(
             f"{numel} elements do not fit a shape", expected=f"a shape of {numel} elements", got=str(shape)
         )
@@ -60,8 +61,9 @@ def infer_size(shape: Sequence[int], numel: int) -> Shape:
 def reshape(input: Value, *shape: Sizes) -> Value:
     """input in another shape, row-major order kept; one size may be -1."""
     x = as_value(input)
-    target = infer_size(sizes(shape), math.prod(x.shape))
-    return x if same_shape(target, tuple(x.shape)) else prims.reshape(x, target)
+    own = tuple(x.shape)
+    target = infer_size(sizes(shape), math.prod(own))
+    return x if same_shape(target, own) else prims.reshape(x, target)
 
 
 def view(input: Value, *shape: Sizes) -> Value:
@@ -121,8 +123,9 @@ def unsqueeze(input: Value, dim: int) -> Value:
 def permute(input: Value, *dims: Sizes) -> Value:
     """Dim d of the result is dim dims[d] of input."""
     x = as_value(input)
-    order = tuple(normalize_dim(d, len(x.shape)) for d in sizes(dims))
-    return x if order == tuple(range(len(x.shape))) else prims.permute(x, order)
+    ndim = len(x.shape)
+    order = tuple([normalize_dim(d, ndim) for d in sizes(dims)])
+    return x if order == tuple(range(ndim)) else prims.permute(x, order)
 
 
 def transpose(input: Value, dim0: int, dim1: int) -> Value:
@@ -132,7 +135,8 @@ def transpose(input: Value, dim0: int, dim1: int) -> Value:
     a, b = normalize_dim(dim0, ndim), normalize_dim(dim1, ndim)
     if ndim:
         order[a], order[b] = b, a
-    return permute(input, order)
+    x = as_value(input)
+    return x if a == b else prims.permute(x, tuple(order))
 
 
 def t(input: Value) -> Value:
@@ -318,8 +322,19 @@ def chunk(input: Value, chunks: int, dim: int = 0) -> tuple[Value, ...]:
 
 def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:
     """The slices along `dim`, without it."""
-    d = normalize_dim(dim, len(input.shape))
-    return tuple(select(input, d, k) for k in range(input.shape[d]))
+    x = as_value(input)
+    shape = shape_of(x)
+    d = normalize_dim(dim, len(shape))
+    return tuple([_piece(x, shape, d, k) for k in range(shape[d])])
+
+
+def _piece(x: Value, shape: Shape, d: int, place: int) -> Value:
+    """Of a value of this shape the slice at `place` along dim d, without that dim."""
+    before, behind = shape[:d], shape[d + 1 :]
+    if not same_shape((1,), (shape[d],)):
+        none = (0,) * len(shape)
+        x = prims.slice(x, (*none[:d], place, *none[d + 1 :]), (*before, place + 1, *behind), (1,) * len(shape))
+    return prims.reshape(x, (*before, *behind))
 
 
 def select(input: Value, dim: int, index: int) -> Value:

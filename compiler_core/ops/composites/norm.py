@@ -57,14 +57,13 @@ def _affine(x: Value, weight: Value | None, bias: Value | None) -> Value:
     return x if bias is None else add(x, cast(bias, dtype_of(x)))
 
 
-def _last_dims(name: str, x: Value, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+def _last_dims(name: str, x: Value, normalized_shape: int | Sequence[int]) -> int:
+    """How many last dims are normalised."""
     wanted = (normalized_shape,) if isinstance(normalized_shape, INTEGERS) else tuple(normalized_shape)
-    n = len(x.shape)
-    if not wanted or tuple(x.shape[n - len(wanted) :]) != wanted:
-        raise ShapeError(
-            f"{name}: input does not end in normalized_shape", expected=f"(*, {wanted})", got=str(tuple(x.shape))
-        )
-    return tuple(range(n - len(wanted), n))
+    shape, dims = tuple(x.shape), len(wanted)
+    if not wanted or shape[-dims:] != wanted:
+        raise ShapeError(f"{name}: input does not end in normalized_shape", expected=f"(*, {wanted})", got=str(shape))
+    return dims
 
 
 def layer_norm(
@@ -78,8 +77,7 @@ def layer_norm(
     need_kind("layer_norm", "f", input)
     need_parameters_dtype("layer_norm", input, weight, bias)
     x = floating(input)
-    dims = _last_dims("layer_norm", x, normalized_shape)
-    return _layer_norm(x, weight, bias, dims=len(dims), eps=eps)
+    return _layer_norm(x, weight, bias, dims=_last_dims("layer_norm", x, normalized_shape), eps=eps)
 
 
 @whole(lies="rows")
@@ -97,7 +95,7 @@ def rms_norm(
 
     x = floating(input)
     epsilon = float(ml_dtypes.finfo(dtype_of(x).numpy).eps) if eps is None else eps  # type: ignore[no-untyped-call]
-    return _rms_norm(x, weight, dims=len(_last_dims("rms_norm", x, normalized_shape)), eps=epsilon)
+    return _rms_norm(x, weight, dims=_last_dims("rms_norm", x, normalized_shape), eps=epsilon)
 
 
 @whole

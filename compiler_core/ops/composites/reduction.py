@@ -66,7 +66,7 @@ def _count(shape: tuple[int, ...], dims: tuple[int, ...]) -> int:
 
 def _summable(x: Value, dtype: DType | None) -> Value:
     """x in the dtype of its sum: int64 for bools and integers."""
-    if dtype is None and not dtype_of(x).is_inexact:
+    if dtype is None and dtype_of(x).kind not in "fc":
         dtype = dt.int64
     return cast(x, dtype)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from types import EllipsisType, NoneType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,9 +46,10 @@ from compiler_core.ops.refusals import check_fits, need_index, need_one_dtype
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
 
+BASIC = frozenset((int, slice, NoneType, EllipsisType))  # parts of an index that stand for themselves
 
-@dataclass(frozen=True, slots=True)
-class BasicIndex:
+
+class BasicIndex(NamedTuple):
     """The part of an index that needs no data: one slice per dim of x, then the shape with ints dropped, Nones added.
 
     arrays: (dim of the sliced and reshaped value, index array) for what is left.
@@ -79,15 +80,17 @@ def as_tuple(index: Any) -> tuple[Any, ...]:
 
 def parse_index(index: Any, shape: Shape) -> BasicIndex:
     """Split `index` of a value of `shape`. Raises IndexError_ for too many or bad entries."""
-    entries = as_tuple(index)
-    check_masks(entries, shape)
-    entries = _expand_masks(entries)
-    used = sum(e is not None and e is not Ellipsis and not isinstance(e, bool) for e in entries)
-    if used > len(shape) or sum(e is Ellipsis for e in entries) > 1:
+    entries = index if isinstance(index, tuple) else (index,)
+    if not BASIC.issuperset(map(type, entries)):
+        entries = as_tuple(index)
+        check_masks(entries, shape)
+        entries = _expand_masks(entries)
+    used = len([e for e in entries if e is not None and e is not Ellipsis and type(e) is not bool])
+    dots = [k for k, e in enumerate(entries) if e is Ellipsis]
+    if used > len(shape) or len(dots) > 1:
         raise IndexError_("too many indices", expected=f"at most {len(shape)}, one Ellipsis", got=str(index))
-    full = [slice(None)] * (len(shape) - used)
-    place = next((k for k, e in enumerate(entries) if e is Ellipsis), len(entries))
-    entries = (*entries[:place], *full, *entries[place + 1 :])
+    place = dots[0] if dots else len(entries)
+    entries = (*entries[:place], *[slice(None)] * (len(shape) - used), *entries[place + 1 :])
     slices: list[tuple[int, int, int]] = []
     out: list[int] = []
     arrays: list[tuple[int, Value]] = []
@@ -97,9 +100,10 @@ def parse_index(index: Any, shape: Shape) -> BasicIndex:
             out.append(1)
             continue
         n = shape[len(slices)]
-        if isinstance(entry, slice):
-            slices.append(clip(entry, n))
-            out.append(slice_size(*slices[-1]))
+        if type(entry) is slice:
+            start, stop, step = clip(entry, n)
+            slices.append((start, stop, step))
+            out.append(stop - start if step == 1 else slice_size(start, stop, step))
         elif _is_int(entry):
             at = check_int(as_size(entry), n)
             slices.append((at, at + 1, 1))
@@ -166,10 +170,12 @@ def _expand_masks(entries: tuple[Any, ...]) -> tuple[Any, ...]:
 def getitem(input: Value, index: Any) -> Value:
     """input[index]."""
     x = as_value(input)
-    basic = parse_index(index, shape_of(x))
-    if not basic.is_whole(shape_of(x)):
+    shape = tuple(x.shape)
+    basic = parse_index(index, shape)
+    if not basic.is_whole(shape):
         x = prims.slice(x, basic.starts, basic.stops, basic.steps)
-    x = reshape(x, basic.shape)
+    if not same_shape(tuple(x.shape), basic.shape):
+        x = prims.reshape(x, basic.shape)
     return _Rows(x, basic.arrays).read() if basic.arrays else x
 
 

@@ -10,12 +10,12 @@ from operator import index
 
 from compiler_core.errors import IndexError_
 from compiler_core.meta import as_size
-from compiler_core.symbolic.expression import Sym, is_symbol
+from compiler_core.symbolic.expression import Sym
 
 
 def clip(entry: slice, n: int) -> tuple[int, int, int]:
     """(start, stop, step) of a Python slice of n elements, with an empty one spelt start:start."""
-    if is_symbol(n) or Sym in (type(entry.start), type(entry.stop)):
+    if type(n) is not int or type(entry.start) is Sym or type(entry.stop) is Sym:
         return _clip_symbols(entry, n)
     start, stop, step = entry.indices(n)
     if not len(range(start, stop, step)):

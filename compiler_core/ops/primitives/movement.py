@@ -299,7 +299,7 @@ def _is_inside(n: int, start: int, stop: int, step: int) -> bool:
 
 def python_slices(starts: Dims, stops: Dims, steps: Dims) -> tuple[Any, ...]:
     """The same as an index of Python slices, where a stop before the first element is spelt None."""
-    return (*(slice(a, None if b < 0 else b, s) for a, b, s in zip(starts, stops, steps)), ...)
+    return (*[slice(a, None if b < 0 else b, s) for a, b, s in zip(starts, stops, steps)], ...)
 
 
 def _vjp_slice(g: Value, out: Value, x: Value, starts: Dims, stops: Dims, steps: Dims) -> tuple[Value]:

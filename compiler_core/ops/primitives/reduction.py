@@ -10,6 +10,7 @@ The cotangent of max and min is shared evenly between equal elements, as torch's
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -81,11 +82,12 @@ def _infer_place(name: str) -> Any:
     return infer
 
 
-def _eager_accumulate(function: str) -> Any:
+def _eager_accumulate(function: str, by_numpy: Callable[..., Any]) -> Any:
     @quietly
     def eager(xp: Any, x: Array, dims: Dims) -> Array:
-        wide = x.astype(np.float32) if of(x.dtype).compute is not of(x.dtype) else x
-        total = getattr(xp, function)(wide, axis=dims, dtype=wide.dtype)
+        dtype = x.dtype
+        wide = x.astype(np.float32) if dtype.itemsize == 2 and dtype.kind not in "iu" else x
+        total = by_numpy(wide, dims, wide.dtype) if xp is np else getattr(xp, function)(wide, dims, wide.dtype)
         return as_array(xp, total).astype(x.dtype, copy=False)  # type: ignore[no-any-return]
 
     return eager
@@ -161,8 +163,10 @@ def _place(name: ReductionKind) -> Op:
     return _reduction(name, _infer_place(name), _eager_place(name), _PLACE, _PLACE_SAMPLES, ORDERED, nests=False)
 
 
-SUM = _reduction("sum", _infer_sum("sum"), _eager_accumulate("sum"), _vjp_sum, _samples(), NUMERIC)
-PROD = _reduction("prod", _infer_sum("prod"), _eager_accumulate("prod"), _vjp_prod, _samples(0.5, 1.5), NUMERIC)
+SUM = _reduction("sum", _infer_sum("sum"), _eager_accumulate("sum", np.add.reduce), _vjp_sum, _samples(), NUMERIC)
+PROD = _reduction(
+    "prod", _infer_sum("prod"), _eager_accumulate("prod", np.multiply.reduce), _vjp_prod, _samples(0.5, 1.5), NUMERIC
+)
 MAX = _reduction("max", _infer_extremum("max"), _eager_extremum("max", "any"), _vjp_extremum, _samples(), ORDERED)
 MIN = _reduction("min", _infer_extremum("min"), _eager_extremum("min", "all"), _vjp_extremum, _samples(), ORDERED)
 ARGMAX = _place("argmax")

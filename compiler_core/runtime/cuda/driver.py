@@ -86,9 +86,10 @@ def _found_by_pathfinder(name: str) -> str | None:
 
 def function(name: str) -> Any:
     """The C function `name` of its library, by its prefix. Raises DeviceError if the library at hand has none."""
-    loads = {"cudnn": load_cudnn, "cublasLt": load_cublaslt, "cublas": load_cublas}
-    load = next((load for prefix, load in loads.items() if name.startswith(prefix)), load_driver)
-    library = load()
+    if name.startswith("cublas"):
+        library = load_cublaslt() if name.startswith("cublasLt") else load_cublas()
+    else:
+        library = load_cudnn() if name.startswith("cudnn") else load_driver()
     try:
         return getattr(library, name)
     except AttributeError as error:

@@ -6,7 +6,8 @@ the arrays are of another dtype (CuPy's own product is cuBLAS's, too) or empty, 
 op's definition is then run, which multiplies 16-bit floats as f32, without a GPU's matrix units; with a bias also where
 cuBLASLt has no algorithm, or where something does not lie on 16 bytes.
 A matrix without a unit stride is copied; of several batch axes that do not lie as one, the longest is cuBLAS's, the
-others are calls. Asked for by name (ops/on_device.py: DEFINITIONS).
+others are calls. What is done is planned once for arrays that lie alike. Asked for by name (ops/on_device.py:
+DEFINITIONS).
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import bfloat16, float16, of
 from compiler_core.errors import DeviceError
+from compiler_core.ops.aliasing import contiguous_strides
 from compiler_core.ops.linear_algebra.blas_layout import order
 from compiler_core.ops.linear_algebra.gemm_cuda import INT32_MAX, TYPES, product_of
+from compiler_core.ops.linear_algebra.gemm_product import Product
 from compiler_core.ops.on_device import PRODUCT
 from compiler_core.ops.routine import Strided
 from compiler_core.runtime.cuda import context, driver, products
@@ -36,21 +40,41 @@ _ALIGNED, _POINTER = 16, ctypes.c_size_t(8)  # bytes
 _ONE, _ZERO = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0))
 
 
+class Plan(NamedTuple):
+    """How operands of one layout are multiplied. copied: which of both must be copied first. shape: the result's.
+
+    product: with a bias, what cuBLASLt is asked for. offsets: else where the matrices of each call begin, in bytes from
+    the beginnings of A, B and C; between: a call's other arguments, around the addresses of B, A and C.
+    """
+
+    copied: tuple[bool, bool]
+    shape: tuple[int, ...]
+    product: Product | None
+    offsets: tuple[tuple[int, int, int], ...]
+    between: tuple[tuple[Any, ...], ...]
+
+
+_CACHE_LIMIT = 1 << 12
+_plans: dict[tuple[Any, ...], Plan] = {}  # by the layouts
+
+
 def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     """matmul(*operands) on the current device."""
     a, b, *bias = operands
-    if of(a.dtype) not in _NARROW or not (a.size and b.size) or not _has_cublas():
+    dtype = attrs.get("result", a.dtype)
+    key = (a.dtype, a.shape, a.strides, b.shape, b.strides, dtype, *[(x.dtype, x.shape) for x in bias])
+    plan = _plans.get(key) or _planned(a, b, bias, dtype)
+    if plan is None or not _has_cublas():
         return None
-    if max(math.prod(a.shape[:-2]), *a.shape[-2:], *b.shape[-2:]) > INT32_MAX:
-        return None
-    out = xp.empty((*a.shape[:-1], b.shape[-1]), attrs.get("result", a.dtype))
-    matrices = [_readable(xp, a), _readable(xp, b), out]  # held until the calls are made: some may be copies
+    if len(_plans) >= _CACHE_LIMIT:
+        _plans.clear()
+    _plans[key] = plan
+    out = xp.empty(plan.shape, dtype)
+    matrices = [xp.ascontiguousarray(x) if is_copied else x for x, is_copied in zip((a, b), plan.copied)]
+    matrices.append(out)  # held until the calls are made: some may be copies
     if bias:
-        return out if _multiply_and_add(matrices, bias[0]) else None
-    layouts = [_together(x) for x in matrices]
-    if len({len(layout.shape) for layout in layouts}) > 1:  # the batches of some lie as one, those of others not
-        layouts = [_strided(x) for x in matrices]
-    _multiply([x.data.ptr for x in matrices], layouts)
+        return out if _multiply_and_add(plan.product, matrices, bias[0]) else None
+    _multiply(plan, [x.data.ptr for x in matrices])
     return out
 
 
@@ -65,23 +89,42 @@ def _has_cublas() -> bool:
 # ---- how arrays lie
 
 
+def _planned(a: Array, b: Array, bias: list[Array], dtype: Any) -> Plan | None:
+    """What is done with arrays that lie like these; None: nothing."""
+    if of(a.dtype) not in _NARROW or not (a.size and b.size):
+        return None
+    if max(math.prod(a.shape[:-2]), *a.shape[-2:], *b.shape[-2:]) > INT32_MAX:
+        return None
+    shape = (*a.shape[:-1], b.shape[-1])
+    result = Strided(of(dtype), shape, contiguous_strides(shape))
+    (first, copies_a), (second, copies_b) = _readable(_strided(a)), _readable(_strided(b))
+    copied, layouts = (copies_a, copies_b), [first, second, result]
+    if bias:
+        product = product_of((first, second, _strided(bias[0])), result, {})
+        if product is not None and any(ld * 2 % _ALIGNED for ld in (product.lda, product.ldb, product.ldd)):
+            product = None
+        return Plan(copied, shape, product, (), ())
+    together = [_together(x) for x in layouts]
+    if len({len(layout.shape) for layout in together}) == 1:  # else the batches of some lie as one, of others not
+        layouts = together
+    return Plan(copied, shape, None, *_calls(layouts))
+
+
 def _strided(x: Array) -> Strided:
     return Strided(of(x.dtype), x.shape, tuple(stride // x.itemsize for stride in x.strides))
 
 
-def _readable(xp: Any, x: Array) -> Array:
-    """`x`, or a copy of it where cuBLAS cannot be told how its matrices lie."""
-    layout = _strided(x)
+def _readable(layout: Strided) -> tuple[Strided, bool]:
+    """The layout, or that of a copy where cuBLAS cannot be told how its matrices lie; whether it is that."""
     (rows, columns), (row, column) = layout.shape[-2:], layout.strides[-2:]
     by_rows = column == 1 and (row >= columns or rows == 1)
     by_columns = row == 1 and (column >= rows or columns == 1)
     lies = (by_rows or by_columns) and min(layout.strides) >= 0 and max(row, column) <= INT32_MAX
-    return x if lies else xp.ascontiguousarray(x)
+    return (layout if lies else replace(layout, strides=contiguous_strides(layout.shape))), not lies
 
 
-def _together(x: Array) -> Strided:
-    """Its layout, its batch axes as one if they lie so."""
-    layout = _strided(x)
+def _together(layout: Strided) -> Strided:
+    """The layout, its batch axes as one if they lie so."""
     lead = [(n, stride) for n, stride in zip(layout.shape[:-2], layout.strides[:-2]) if n != 1]
     if all(outer == n * stride for (_, outer), (n, stride) in pairwise(lead)):
         batch = math.prod(n for n, _ in lead)
@@ -90,42 +133,45 @@ def _together(x: Array) -> Strided:
     return layout
 
 
-# ---- the call
-
-
-def _multiply(addresses: list[int], layouts: list[Strided]) -> None:
-    """C = A B, of all matrices of the batch. Row-major: cuBLAS is told of C' = B' A'."""
+def _calls(layouts: list[Strided]) -> tuple[tuple[tuple[int, int, int], ...], tuple[tuple[Any, ...], ...]]:
+    """(offsets, between) of C = A B, of all matrices of the batch. Row-major: cuBLAS is told of C' = B' A'."""
     a, b, c = layouts
     lead = c.shape[:-2]
     own = max(range(len(lead)), key=lead.__getitem__)  # the longest axis is cuBLAS's
     others = [1 if axis == own else n for axis, n in enumerate(lead)]
     code, compute, _ = TYPES[a.dtype]
     (turned_a, ld_a), (turned_b, ld_b), (_, ld_c) = order(a), order(b), order(c)
-    handle = context.eager_blas_handle()
     n, m, k, count = c.shape[-1], c.shape[-2], a.shape[-1], lead[own]
-    for place in np.ndindex(*others):
-        at_a, at_b, at_c = (
-            ctypes.c_void_p(address + layout.dtype.itemsize * sum(p * s for p, s in zip(place, layout.strides)))
-            for address, layout in zip(addresses, layouts)
-        )
-        driver.call(
-            "cublasGemmStridedBatchedEx",
-            *(ctypes.c_void_p(handle), int(turned_b == 112), int(turned_a == 112), n, m, k, _ONE),
-            *(at_b, code, ld_b, ctypes.c_longlong(b.strides[own])),
-            *(at_a, code, ld_a, ctypes.c_longlong(a.strides[own]), _ZERO),
-            *(at_c, TYPES[c.dtype][0], ld_c, ctypes.c_longlong(c.strides[own]), count, compute, _BY_DEFAULT),
-        )
+    offsets = tuple(
+        tuple(x.dtype.itemsize * sum(p * s for p, s in zip(place, x.strides)) for x in layouts)
+        for place in np.ndindex(*others)
+    )
+    between = (
+        (int(turned_b == 112), int(turned_a == 112), n, m, k, _ONE),
+        (code, ld_b, ctypes.c_longlong(b.strides[own])),
+        (code, ld_a, ctypes.c_longlong(a.strides[own]), _ZERO),
+        (TYPES[c.dtype][0], ld_c, ctypes.c_longlong(c.strides[own]), count, compute, _BY_DEFAULT),
+    )
+    return offsets, between
 
 
-def _multiply_and_add(matrices: list[Array], bias: Array) -> bool:
+# ---- the call
+
+
+def _multiply(plan: Plan, addresses: list[int]) -> None:
+    """C = A B, of matrices that begin at these addresses."""
+    handle = ctypes.c_void_p(context.eager_blas_handle())
+    first, behind_b, behind_a, behind_c = plan.between
+    for offsets in plan.offsets:
+        at_a, at_b, at_c = [ctypes.c_void_p(address + offset) for address, offset in zip(addresses, offsets)]
+        driver.call("cublasGemmStridedBatchedEx", handle, *first, at_b, *behind_b, at_a, *behind_a, at_c, *behind_c)
+
+
+def _multiply_and_add(product: Product | None, matrices: list[Array], bias: Array) -> bool:
     """C = A B + bias, of matrices; whether cuBLASLt does it."""
-    if any(x.data.ptr % _ALIGNED for x in (*matrices, bias)) or not bias.flags.c_contiguous:
+    if product is None or any(x.data.ptr % _ALIGNED for x in (*matrices, bias)) or not bias.flags.c_contiguous:
         return False
-    layouts = [_strided(x) for x in matrices]
-    product = product_of((*layouts[:2], _strided(bias)), layouts[2], {})
     device, stream = cuda.current(), context.cupy().cuda.get_current_stream().ptr
-    if product is None or any(ld * 2 % _ALIGNED for ld in (product.lda, product.ldb, product.ldd)):
-        return False
     row = products.row_of(product, device)
     if not row.description:
         return False

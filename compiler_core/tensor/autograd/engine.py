@@ -165,7 +165,9 @@ class Backward:
         grad = self.grads.pop(node, None)
         if type(grad) is Windows:
             grad = grad.joined()
-        if grad is not None and not isinstance(node, FunctionNode) and not (self.deferred and node in self.deferred):
+        call = node if isinstance(node, FunctionNode) else None
+        is_seen = node.hooks or node.retained is not None or self.wanted is not None
+        if is_seen and grad is not None and call is None and node not in self.deferred:
             grad = self._arrived(node, grad)
         if node not in self.active:
             return
@@ -178,28 +180,28 @@ class Backward:
         hooks = node.hooks
         if hooks is not None and hooks.before and grad is not None:
             grad = self._run_before(node, hooks.before, grad)
-        if grad is None and isinstance(node, FunctionNode) and node.runs_anyway:
-            grad = [None] * node.n_outputs
-        if grad is not None and isinstance(node, FunctionNode) and node.is_compiled:
-            node.backward.is_last = not self.retain_graph  # type: ignore[union-attr]
+        if grad is None and call is not None and call.runs_anyway:
+            grad = [None] * call.n_outputs
+        if grad is not None and call is not None and call.is_compiled:
+            call.backward.is_last = not self.retain_graph  # type: ignore[union-attr]
         if grad is None:
             grads: Sequence[Any] = (None,) * len(node.edges)
-        elif isinstance(node, FunctionNode) and self._is_run_again(node):
-            outputs = [output for output, call in self.deferred.items() if call is node]
-            grads = run_again(self, node, grad, outputs, [self.computes(edge) for edge in node.edges])  # type: ignore[arg-type]
-        elif isinstance(node, FunctionNode) and node.has_hooks:
-            grads = node.apply(grad, self.create_graph, _PassOfCall(self, node))
-        elif (window := self._window(node, grad)) is not None:
+        elif call is not None and self._is_run_again(call):
+            outputs = [output for output, owner in self.deferred.items() if owner is call]
+            grads = run_again(self, call, grad, outputs, [self.computes(edge) for edge in call.edges])  # type: ignore[arg-type]
+        elif call is not None and call.has_hooks:
+            grads = call.apply(grad, self.create_graph, _PassOfCall(self, call))
+        elif type(node) is OpNode and node.op is SLICE and (window := self._window(node, grad)) is not None:
             grads = (window,)
         else:
             grads = node.apply(grad, self.create_graph)
             if type(grad) is not np.ndarray and isinstance(node, OpNode):
                 grads = grads_beside(node.saved, grads)
         if hooks is not None and hooks.after and grad is not None:
-            grads = run_after(hooks.after, grads, grad if isinstance(node, FunctionNode) else (grad,))
+            grads = run_after(hooks.after, grads, grad if call is not None else (grad,))
         if anomaly.enabled and anomaly.check_nan and grad is not None:
             check(node, grads)
-        turns = node.turns if isinstance(node, FunctionNode) else None
+        turns = None if call is None else call.turns
         if grad is not None and not self.retain_graph:
             node.release()
         pairs = zip(node.edges, grads) if turns is None else [(node.edges[k], grads[k]) for k in turns]
@@ -207,9 +209,9 @@ class Backward:
             if edge is not None and g is not DELIVERED:
                 self._deliver(edge, g)
 
-    def _window(self, node: GradNode, grad: Any) -> Windows | None:
+    def _window(self, node: OpNode, grad: Any) -> Windows | None:
         """The gradient of a slice's operand as that of a part, where nobody sees it before it is whole."""
-        if type(node) is not OpNode or node.op is not SLICE or self.create_graph:
+        if self.create_graph:
             return None
         is_seen = node.hooks is not None or anomaly.enabled or not isinstance(node.edges[0], GradNode)
         return None if is_seen else window_of(node, grad)

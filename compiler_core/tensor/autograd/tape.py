@@ -15,6 +15,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from compiler_core import cuda
 from compiler_core.aot.strategy import HANDLED, Gradient
 from compiler_core.device import Device, device_of, is_array
@@ -144,7 +146,8 @@ _freed_values: dict[tuple[Any, ...], Poison] = {}  # by shape, dtype, class and 
 
 def freed(value: Value) -> Poison:
     """What stands for a value of this shape and dtype, on its device, that was freed."""
-    key = (value.shape, value.dtype, type(value), None if cuda.is_alone() else cuda.number_of(value))
+    kind = type(value)
+    key = (value.shape, value.dtype, kind, None if kind is np.ndarray or cuda.is_alone() else cuda.number_of(value))
     poison = _freed_values.get(key)
     if poison is None:
         if len(_freed_values) > 4096:
@@ -242,12 +245,8 @@ LARGE = 1 << 18  # bytes of a value from which on it is worth asking whether the
 
 def _is_large(saved: Any) -> bool:
     """Whether much memory lives as long as this cell."""
-    return isinstance(saved, Cell) and getattr(saved.root.raw, "nbytes", 0) >= LARGE
-
-
-def _let_go(saved: Any) -> Any:
-    """What stands for a value that is not read: of a small one itself, if it is no part of a large one."""
-    return freed(saved.raw) if _is_large(saved) else saved
+    root = saved if type(saved) is Cell else saved.root if isinstance(saved, Cell) else None
+    return root is not None and getattr(root.raw, "nbytes", 0) >= LARGE
 
 
 class OpNode(GradNode):
@@ -269,11 +268,11 @@ class OpNode(GradNode):
             self._keep_what_is_read()
 
     def _keep_what_is_read(self) -> None:
-        """Let go of what is large and the rule does not read."""
+        """Let go of what is large, or part of that, and the rule does not read."""
         reads = read_by(self)
-        self.saved = [s if k in reads else _let_go(s) for k, s in enumerate(self.saved)]
-        if -1 not in reads:
-            self.out = _let_go(self.out)
+        self.saved = [freed(s.raw) if _is_large(s) and k not in reads else s for k, s in enumerate(self.saved)]  # type: ignore[union-attr]
+        if -1 not in reads and _is_large(self.out):
+            self.out = freed(self.out.raw)  # type: ignore[assignment]
 
     def name(self) -> str:
         return self.op.name.title().replace("_", "") + "Backward0"

@@ -91,12 +91,12 @@ def chosen(device: Any) -> Device:
 
 def place_of(value: Value) -> Device:
     """The device of a cell's value: an array's, meta, or, of a node, that which the trace says."""
+    if cuda.is_array(value):
+        return device_of(value)
     if isinstance(value, np.ndarray):
         return cpu
     if isinstance(value, MetaValue):
         return meta
-    if cuda.is_array(value):
-        return device_of(value)
     trace: Any = current_trace()
     return trace.place_of(value) if hasattr(trace, "place_of") else cpu
 
@@ -318,7 +318,8 @@ def grads_beside(saved: Sequence[Any], grads: Sequence[Any]) -> Sequence[Any]:
     if cuda.is_alone():
         kind = cuda.array_types[0]
         for cell, g in zip(saved, grads):
-            if g is not None and not (type(g) is kind is type(getattr(cell, "raw", None))):
+            raw = getattr(cell, "raw", cell)  # of what the tape has let go of, itself: it knows the place
+            if g is not None and not (type(g) is kind and (type(raw) is kind or getattr(raw, "place", cpu) is not cpu)):
                 break
         else:
             return grads

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.device import array_module, device_of
+from compiler_core import cuda
+from compiler_core.device import device_of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.memory.cell import Cell
 
@@ -47,7 +48,7 @@ def is_writeable(array: Array) -> bool:
 
 def _is_alone_on_device(array: Array) -> bool:
     """Whether no other array has its memory: CuPy's strided views and windows refer to that, and not to the array."""
-    return _memory_references(array) == _alone_on_device(array_module(array))
+    return _memory_references(array) == _alone_on_device(cuda.module())
 
 
 def _memory_references(array: Any) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import DeviceError, DTypeError, GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import functional as F
-from compiler_core.ops.indexing.composite import as_tuple, check_masks
+from compiler_core.ops.indexing.composite import BASIC, as_tuple, check_masks
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.refusals import need_mask
 from compiler_core.ops.registry import Value, current_trace, meta_of
@@ -35,14 +35,16 @@ _get = own_view(F.getitem)
 
 def get_item(self: Tensor, index: Any) -> Tensor:
     """`self[index]`."""
-    if type(index) is slice or type(index) is tuple:
-        _check_steps(index)
-    return _get(self, _prepared(_as_torch_reads(index), self))  # type: ignore[no-any-return]
+    parts = index if type(index) is tuple else (index,)
+    _check_steps(parts)
+    if not BASIC.issuperset(map(type, parts)):
+        index = _prepared(_as_torch_reads(index), self)
+    return _get(self, index)  # type: ignore[no-any-return]
 
 
-def _check_steps(index: Any) -> None:
+def _check_steps(parts: tuple[Any, ...]) -> None:
     """Raise ShapeError, a ValueError, for a slice that does not go forward: torch has no negative strides."""
-    for part in index if type(index) is tuple else (index,):
+    for part in parts:
         if type(part) is slice and type(part.step) is int and part.step <= 0:
             raise ShapeError("step must be greater than zero", got=str(part.step), remedy="use flip()")
 
@@ -51,8 +53,7 @@ def set_item(self: Tensor, index: Any, value: Any) -> None:
     """`self[index] = value`."""
     if isinstance(value, complex) and not self.dtype.is_complex:
         raise DTypeError("a complex number cannot be written into a real tensor", got=str(value))
-    if type(index) is slice or type(index) is tuple:
-        _check_steps(index)
+    _check_steps(index if type(index) is tuple else (index,))
     index = _as_torch_reads(index)
     if _is_basic(index):
         selected = get_item(self, index)

@@ -93,14 +93,15 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
         if current_trace() is not None:
             return general(self, other)
         if isinstance(other, Operators):
-            a, b = self._cell.current(), other._cell.current()  # type: ignore[attr-defined]
+            mine, its = self._cell, other._cell  # type: ignore[attr-defined]
+            a, b = mine.current(), its.current()
             dtype = a.dtype
             if (
                 (dtype is _F32 or dtype is _F64)
                 and b.dtype is dtype
                 and a.shape == b.shape
-                and self._cell.is_ordered
-                and other._cell.is_ordered  # type: ignore[attr-defined]
+                and mine.is_ordered
+                and its.is_ordered
                 and (type(a) is type(b) is np.ndarray or are_here(a, b))
             ):
                 before = silence()

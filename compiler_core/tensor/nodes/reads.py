@@ -40,8 +40,7 @@ def read_by(node: Any) -> frozenset[int]:
     op, found = node.op, read_by_rule(node)
     if isinstance(op, Op):
         return found
-    saved = node.saved
-    own = (k for k in (range(len(saved)) if op.reads is None else op.reads) if saved[k] is not None)
+    own = [k for k, saved in enumerate(node.saved) if saved is not None and (op.reads is None or k in op.reads)]
     return found.union(own, (-1,)) if op.reads_out else found.union(own)
 
 
@@ -53,7 +52,8 @@ def read_by_rule(node: Any) -> frozenset[int]:
     if "stream" in attrs:  # the number of a draw
         attrs = {name: value for name, value in attrs.items() if name != "stream"}
     needs = tuple([edge is not None for edge in node.edges])
-    key = (op, *attrs.items(), needs, *map(_key, node.saved))
+    raws = [getattr(saved, "raw", saved) for saved in node.saved]
+    key = (op, *attrs.items(), needs, *[None if raw is None else (raw.shape, raw.dtype) for raw in raws])
     found = _found.get(key)
     if found is None:
         if len(_found) >= _CACHE_LIMIT:
@@ -64,12 +64,6 @@ def read_by_rule(node: Any) -> frozenset[int]:
 
 
 _NOTHING: frozenset[int] = frozenset()
-
-
-def _key(saved: Any) -> Any:
-    """What stands for shape and dtype."""
-    raw = getattr(saved, "raw", saved)
-    return None if raw is None else (raw.shape, raw.dtype)
 
 
 def _meta(saved: Any) -> TensorMeta:

@@ -106,15 +106,16 @@ class RuleOptimizer(Optimizer):
             if (group.get("fused") is not False) is not compiled:
                 continue
             rule = self.rule(group)
+            names = rule.state
+            keeps = self.counts_steps or self.scalar_state or names  # else no entry, as in torch
             sets: dict[Hashable, tuple[int, tuple[Array, ...]]] = {}  # one set of numbers per step and dtype
             for parameter in group["params"]:
                 if parameter._grad is None or type(parameter._grad) in other_layouts:
                     continue
-                keeps = self.counts_steps or self.scalar_state or rule.state  # else no entry, as in torch
                 state = self.state[parameter] if keeps else {}
                 step = self.step_number(state)  # before the state is made: it tells the first step
-                self._make_state(parameter, state, rule.state, group)
-                cells = [parameter._cell, *[state[name]._cell for name in rule.state]]
+                self._make_state(parameter, state, names, group)
+                cells = [parameter._cell, *[state[name]._cell for name in names]]
                 kept = [state[name]._cell for name in self.scalar_state]
                 key = (step, cells[0].raw.dtype, *[float(cell.value) for cell in kept])
                 if key not in sets:

@@ -1,4 +1,4 @@
-"""Numbers computed of sizes: n as a float, a / b, 1 / sqrt(n).
+"""Numbers computed of sizes: n as a float, a / b, 1 / sqrt(n); and tables of them.
 
 In: sizes and numbers. Out: a float; where a size is a symbol, what gives that float in a call: the symbol itself, or
 a 0-d float64 value that ops compute of it, which round as Python's floats do. So no hint gets into a graph as data.
@@ -6,11 +6,13 @@ a 0-d float64 value that ops compute of it, which round as Python's floats do. S
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from compiler_core import dtype as dt
 from compiler_core.ops import prims
-from compiler_core.ops.registry import Value
+from compiler_core.ops.registry import Value, use_trace
 from compiler_core.symbolic.size import Sym
 
 
@@ -50,3 +52,19 @@ def as_like(x: Value, number: Any) -> Value:
     if isinstance(number, int | float | Sym):
         return prims.full_like(x, number)
     return prims.expand(prims.cast(number, dt.of(x.dtype)), tuple(x.shape))
+
+
+def of_sizes(make: Callable[..., Any], *sizes: Any) -> Any:
+    """make(*sizes), tables that a program reads: of numbers arrays, which are kept; of symbols they are computed in the
+    graph. sizes: also numbers, names, and tuples of them."""
+    return make(*sizes) if _has_symbol(sizes) else _of_numbers(make, *sizes)
+
+
+def _has_symbol(sizes: tuple[Any, ...]) -> bool:
+    return any(type(size) is Sym or (isinstance(size, tuple) and _has_symbol(size)) for size in sizes)
+
+
+@functools.lru_cache(256)
+def _of_numbers(make: Callable[..., Any], *sizes: Any) -> Any:
+    with use_trace(None):
+        return make(*sizes)

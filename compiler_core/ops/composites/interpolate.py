@@ -29,8 +29,8 @@ from compiler_core.ops.composites.unary import floor
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.pooling.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from compiler_core.ops.refusals import need_kind
-from compiler_core.ops.registry import Array, Value, use_trace
-from compiler_core.ops.size_numbers import as_like, quotient
+from compiler_core.ops.registry import Array, Value
+from compiler_core.ops.size_numbers import as_like, of_sizes, quotient
 from compiler_core.symbolic.size import Sym
 
 Taps = tuple[Value, Value]  # places i64[o, L] and weights f[o, L]
@@ -88,7 +88,7 @@ def _resized(
     number = dt.float64 if dtype_of(wide) is dt.float64 else dt.float32
     for d in reversed(range(rank)) if bytes_ else range(rank):
         n, o = sizes[d], target[d]
-        taps = _of_sizes(_FILTERED[mode] if antialias else _TAPS[mode], n, o, scales[d], align_corners, number)
+        taps = of_sizes(_FILTERED[mode] if antialias else _TAPS[mode], n, o, scales[d], align_corners, number)
         if bytes_ and n != o:
             wide = _to_bytes(_resample(wide, d + 2, _in_16_bits(*taps)))
         elif not bytes_:
@@ -142,17 +142,6 @@ def _times(n: int, factor: float) -> int:
     return n * over // under if under <= 1024 else math.floor(n * factor)
 
 
-def _of_sizes(make: Callable[..., Any], n: int, o: int, *how: Any) -> Any:
-    """make(n, o, *how): of symbols in the graph, of numbers arrays, which are kept."""
-    return make(n, o, *how) if Sym in map(type, (n, o)) else _of_numbers(make, n, o, *how)
-
-
-@functools.lru_cache(256)
-def _of_numbers(make: Callable[..., Any], *how: Any) -> Any:
-    with use_trace(None):
-        return make(*how)
-
-
 def _step(n: int, o: int, scale: float | None, align_corners: bool, number: dt.DType) -> Value:
     """How far apart neighbouring outputs lie, in input elements: a 0-d value of dtype `number`."""
     like = prims.full((), 0.0, number)
@@ -172,7 +161,7 @@ def _nearest(x: Value, d: int, o: int, scale: float | None, exact: bool) -> Valu
         if type(times) is int and not times & (times - 1) and (scale or times) == times and rest == 0:
             return _repeated(x, d, times)
     n = x.shape[d]
-    places = _of_sizes(_nearest_places, n, o, scale, exact)
+    places = of_sizes(_nearest_places, n, o, scale, exact)
     if not isinstance(places, np.ndarray):
         return _taken(x, d, places)
     if o == n and (places == np.arange(n)).all():

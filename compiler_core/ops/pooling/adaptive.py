@@ -19,7 +19,8 @@ from compiler_core.meta import Shape
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, shape_of, widened
 from compiler_core.ops.casting import in_float32_on_cpu
-from compiler_core.ops.composites.arithmetic import div
+from compiler_core.ops.composites.arithmetic import add, clamp, div, mul
+from compiler_core.ops.composites.logic import logical_and, lt
 from compiler_core.ops.convolution.composite import batched, unbatched
 from compiler_core.ops.lying import lies
 from compiler_core.ops.pooling.composite import (
@@ -34,7 +35,9 @@ from compiler_core.ops.pooling.composite import (
 from compiler_core.ops.pooling.windows import lowest
 from compiler_core.ops.ranks import at_rank
 from compiler_core.ops.refusals import need_kind
-from compiler_core.ops.registry import Array, Value
+from compiler_core.ops.registry import Value
+from compiler_core.ops.size_numbers import of_sizes
+from compiler_core.symbolic.expression import is_same
 
 Sizes = int | None | Sequence[int | None]
 _AVERAGE = {1: avg_pool1d, 2: avg_pool2d, 3: avg_pool3d}
@@ -51,25 +54,29 @@ def _target(output_size: Sizes, sizes: Shape) -> tuple[int, ...]:
     return tuple(n if o is None else o for o, n in zip(wanted, sizes))
 
 
-def _bins(sizes: Shape, target: Shape) -> tuple[Array, Array]:
+def _bins(sizes: Shape, target: Shape) -> tuple[Value, Value]:
     """(i64[*o, L], bool[*o, L]): for each window, offsets into the flattened input, and which of them count."""
-    sizes, target = tuple(map(int, sizes)), tuple(map(int, target))  # windows of unlike lengths: constants
     rank = len(sizes)
-    places: Array = np.zeros((1,) * (2 * rank), np.int64)
-    valid: Array = np.ones((1,) * (2 * rank), np.bool_)
+    places: Value = np.zeros((1,) * (2 * rank), np.int64)
+    valid: Value = np.ones((1,) * (2 * rank), np.bool_)
+    longest = 1
     for d, (n, o) in enumerate(zip(sizes, target)):
-        step = np.arange(o)
-        starts, ends = step * n // o, -(-(step + 1) * n // o)
-        within = np.arange((ends - starts).max(initial=1))
-        shape = tuple(o if k == d else len(within) if k == rank + d else 1 for k in range(2 * rank))
-        at = starts[:, None] + within
-        places = places + (np.minimum(at, n - 1) * math.prod(sizes[d + 1 :])).reshape(shape)
-        valid = valid & (at < ends[:, None]).reshape(shape)
-    width = math.prod(places.shape[rank:])
-    return places.reshape(*target, width), valid.reshape(*target, width)
+        step = prims.iota((o,), 0, dt.int64)
+        starts = div(mul(step, n), o, rounding_mode="floor")
+        ends = div(add(mul(add(step, 1), n), o - 1), o, rounding_mode="floor")
+        length = 1 if is_same(n, o) or not o else (n + 2 * o - 2) // o  # at least that of the longest
+        line = [1] * (2 * rank)
+        line[d] = o
+        starts, ends = prims.reshape(starts, line), prims.reshape(ends, line)
+        line[d], line[rank + d] = 1, length
+        at = add(starts, prims.reshape(prims.iota((length,), 0, dt.int64), line))
+        places = add(places, mul(clamp(at, max=n - 1), math.prod(sizes[d + 1 :])))
+        valid = logical_and(valid, lt(at, ends))
+        longest *= length
+    return prims.reshape(places, (*target, longest)), prims.reshape(valid, (*target, longest))
 
 
-def _read_bins(x: Value, places: Array) -> Value:
+def _read_bins(x: Value, places: Value) -> Value:
     """T[N, C, *o, L]."""
     shape = (*x.shape[:2], *places.shape)
     return take_flat(x, broadcast_to(places, shape))
@@ -98,10 +105,10 @@ def adaptive_avg_pool_nd(rank: int, input: Value, output_size: Sizes) -> Value:
     target = _target(output_size, sizes)
     if _is_even(sizes, target):
         return unbatched(_average_evenly(x, sizes, target), had_batch)
-    places, valid = _bins(sizes, target)
+    places, valid = of_sizes(_bins, sizes, target)
     wide = widened(_read_bins(x, places))
     total = prims.sum(prims.where(broadcast_to(valid, shape_of(wide)), wide, prims.full_like(wide, 0)), (rank + 2,))
-    counts = valid.sum(-1).astype(dtype_of(wide).numpy)
+    counts = prims.sum(cast(valid, dtype_of(wide)), (rank,))
     return unbatched(cast(div(total, counts), dtype_of(x)), had_batch)
 
 
@@ -133,7 +140,7 @@ def adaptive_max_pool_nd(rank: int, input: Value, output_size: Sizes, return_ind
     if _is_even(sizes, target):
         values, places = _MAXIMUM[rank](x, _kernel(sizes, target), return_indices=True)
     else:
-        bins, valid = _bins(sizes, target)
+        bins, valid = of_sizes(_bins, sizes, target)
         read = prims.detach(_read_bins(x, bins))
         shape = shape_of(read)
         masked = prims.where(broadcast_to(valid, shape), read, prims.full(shape, lowest(dtype_of(x)), dtype_of(x)))

@@ -21,14 +21,17 @@ from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, floating, shape_of, widened
 from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composites.activation import relu
-from compiler_core.ops.composites.arithmetic import div, mul, pow
+from compiler_core.ops.composites.arithmetic import add, clamp, div, mul, pow, remainder
+from compiler_core.ops.composites.logic import lt
 from compiler_core.ops.composites.unary import abs, neg, sign
 from compiler_core.ops.convolution.composite import Ints, batched, spread, unbatched
 from compiler_core.ops.lying import lies
 from compiler_core.ops.pooling.windows import lowest
 from compiler_core.ops.ranks import at_rank
 from compiler_core.ops.refusals import need_kind
-from compiler_core.ops.registry import Array, Value
+from compiler_core.ops.registry import Value
+from compiler_core.ops.size_numbers import of_sizes
+from compiler_core.symbolic.expression import is_symbol
 
 
 class Windows(NamedTuple):
@@ -41,9 +44,13 @@ class Windows(NamedTuple):
     high: tuple[int, ...]
     counts: tuple[int, ...]
 
-    def starts(self, d: int) -> Array:
+    def starts(self, d: int) -> Value:
         """i64[counts[d]]: the first place of each window along spatial dim d; negative within the padding."""
-        return np.arange(self.counts[d]) * self.stride[d] - self.low[d]
+        return add(mul(prims.iota((self.counts[d],), 0, dt.int64), self.stride[d]), -self.low[d])
+
+    @property
+    def are_padded(self) -> bool:
+        return any(is_symbol(n) or n for n in (*self.low, *self.high))
 
 
 def pool_windows(
@@ -69,12 +76,13 @@ def pool_windows(
                 "pooling: the output is too small", expected="at least one window", got=f"{sizes}, kernel {kernel}"
             )
         counts.append(count)
-        high.append(max(0, (count - 1) * step + span - n - p) if ceil_mode or p else 0)
+        rest = (count - 1) * step + span - n - p
+        high.append(rest if (ceil_mode or p) and rest >= 0 else 0)
     return Windows(kernel, steps, gaps, low, tuple(high), tuple(counts))
 
 
 def _padded(x: Value, windows: Windows, value: float) -> Value:
-    if not any(windows.low) and not any(windows.high):
+    if not windows.are_padded:
         return x
     return prims.pad(x, (0, 0, *windows.low), (0, 0, *windows.high), value)
 
@@ -90,9 +98,16 @@ def take_flat(x: Value, places: Value) -> Value:
     return prims.reshape(prims.gather(flat, index, 2), tuple(places.shape))
 
 
-def _in_dim(values: Array, d: int, shape: Shape) -> Value:
-    """values: i64[n_d], as an array that varies along spatial dim d of shape (N, C, *n) alone."""
-    return broadcast_to(values.reshape(tuple(-1 if k == d + 2 else 1 for k in range(len(shape)))), shape)
+def _in_dim(values: Value, d: int, rank: int) -> Value:
+    """values: i64[n_d], as an array that varies along dim d of `rank` alone."""
+    return prims.reshape(values, tuple(values.shape[0] if k == d else 1 for k in range(rank)))
+
+
+def _starts_along(windows: Windows, d: int) -> tuple[Value, Value]:
+    """Where windows start along d, and the first place of each that is inside; as arrays that vary along it alone."""
+    starts, rank = windows.starts(d), len(windows.counts)
+    inside = prims.where(lt(starts, 0), remainder(starts, windows.dilation[d]), starts)
+    return _in_dim(starts, d, rank), _in_dim(inside, d, rank)
 
 
 def _flat_places(local: Value, sizes: Shape, windows: Windows) -> Value:
@@ -105,11 +120,10 @@ def _flat_places(local: Value, sizes: Shape, windows: Windows) -> Value:
     for d, (k, step) in enumerate(zip(windows.kernel, windows.dilation)):
         rest //= k
         within = prims.take(digits // rest % k * step, local)
-        place = prims.add(within, _in_dim(windows.starts(d), d, shape))
+        starts, inside = of_sizes(_starts_along, windows, d)
+        place = prims.add(within, broadcast_to(starts, shape))
         if windows.low[d]:
-            starts = windows.starts(d)
-            first = np.where(starts < 0, starts + -(starts // step) * step, starts)
-            place = prims.maximum(place, _in_dim(first, d, shape))
+            place = prims.maximum(place, broadcast_to(inside, shape))
         scale = math.prod(sizes[d + 1 :])
         place = place if scale == 1 else prims.mul(place, prims.full(shape, scale, dt.int64))
         flat = place if flat is None else prims.add(flat, place)
@@ -196,17 +210,18 @@ def max_unpool(rank: int, input: Value, indices: Value, sizes: Sequence[int]) ->
 # ---- average
 
 
-def _divisors(sizes: Shape, windows: Windows, padding: Ints, count_include_pad: bool) -> Array | int:
-    """How many elements each window averages: one number, or f64[*o] where windows differ."""
-    if not (any(windows.low) or any(windows.high)):
+def _divisors(sizes: Shape, windows: Windows, count_include_pad: bool) -> Value | int:
+    """How many elements each window averages: one number, or i64[*o] where windows differ."""
+    if not windows.are_padded:
         return math.prod(windows.kernel)
-    total: Array = np.ones((1,) * len(sizes), np.int64)
-    for d, (n, p, k) in enumerate(zip(sizes, spread("padding", padding, len(sizes)), windows.kernel)):
+    total: Value = np.ones((1,) * len(sizes), np.int64)
+    for d, (n, p, k) in enumerate(zip(sizes, windows.low, windows.kernel)):
         starts = windows.starts(d)
-        ends = np.minimum(starts + k, n + p)
-        inside = ends - starts if count_include_pad else np.minimum(ends, n) - np.maximum(starts, 0)
-        total = total * inside.reshape(tuple(-1 if e == d else 1 for e in range(len(sizes))))
-    return int(total.flat[0]) if (total == total.flat[0]).all() else total
+        ends = clamp(add(starts, k), max=n + p)
+        first, last = (starts, ends) if count_include_pad else (clamp(starts, 0), clamp(ends, max=n))
+        total = mul(total, _in_dim(add(last, first, alpha=-1), d, len(sizes)))
+    same = isinstance(total, np.ndarray) and (total == total.flat[0]).all()
+    return int(total.flat[0]) if same else total
 
 
 def avg_pool_nd(
@@ -236,9 +251,9 @@ def avg_pool_nd(
         raise ShapeError("divisor must be not zero")
     wide = widened(x) if dtype_of(x).is_floating_point else x
     total = prims.window_sum(_padded(wide, windows, 0), windows.kernel, windows.stride, windows.dilation)
-    count = divisor_override or _divisors(sizes, windows, padding, count_include_pad)
+    count = divisor_override or of_sizes(_divisors, sizes, windows, count_include_pad)
     if not isinstance(count, int):
-        count = count.astype(dtype_of(wide).numpy)
+        count = cast(count, dtype_of(wide))
     out = div(total, count, rounding_mode=None if dtype_of(x).is_floating_point else "trunc")
     return unbatched(cast(out, dtype_of(x)), had_batch)
 

@@ -261,6 +261,12 @@ CASES: dict[str, tuple[Any, ...]] = {
     "avg_pool": (lambda x: F.avg_pool2d(x, 2), IM),
     "avg_pool pad": (lambda x: F.avg_pool2d(x, 3, 2, 1), IM),
     "avg_pool hw": (lambda x: F.avg_pool2d(x, 2), IHW),
+    "max_pool pad hw": (lambda x: F.max_pool2d(x, 3, 2, 1), IHW),
+    "max_pool ind hw": (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), IHW),
+    "avg_pool pad hw": (lambda x: F.avg_pool2d(x, 3, 2, 1), IHW),
+    "avg_pool ceil hw": (lambda x: F.avg_pool2d(x, 2, ceil_mode=True, count_include_pad=False), IHW),
+    "adaptive 3 hw": (lambda x: F.adaptive_avg_pool2d(x, 3), IHW),
+    "adaptive max 3 hw": (lambda x: F.adaptive_max_pool2d(x, (None, 4)), IHW),
     "adaptive 1": (lambda x: F.adaptive_avg_pool2d(x, 1), IM),
     "adaptive 1 hw": (lambda x: F.adaptive_avg_pool2d(x, (1, 1)), IHW),
     "adaptive 3": (lambda x: F.adaptive_avg_pool2d(x, 3), IM),
@@ -362,7 +368,17 @@ CASES: dict[str, tuple[Any, ...]] = {
 }
 
 
+PADDED = ("max_pool pad", "max_pool ind", "avg_pool pad")
 ALLOWED = {
+    **{f"{name} hw": ["0 <= 2*((h + 1) // 2) - h", "0 <= 2*((w + 1) // 2) - w"] for name in PADDED},
+    "avg_pool ceil hw": [
+        "not h <= 2*((h + 1) // 2) - 2",
+        "0 <= 2*((h + 1) // 2) - h",
+        "not w <= 2*((w + 1) // 2) - 2",
+        "0 <= 2*((w + 1) // 2) - w",
+    ],
+    "adaptive 3 hw": ["3 <= h", "not (h % 3) == 0"],
+    "adaptive max 3 hw": ["4 <= w", "not (w % 4) == 0"],
     "cross_entropy shift": ["not t - 1 == 1", "not ((t - 1) % (b*t - b)) == 0"],
     "pad to": ["0 <= -t + 64"],
     "roll": ["2 < b", "not t - 2 == 0"],

@@ -70,15 +70,21 @@ def cpp_text(one: Pointwise, prelude: str) -> str:
         for backward in (False, True)
         for dtype in (float32, float64)
     ]
-    numbers = "".join(f", double {name}_given" for name in one.numbers)
-    given = "".join(f", {name}_given" for name in one.numbers)
-    for name in (one.name, f"{one.name}_backward"):
-        texts.append(f"EXPORT dc_{name}(void* arrays{numbers}) {{ return BY_DTYPE({name}_of{given}); }}\n")
+    return unit(
+        texts, [one.name, f"{one.name}_backward"], [f"double {name}_given" for name in one.numbers], used, prelude
+    )
+
+
+def unit(texts: list[str], names: list[str], arguments: list[str], used: Used, prelude: str) -> str:
+    """A translation unit of functions NAME_of<T>(arrays, *arguments), and what exports them, by the arrays' dtype."""
+    told = "".join(f", {one}" for one in arguments)
+    given = "".join(f", {one.split()[-1]}" for one in arguments)
+    exports = [f"EXPORT dc_{name}(void* arrays{told}) {{ return BY_DTYPE({name}_of{given}); }}\n" for name in names]
     quick = {name: helper for name, helper in _VECTORISED.items() if name in used.libm}
     declared = libm_declarations(used.libm - quick.keys())
     defined = "".join(f"#define {name} dc_{helper}\n" for name, helper in quick.items())
     helpers = helper_text(used.helpers | set(quick.values()))
-    return "".join([_ALIGNED, TYPES, helpers, declared, defined, prelude, *texts])
+    return "".join([_ALIGNED, TYPES, helpers, declared, defined, prelude, *texts, *exports])
 
 
 def cuda_text(one: Pointwise, dtype: DType) -> str:

@@ -1,7 +1,7 @@
 """Eager definitions of batch norm, group norm and dropout.
 
 In: arrays, of f32 or all of f64; channels are dim 1. Out: see ops/whole.py. Batch norm keeps mean and 1/std of each
-channel (of given statistics it makes them), group norm those of each group, dropout the mask, a byte an element.
+channel (of given statistics it makes them), dropout the mask, a byte an element; group norm is layer norm's of groups.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from compiler_core.eager.native import RowKernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, dense_or_none
 from compiler_core.ops.composites.activation import scale_of_kept
 from compiler_core.ops.registry import Array
-from compiler_core.ops.whole import Made
+from compiler_core.ops.whole import COMPOSITES, Made
 
 
 def define_channels(k: RowKernels) -> None:
     """Define them all."""
     _batch_norm(k)
-    _group_norm(k)
+    define_quietly("group_norm", _group_norm, _group_norm_backward, reads=(0, 1))
     _dropout(k)
     _masked(k)
 
@@ -72,46 +72,37 @@ def _batch_norm(k: RowKernels) -> None:
     define_quietly("batch_norm", forward, backward, reads=(0, 3))
 
 
-def _group_norm(k: RowKernels) -> None:
-    norm, norm_backward = k.named("norm"), k.named("norm_backward")
+def _group_norm(x: Array, weight: Array | None, bias: Array | None, *, groups: int, eps: float) -> Made:
+    shape, rows = x.shape, COMPOSITES["layer_norm"]
+    if not alike(x, weight, bias) or not x.size or not _fits(shape, weight, bias):
+        return None
+    made = rows.forward(dense(x).reshape(shape[0] * groups, -1), None, None, dims=1, eps=eps)
+    if made is None:
+        return None
+    out, kept = made[0].reshape(_three(shape)), made[1]
+    if weight is not None:
+        np.multiply(out, weight[:, None], out)
+    if bias is not None:
+        np.add(out, bias[:, None], out)
+    return out.reshape(shape), kept
 
-    def forward(x: Array, weight: Array | None, bias: Array | None, *, groups: int, eps: float) -> Made:
-        shape, dtype = x.shape, x.dtype
-        if not alike(x, weight, bias) or not x.size or not _fits(shape, weight, bias):
+
+def _group_norm_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, weight: Array | None, bias: Array | None, *, groups: int, eps: float) -> Grads | None:  # fmt: skip  # noqa: E501
+    shape, grads, norm = _three(x.shape), dense(g).reshape(_three(x.shape)), COMPOSITES["layer_norm"]
+    rows, how = dense(x).reshape(shape[0] * groups, -1), {"dims": 1, "eps": eps}
+    dx = dw = None
+    if needs[0]:
+        inner = grads if weight is None else grads * weight[:, None]
+        made = norm.backward((True,), inner.reshape(rows.shape), None, kept, rows, None, None, **how)
+        if made is None or made[0] is None:
             return None
-        out = np.empty(_three(shape), dtype)
-        mean, scale = np.empty(shape[0] * groups, dtype), np.empty(shape[0] * groups, dtype)
-        norm((dense(x), None, None, out, mean, scale), eps)
-        if weight is not None:
-            np.multiply(out, weight[:, None], out)
-        if bias is not None:
-            np.add(out, bias[:, None], out)
-        return out.reshape(shape), (mean, scale)
-
-    def backward(
-        needs: Sequence[bool],
-        g: Array,
-        _: None,
-        kept: Any,
-        x: Array,
-        weight: Array | None,
-        bias: Array | None,
-        **__: Any,
-    ) -> Grads:
-        mean, scale = kept
-        shape, grads = _three(x.shape), dense(g).reshape(_three(x.shape))
-        dx = dw = None
-        if needs[0]:
-            dx = np.empty(x.shape, x.dtype)
-            inner = grads if weight is None else grads * weight[:, None]
-            norm_backward((inner, dense(x), None, mean, scale, dx, None, None))
-        if needs[1]:
-            rows = x.reshape(len(mean), -1)
-            standardized = ((rows - mean[:, None]) * scale[:, None]).reshape(shape)
-            dw = np.einsum("ncl,ncl->c", grads, standardized)
-        return dx, dw, np.add.reduce(grads, (0, 2)) if needs[2] else None
-
-    define_quietly("group_norm", forward, backward, reads=(0, 1))
+        dx = made[0].reshape(x.shape)
+    if needs[1]:
+        again = norm.forward(rows, None, None, **how)
+        if again is None:
+            return None
+        dw = np.einsum("ncl,ncl->c", grads, again[0].reshape(shape))
+    return dx, dw, np.add.reduce(grads, (0, 2)) if needs[2] else None
 
 
 def _dropout(k: RowKernels) -> None:

@@ -26,18 +26,12 @@ from compiler_core.showing.notice import noticed
 LARGE = 1 << 15  # elements of the first array, from which on a call releases the GIL
 _POINTER, _DOUBLE, _INT = ctypes.py_object, ctypes.c_double, ctypes.c_int64
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "norm": (_DOUBLE,),
-    "norm_backward": (),
     "batch_norm": (_DOUBLE, _INT),
     "batch_norm_backward": (_INT,),
     "columns": (),
     "columns_back": (),
     "dropout": (_DOUBLE, _INT, _INT),
     "dropout_backward": (_DOUBLE,),
-    "softmax": (_DOUBLE, _INT, _INT),
-    "softmax_backward": (_DOUBLE,),
-    "log_softmax": (),
-    "log_softmax_backward": (),
     "cross_entropy": (_INT,),
     "cross_entropy_backward": (_INT,),
     "add_rows": (),

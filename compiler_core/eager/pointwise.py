@@ -89,9 +89,11 @@ def told(composite: Composite) -> Pointwise:
 def identity(composite: Composite) -> dict[str, str]:
     """All that decides its text, for a key."""
     code, file = composite.compose.__code__, Path(composite.compose.__code__.co_filename)
-    said = f"{composite.name} {composite.from_result} {code.co_code.hex()} {code.co_consts!r} {code.co_names!r}"
+    said = [f"{composite.name} {composite.from_result}"]
+    for one in (code,) if composite.gradient is None else (code, composite.gradient.__code__):
+        said.append(f"{one.co_code.hex()} {one.co_consts!r} {one.co_names!r}")
     return {
-        "composition": said,
+        "composition": " ".join(said),
         "file": _stamp(str(file), file.stat()) if file.is_file() else "",
         "compiler": _compiler(),
     }

@@ -1,30 +1,31 @@
-"""Eager definitions of composites: rows normalised, products, attention, losses; and their gradients.
+"""Eager definitions of composites: products, attention, losses; and their gradients.
 
 In: arrays as `Tensor.__whole__` hands them over. Out: see ops/whole.py. Each takes f32 or f64, all operands alike, and
 declines (None) anything else, empty rows, and operands that the composition refuses, which then says why. Products are
-NumPy's, so the BLAS's; all that runs along rows is a native kernel (kernels.h): without a compiler there is only
-`linear`. Gradients are those of the textbook, from what the forward kept: mean and 1/std, the softmax, or logarithms of
-sums. Attention keeps its matrix of weights.
+NumPy's, so the BLAS's; what runs along rows is a native kernel, by hand (kernels.h) or made by the compiler (rows.py,
+pointwise.py): without a compiler there is only `linear`. Gradients are those of the textbook, from what the forward
+kept: the weights of attention, or logarithms of sums.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from compiler_core.eager.channels import define_channels
 from compiler_core.eager.convolution import define_convolution
-from compiler_core.eager.native import Kernel, RowKernels, kernels
+from compiler_core.eager.native import RowKernels, kernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas, gathered, product, spreads
 from compiler_core.eager.pointwise import define_pointwise
+from compiler_core.eager.rows import RowFunctions, define_rows, row_functions
 from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
 from compiler_core.ops.registry import Array
 from compiler_core.ops.special import elementary as composite_special  # noqa: F401  declares the composites
-from compiler_core.ops.whole import DEFINITIONS, Made
+from compiler_core.ops.whole import COMPOSITES, DEFINITIONS, Composite, Made
 
 _I64 = np.dtype(np.int64)
 
@@ -55,111 +56,6 @@ def _linear_backward(needs: Sequence[bool], g: Array, _: None, kept: tuple[()], 
     return dx, dw, np.add.reduce(rows, 0) if needs[2] else None
 
 
-# ---- what runs along rows
-
-
-def _norms(k: RowKernels) -> None:
-    """Define layer norm and RMS norm."""
-    norm, norm_backward = k.named("norm"), k.named("norm_backward")
-
-    def normed(x: Array, weight: Array | None, bias: Array | None, dims: int, eps: float, centered: bool) -> Made:
-        shape, dtype = x.shape, x.dtype
-        ends = shape[-dims:]
-        if not alike(x, weight, bias) or not x.size:
-            return None
-        if (weight is not None and weight.shape != ends) or (bias is not None and bias.shape != ends):
-            return None
-        out, scale = np.empty(shape, dtype), np.empty(shape[:-dims], dtype)
-        mean = np.empty(shape[:-dims], dtype) if centered else None
-        weight, bias = (None if p is None else dense(p) for p in (weight, bias))
-        norm((dense(x), weight, bias, out, mean, scale), eps)
-        return out, (scale,) if mean is None else (scale, mean)
-
-    def normed_backward(needs: Sequence[bool], g: Array, kept: Any, x: Array, weight: Array | None) -> Grads:
-        dx = np.empty(x.shape, x.dtype) if needs[0] else None
-        dw, db = (np.zeros(g.shape[kept[0].ndim :], x.dtype) if need else None for need in needs[1:])
-        scale, mean = kept[0], kept[1] if len(kept) > 1 else None
-        norm_backward((dense(g), dense(x), None if weight is None else dense(weight), mean, scale, dx, dw, db))
-        return dx, dw, db
-
-    def layer_norm(x: Array, weight: Array | None, bias: Array | None, *, dims: int, eps: float) -> Made:
-        return normed(x, weight, bias, dims, eps, True)
-
-    def rms_norm(x: Array, weight: Array | None, *, dims: int, eps: float) -> Made:
-        return normed(x, weight, None, dims, eps, False)
-
-    def layer_norm_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, weight: Array | None, bias: Array | None, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
-        return normed_backward(needs, g, kept, x, weight)
-
-    def rms_norm_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, weight: Array | None, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
-        return normed_backward((*needs, False), g, kept, x, weight)[:2]
-
-    define_quietly("layer_norm", layer_norm, layer_norm_backward, reads=(0, 1))
-    define_quietly("rms_norm", rms_norm, rms_norm_backward)
-
-
-def _softmax(k: RowKernels) -> None:
-    """Define it, along any dim."""
-    forward, backward = k.named("softmax"), k.named("softmax_backward")
-
-    def softmax(x: Array, *, dim: int) -> Made:
-        if not alike(x) or not x.size or not x.ndim:
-            return None
-        last = x.ndim - 1
-        given = dense(x if dim == last else x.swapaxes(dim, last))
-        out = np.empty(given.shape, x.dtype)
-        forward((given, out), 1.0, 0, 0)
-        return (out if dim == last else dense(out.swapaxes(dim, last))), ()
-
-    def softmax_backward(needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, *, dim: int) -> Grads:
-        last = x.ndim - 1
-        if dim != last:
-            g, out = g.swapaxes(dim, last), out.swapaxes(dim, last)
-        dx = np.empty(g.shape, g.dtype)
-        backward((dense(g), dense(out), dx), 1.0)
-        return (dx if dim == last else dx.swapaxes(dim, last),)
-
-    define_quietly("softmax", softmax, softmax_backward, reads=(), reads_out=True)
-
-
-def _log_softmax(k: RowKernels) -> None:
-    """Define it, along the last dim."""
-    forward, backward = k.named("log_softmax"), k.named("log_softmax_backward")
-
-    def log_softmax(x: Array, *, dim: int) -> Made:
-        if not alike(x) or not x.size or not x.ndim or dim != x.ndim - 1:
-            return None
-        out = np.empty(x.shape, x.dtype)
-        forward((dense(x), out))
-        return out, ()
-
-    def log_softmax_backward(needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, *, dim: int) -> Grads:
-        dx = np.empty(g.shape, g.dtype)
-        backward((dense(g), dense(out), dx))
-        return (dx,)
-
-    define_quietly("log_softmax", log_softmax, log_softmax_backward, reads=(), reads_out=True)
-
-
-def _causal_softmax(k: RowKernels) -> None:
-    """Define it: row i of the last two dims sees what stands up to its place."""
-    forward, backward = k.named("softmax"), k.named("softmax_backward")
-
-    def causal_softmax(x: Array, *, scale: float) -> Made:
-        if not alike(x) or not x.size:
-            return None
-        out = np.empty(x.shape, x.dtype)
-        forward((dense(x), out), scale, 1, 0)
-        return out, ()
-
-    def causal_softmax_backward(needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, *, scale: float) -> Grads:  # fmt: skip  # noqa: E501
-        dx = np.empty(g.shape, g.dtype)
-        backward((dense(g), dense(out), dx), scale)
-        return (dx,)
-
-    define_quietly("causal_softmax", causal_softmax, causal_softmax_backward, reads=(), reads_out=True)
-
-
 # ---- 16-bit floats and a number
 
 _JOINS = {"mul": np.multiply, "div": np.divide}
@@ -182,56 +78,48 @@ def _with_number_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x
 _MAX_SCORES = 1 << 24  # elements of all weights, which are kept for the backward
 
 
-def _attention_by(forward: Kernel) -> Callable[..., Made]:
-    def attention(q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float) -> Made:
-        lead = q.shape[:-2]
-        if not alike(q, key, value) or q.ndim < 2 or not (q.size and key.size and value.size):
-            return None
-        if key.shape[:-2] != lead or value.shape[:-1] != key.shape[:-1] or q.shape[-1] != key.shape[-1]:
-            return None
-        if mask is not None and mask.dtype is not q.dtype and mask.dtype != np.bool_:
-            return None
-        if mask is not None and not spreads(mask.shape, (*lead, q.shape[-2], key.shape[-2])):
-            return None
-        if math.prod(lead) * q.shape[-2] * key.shape[-2] > _MAX_SCORES:
-            return None  # the op `attention` takes them in blocks
-        weights = product(for_blas(q), for_blas(key).swapaxes(-1, -2))
-        if mask is None:
-            forward((weights, weights), scale, causal, 1)
+def _along_rows(causal: bool) -> RowFunctions | None:
+    """What makes weights of scores, and scores' cotangents of weights', where they stand."""
+    return row_functions(COMPOSITES["causal_weights" if causal else "weights"], ())
+
+
+def _attention(q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float) -> Made:
+    lead, of = q.shape[:-2], _along_rows(causal and mask is None)
+    if of is None or not alike(q, key, value) or q.ndim < 2 or not (q.size and key.size and value.size):
+        return None
+    if key.shape[:-2] != lead or value.shape[:-1] != key.shape[:-1] or q.shape[-1] != key.shape[-1]:
+        return None
+    if mask is not None and mask.dtype is not q.dtype and mask.dtype != np.bool_:
+        return None
+    if mask is not None and not spreads(mask.shape, (*lead, q.shape[-2], key.shape[-2])):
+        return None
+    if math.prod(lead) * q.shape[-2] * key.shape[-2] > _MAX_SCORES:
+        return None  # the op `attention` takes them in blocks
+    weights = product(for_blas(q), for_blas(key).swapaxes(-1, -2))
+    if mask is not None:
+        np.multiply(weights, scale, weights)
+        if mask.dtype == np.bool_:
+            np.copyto(weights, -math.inf, where=np.logical_not(mask))
         else:
-            np.multiply(weights, scale, weights)
-            if mask.dtype == np.bool_:
-                np.copyto(weights, -math.inf, where=np.logical_not(mask))
-            else:
-                np.add(weights, mask, weights)
-            forward((weights, weights), 1.0, 0, 1)
-        return product(weights, for_blas(value)), (weights,)
-
-    return attention
+            np.add(weights, mask, weights)
+    of.forward((weights, weights), 1, scale if mask is None else 1.0)
+    return product(weights, for_blas(value)), (weights,)
 
 
-def _attention_backward_by(backward: Kernel) -> Callable[..., Grads]:
-    def attention_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float) -> Grads:  # fmt: skip  # noqa: E501
-        weights, g = kept[0], for_blas(g)
-        dv = product(weights.swapaxes(-1, -2), g) if needs[2] else None
-        if not (needs[0] or needs[1] or needs[3]):
-            return None, None, dv, None
-        slopes = product(g, for_blas(value).swapaxes(-1, -2))
-        backward((slopes, weights, slopes), 1.0 if needs[3] else scale)
-        dm = None
-        if needs[3] and mask is not None:
-            dm = gathered(slopes, mask.shape)
-            slopes = slopes * slopes.dtype.type(scale)
-        dq = product(slopes, for_blas(key)) if needs[0] else None
-        dk = product(slopes.swapaxes(-1, -2), for_blas(q)) if needs[1] else None
-        return dq, dk, dv, dm
-
-    return attention_backward
-
-
-def _attention(k: RowKernels) -> None:
-    """Define it, with the kernels of softmax's rows."""
-    define_quietly("attention", _attention_by(k.named("softmax")), _attention_backward_by(k.named("softmax_backward")))
+def _attention_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float) -> Grads:  # fmt: skip  # noqa: E501
+    (weights,), g, of = kept, for_blas(g), _along_rows(causal and mask is None)
+    dv = product(weights.swapaxes(-1, -2), g) if needs[2] else None
+    if of is None or not (needs[0] or needs[1] or needs[3]):
+        return None, None, dv, None
+    slopes = product(g, for_blas(value).swapaxes(-1, -2))
+    of.backward((slopes, weights, slopes), 1, 1.0 if needs[3] else scale)
+    dm = None
+    if needs[3] and mask is not None:
+        dm = gathered(slopes, mask.shape)
+        slopes = slopes * slopes.dtype.type(scale)
+    dq = product(slopes, for_blas(key)) if needs[0] else None
+    dk = product(slopes.swapaxes(-1, -2), for_blas(q)) if needs[1] else None
+    return dq, dk, dv, dm
 
 
 # ---- classes
@@ -283,15 +171,15 @@ def _define_all() -> None:
     found = kernels()
     if found is None:
         return
-    _norms(found)
-    _softmax(found)
-    _log_softmax(found)
-    _causal_softmax(found)
-    _attention(found)
+    define_quietly("attention", _attention, _attention_backward)
     _classes(found)
     define_channels(found)
     define_convolution(found)
 
 
+def _derive(composite: Composite) -> None:
+    (define_rows if composite.rows else define_pointwise)(composite)
+
+
 _define_all()
-DEFINITIONS.fill(define_pointwise)
+DEFINITIONS.fill(_derive)

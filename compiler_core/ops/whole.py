@@ -13,7 +13,8 @@ forward declines, gives the gradient that is to be differentiated again (`vjp`),
 The definitions are those of a later stage, which two slots (`late.py`) load at the first call that can use one.
 For arrays of a CUDA device there is a second definition (`there`), a Composite of its own with the same composition.
 One that is `pointwise`, of one operand, and of numbers by name, has no definition written: what the slots hold makes
-both of the composition, at its first call, as the compiler lowers it (codegen/pointwise.py).
+both of the composition, at its first call, as the compiler lowers it (codegen/pointwise.py). So it is with those that
+work by `rows`, on CPUs (codegen/rows.py): of x, parameters that lie along a row, and numbers by name.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ Made: TypeAlias = tuple[Array, tuple[Array, ...]] | None
 Forward: TypeAlias = Callable[..., Made]
 Backward: TypeAlias = Callable[..., Sequence[Array | None] | None]
 
-Derive: TypeAlias = "Callable[[Composite], None]"  # defines one that is pointwise
+Derive: TypeAlias = "Callable[[Composite], None]"  # defines one that is pointwise, or works by rows
 
 DEFINITIONS: Late[Derive] = Late("composites: eager definitions")  # to load it defines the others
 DEFINITIONS_THERE: Late[Derive] = Late("composites: definitions on a device")
 COMPOSITES: dict[str, Composite] = {}
+_PLACES = ("dim", "dims")
 
 
 class Composite:
@@ -47,12 +49,14 @@ class Composite:
     is_piecewise: it consists of straight lines, so that its gradient depends on its operand without a slope (tied.py).
     pointwise: each element of the result depends on that of its one operand. from_result: its gradient at the operand
     is the same as at the result, which alone is read, so that the operand may be overwritten. once: 16-bit floats are
-    computed in f32 and rounded once, by the composition too.
+    computed in f32 and rounded once, by the composition too. rows: an element of the result depends on x's row, which
+    lies along the last dim, the dim that the attribute `dim` names, or the last `dims` dims; on parameters of a row's
+    shape, or None; and on numbers. gradient(g, out, **attributes): x's cotangent, told from the result alone.
     """
 
     __slots__ = (
-        *("backward", "compose", "forward", "from_result", "is_piecewise", "lies", "name", "once", "pointwise"),
-        *("reads", "reads_out", "there"),
+        *("backward", "compose", "forward", "from_result", "gradient", "is_piecewise", "lies", "name", "once"),
+        *("pointwise", "reads", "reads_out", "rows", "there"),
     )
     remakes_out = False
 
@@ -65,9 +69,12 @@ class Composite:
         pointwise: bool = False,
         from_result: bool = False,
         once: bool = False,
+        rows: bool = False,
+        gradient: Callable[..., Value] | None = None,
     ) -> None:
         self.name, self.compose, self.lies = name, compose, lies
         self.pointwise, self.from_result, self.once = pointwise, from_result, once
+        self.rows, self.gradient = rows, gradient
         self.forward: Forward = self._define
         self.backward: Backward = _nothing
         self.reads: frozenset[int] | None = None
@@ -85,14 +92,23 @@ class Composite:
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """The names of the composition's attributes."""
+        """The names of the composition's attributes, but for where a row lies."""
+        return tuple(name for name in self._attributes if name not in _PLACES)
+
+    @property
+    def place(self) -> str:
+        """The attribute that says where a row lies: "dim", "dims"; "" where it is the last dim."""
+        return next((name for name in self._attributes if name in _PLACES), "")
+
+    @property
+    def _attributes(self) -> tuple[str, ...]:
         code: Any = self.compose.__code__
         return tuple(code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
 
     def _define(self, *arrays: Array | None, **attrs: Any) -> Made:
         """Its first call: load the definitions, or make its own."""
         derive = DEFINITIONS.get()
-        if self.pointwise:
+        if self.pointwise or self.rows:
             derive(self)
         if self.forward == self._define:
             self.forward = _decline
@@ -133,20 +149,23 @@ def whole(
     pointwise: bool = False,
     from_result: bool = False,
     once: bool = False,
+    rows: bool = False,
+    gradient: Callable[..., Value] | None = None,
 ) -> Callable[..., Any]:
     """`compose`, computed whole where a definition takes its operands. Its first operand is never None.
 
     lies: by which rule of `lying.py` the result lies; row-major if it is empty. Others: see Composite.
     """
-    declare = functools.partial(_whole, lies=lies, pointwise=pointwise, from_result=from_result, once=once)
+    told = {"from_result": from_result, "once": once, "rows": rows, "gradient": gradient}
+    declare = functools.partial(_whole, facts={"lies": lies, "pointwise": pointwise, **told})
     return declare if compose is None else declare(compose)
 
 
-def _whole(compose: Callable[..., Value], lies: str, **facts: bool) -> Callable[..., Value]:
-    composite = Composite(compose.__name__.strip("_"), compose, lies, **facts)
-    if composite.pointwise and compose.__closure__:
+def _whole(compose: Callable[..., Value], facts: dict[str, Any]) -> Callable[..., Value]:
+    composite, lies = Composite(compose.__name__.strip("_"), compose, **facts), facts["lies"]
+    if (composite.pointwise or composite.rows) and compose.__closure__:
         raise OpDefinitionError(
-            f"the pointwise composite {composite.name!r} depends on variables around it, which its key does not hold",
+            f"the compiled composite {composite.name!r} depends on variables around it, which its key does not hold",
             got=", ".join(compose.__code__.co_freevars),
             remedy="hand it what it needs as numbers, by name",
         )

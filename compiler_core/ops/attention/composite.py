@@ -18,7 +18,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.attention.sizes import DTYPES, MAX_WIDTH, AttentionSizes
 from compiler_core.ops.broadcasting import broadcast_shapes, broadcast_to, cast, dtype_of, shape_of
 from compiler_core.ops.casting import in_lower
-from compiler_core.ops.composites.activation import dropout, softmax, softmax_or_zero
+from compiler_core.ops.composites.activation import dropout, softmax, softmax_gradient, softmax_or_zero
 from compiler_core.ops.composites.arithmetic import add, mul
 from compiler_core.ops.composites.logic import where
 from compiler_core.ops.composites.movement import below_diagonal, permute, repeat_interleave, reshape, transpose
@@ -191,11 +191,32 @@ def written_out(
     return matmul(weights, value)  # (*B, L, Ev)
 
 
-@whole
+def _weights_gradient(g: Value, out: Value, *, scale: float) -> Value:
+    """The scores' cotangent, told from the weights."""
+    return mul(softmax_gradient(g, out, dim=len(g.shape) - 1), scale)
+
+
+@whole(rows=True, gradient=_weights_gradient)
 def _causal_softmax(x: Value, *, scale: float) -> Value:
     """softmax(x * scale) along the last dim, of which row i of a matrix sees 0..i."""
-    scores = mul(x, scale)
-    return softmax(where(below_diagonal(shape_of(x), 0), scores, -math.inf), -1)
+    return softmax(_causal_scores(x, scale), -1)
+
+
+def _causal_scores(x: Value, scale: float) -> Value:
+    return where(below_diagonal(shape_of(x), 0), mul(x, scale), -math.inf)
+
+
+# What eager attention makes of products (eager/rules.py): a position that sees nothing has no weights.
+
+
+@whole(rows=True, gradient=_weights_gradient)
+def _weights(x: Value, *, scale: float) -> Value:
+    return softmax_or_zero(mul(x, scale), -1)
+
+
+@whole(rows=True, gradient=_weights_gradient)
+def _causal_weights(x: Value, *, scale: float) -> Value:
+    return softmax_or_zero(_causal_scores(x, scale), -1)
 
 
 def _repeat_heads(x: Value, query: Value) -> Value:

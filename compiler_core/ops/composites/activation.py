@@ -243,7 +243,13 @@ def softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     return _softmax(x, dim=normalize_dim(dim, len(x.shape)))
 
 
-@whole(lies="rows")
+def softmax_gradient(g: Value, out: Value, *, dim: int) -> Value:
+    """The operand's cotangent, told from the result."""
+    along = prims.reshape(prims.sum(prims.mul(g, out), (dim,)), kept_shape(shape_of(g), (dim,)))
+    return prims.mul(out, prims.sub(g, broadcast_to(along, shape_of(g))))
+
+
+@whole(lies="rows", rows=True, gradient=softmax_gradient)
 def _softmax(x: Value, *, dim: int) -> Value:
     wide = widened(x)
     shape, dims = shape_of(x), _one_dim(x, dim)
@@ -280,7 +286,13 @@ def log_softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     return _log_softmax(x, dim=normalize_dim(dim, len(x.shape)))
 
 
-@whole(lies="rows")
+def _log_softmax_gradient(g: Value, out: Value, *, dim: int) -> Value:
+    """The operand's cotangent, told from the result."""
+    total = prims.reshape(prims.sum(g, (dim,)), kept_shape(shape_of(g), (dim,)))
+    return prims.sub(g, prims.mul(prims.exp(out), broadcast_to(total, shape_of(g))))
+
+
+@whole(lies="rows", rows=True, gradient=_log_softmax_gradient)
 def _log_softmax(x: Value, *, dim: int) -> Value:
     shape, dims = shape_of(x), _one_dim(x, dim)
     if not dims or 0 in shape:

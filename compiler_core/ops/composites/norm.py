@@ -80,7 +80,7 @@ def layer_norm(
     return _layer_norm(x, weight, bias, dims=_last_dims("layer_norm", x, normalized_shape), eps=eps)
 
 
-@whole(lies="rows")
+@whole(lies="rows", rows=True)
 def _layer_norm(x: Value, weight: Value | None, bias: Value | None, *, dims: int, eps: float) -> Value:
     n = len(x.shape)
     return cast(_affine(_standardized(widened(x), tuple(range(n - dims, n)), eps), weight, bias), dtype_of(x))
@@ -98,7 +98,7 @@ def rms_norm(
     return _rms_norm(x, weight, dims=_last_dims("rms_norm", x, normalized_shape), eps=epsilon)
 
 
-@whole
+@whole(rows=True)
 def _rms_norm(x: Value, weight: Value | None, *, dims: int, eps: float) -> Value:
     wide, n = widened(x), len(x.shape)
     out = _over_rms(wide, prims.mul(wide, wide), tuple(range(n - dims, n)), eps)

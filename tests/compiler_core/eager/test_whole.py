@@ -80,7 +80,11 @@ CASES = (
     Case("masked", ((3, 5), SEEN), {"p": 0.3}),
     Case("softmax", ((2, 3, 5),), {"dim": 2}),
     Case("softmax", ((2, 3, 5),), {"dim": 0}),
-    *(Case("causal_softmax", ((2, 3, *sizes),), {"scale": 0.5}) for sizes in ((4, 4), (2, 5), (5, 2))),
+    *(
+        Case(name, ((2, 3, *sizes),), {"scale": 0.5})
+        for name in ("causal_softmax", "causal_weights", "weights")
+        for sizes in ((4, 4), (2, 5), (5, 2))
+    ),
     Case("log_softmax", ((4, 6),), {"dim": 1}),
     Case("log_softmax", ((4, 6),), {"dim": 0}),
     *(
@@ -271,7 +275,7 @@ def test_a_kernel_refuses_what_is_not_dense() -> None:
     assert library is not None
     x = np.zeros((4, 4), np.float32)
     with pytest.raises(BackendError, match="not dense"):
-        library.named("log_softmax")((x.T[:2], x[:2].copy()))
+        library.named("dropout_backward")((x.T[:2], x[:2].astype(np.uint8), x[:2].copy()), 1.0)
 
 
 @needs_compiler

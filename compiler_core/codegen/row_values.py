@@ -39,7 +39,10 @@ _SIZES = ((3, 5), (1009, 100003))  # (rows, length): no other size of a composit
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """compose(x, *parameters, **numbers, **place); present: which parameters there are. gradient(g, out, ...): x's."""
+    """compose(x, *parameters, **numbers, **place); present: which parameters there are. gradient(g, out, ...): x's.
+
+    said: what it is declared to be.
+    """
 
     name: str
     compose: Callable[..., OpValue]
@@ -47,6 +50,7 @@ class Rows:
     numbers: tuple[str, ...]
     place: Mapping[str, int]
     present: tuple[bool, ...]
+    said: str = "rows"
 
     @property
     def parameters(self) -> list[str]:
@@ -269,7 +273,7 @@ def _with_parts(expr: x.Expr, parts: list[x.Expr]) -> x.Expr:
 
 def not_by_rows(one: Rows, where: str) -> LoweringError:
     return LoweringError(
-        f"the composite {one.name!r} is declared to work by rows, and does not",
+        f"the composite {one.name!r} is declared `{one.said}`, and is not",
         got=where,
-        remedy="declare it `whole` without `rows`",
+        remedy=f"declare it `whole` without `{one.said}`",
     )

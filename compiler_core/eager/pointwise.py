@@ -24,7 +24,7 @@ from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Composite, Made
 
 if TYPE_CHECKING:
-    from compiler_core.codegen.pointwise import Pointwise
+    from compiler_core.codegen.row_values import Rows
 
 _CORE = Path(__file__).resolve().parent.parent
 # rooms below compiler_core/ that make the text of a composition, and folders of them that do not: a test looks
@@ -79,11 +79,12 @@ def _library(composite: Composite) -> RowKernels | None:
     return loaded(RowKernels, composite.name, source, f"the composite {composite.name}", parts)
 
 
-def told(composite: Composite) -> Pointwise:
-    """What the compiler wants to know of it."""
-    from compiler_core.codegen.pointwise import Pointwise
+def told(composite: Composite, present: tuple[bool, ...] = ()) -> Rows:
+    """What the compiler wants to know of it; present: which parameters there are."""
+    from compiler_core.codegen.row_values import Rows
 
-    return Pointwise(composite.name, composite.compose, composite.numbers, composite.from_result)
+    place, said = {composite.place: 1} if composite.place else {}, "rows" if composite.rows else "pointwise"
+    return Rows(composite.name, composite.compose, composite.gradient, composite.numbers, place, present, said)
 
 
 def identity(composite: Composite) -> dict[str, str]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from compiler_core.eager.native import LARGE, Kernel, RowKernels, kernels, loaded, text_of
 from compiler_core.eager.operands import Grads, dense_or_none
-from compiler_core.eager.pointwise import identity
+from compiler_core.eager.pointwise import identity, told
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Backward, Composite, Forward, Made, define
 
@@ -33,8 +33,8 @@ class RowFunctions:
         types = (ctypes.py_object, ctypes.c_int64, *(ctypes.c_double,) * len(composite.numbers))
         self.forward = _caller(library.forms(composite.name, *types))
         self.backward = _caller(library.forms(f"{composite.name}_backward", *types))
-        told = library.forms(f"{composite.name}_told", ctypes.py_object)[0](())
-        self.kept, self.reads = range(told >> 32), frozenset(k for k in range(32) if told >> k & 1)
+        said = library.forms(f"{composite.name}_told", ctypes.py_object)[0](())
+        self.kept, self.reads = range(said >> 32), frozenset(k for k in range(32) if said >> k & 1)
 
 
 def _caller(forms: tuple[Kernel, Kernel]) -> Callable[..., bool]:
@@ -57,12 +57,9 @@ def row_functions(composite: Composite, present: tuple[bool, ...]) -> RowFunctio
     """Those of a composite with these parameters; None where there is no compiler."""
 
     def source() -> str:
-        from compiler_core.codegen.row_values import Rows
         from compiler_core.codegen.rows import cpp_text
 
-        place = {composite.place: 1} if composite.place else {}
-        told = Rows(composite.name, composite.compose, composite.gradient, composite.numbers, place, present)
-        return cpp_text(told, text_of("arrays.h"))
+        return cpp_text(told(composite, present), text_of("arrays.h"))
 
     parts = {**identity(composite), "arrays": text_of("arrays.h"), "present": repr(present)}
     library = loaded(RowKernels, composite.name, source, f"the composite {composite.name}", parts)

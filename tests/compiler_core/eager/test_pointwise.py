@@ -179,7 +179,7 @@ def test_a_new_one_is_computed_by_a_kernel(place: str, declare: Any) -> None:
 @pytest.mark.parametrize("compose", [_summed, _turned, _compared])
 def test_what_is_not_pointwise_is_refused(compose: Any, declare: Any) -> None:
     function = declare(compose)
-    with pytest.raises(LoweringError, match=f"{compose.__name__[1:]}' is declared pointwise"):
+    with pytest.raises(LoweringError, match=f"{compose.__name__[1:]}' is declared `pointwise`"):
         function(tensor([1.0, 2.0]))
 
 

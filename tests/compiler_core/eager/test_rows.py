@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from compiler_core import dtype as dt
-from compiler_core.codegen.row_values import Rows, halves
+from compiler_core.codegen.row_values import halves
 from compiler_core.eager import native, rules
+from compiler_core.eager.pointwise import told
 from compiler_core.errors import LoweringError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
@@ -215,16 +216,13 @@ def test_one_with_a_parameter_that_is_perhaps_not_there(declare: Any) -> None:
 @pytest.mark.parametrize("compose", [_down, _first, _running, _of_all, _by_size, _branching, _flag])
 def test_what_does_not_work_by_rows_is_refused(compose: Any, declare: Any) -> None:
     function = declare(compose)
-    with pytest.raises(
-        LoweringError, match=f"{compose.__name__[1:]}' is declared to work by rows(.|\n)*without `rows`"
-    ):
+    with pytest.raises(LoweringError, match=f"{compose.__name__[1:]}' is declared `rows`(.|\n)*without `rows`"):
         function(tensor(np.ones((3, 4))))
 
 
 def test_the_forward_keeps_a_number_a_row_that_the_backward_reads() -> None:
     one: Composite = COMPOSITES["layer_norm"]
-    told = Rows(one.name, one.compose, None, one.numbers, {"dims": 1}, (True, True))
-    forward, backward = halves(told, dt.float32)
+    forward, backward = halves(told(one, (True, True)), dt.float32)
     assert [lies for _, lies in forward.results] == ["all", "row", "row"]
     assert [lies for _, lies in backward.results] == ["all", "column", "column"]
     again = [name for name, value in backward.values.items() if value.kind and name in forward.values]

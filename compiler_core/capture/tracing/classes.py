@@ -69,6 +69,14 @@ class Classes(Part):
             code += f" and {bind(cls, 'class')}.__mro__ is {bind(cls.__mro__, 'order')}"
         self.code.require(code, f"{cls.__name__} has the same attributes and bases")
 
+    def subclasses(self, cls: type) -> list[type]:
+        """The classes made of this one that are alive: guarded."""
+        bind = self.code.guards.bind
+        found: list[type] = type.__subclasses__(cls)
+        of = bind(functools.partial(type.__subclasses__, cls), "subclasses")
+        self.code.require(f"{of}() == {bind(found, 'known')}", f"{cls.__name__} has the same subclasses")
+        return list(found)
+
     def vouch(self, value: Any, *names: str) -> None:
         """What these operators of an object do, which is about to be done natively. Raises Break for what is written in
         C and is not known to only compute."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from compiler_core.meta import Shape, same_shape
@@ -53,6 +54,15 @@ def contiguous_strides(shape: Shape) -> Strides:
 
 def reshaped_strides(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:
     """The strides with which `new_shape` shows the same memory, or None if none do (torch's computeStride)."""
+    are_numbers = _NUMBERS.issuperset(map(type, (*shape, *strides, *new_shape)))
+    return (_reshaped if are_numbers else _reshaped.__wrapped__)(shape, strides, new_shape)
+
+
+_NUMBERS = frozenset((int,))  # symbols are asked each time
+
+
+@lru_cache(1 << 12)
+def _reshaped(shape: Shape, strides: Strides, new_shape: Shape) -> Strides | None:
     if same_shape(new_shape, shape):
         return strides
     if 0 in shape:

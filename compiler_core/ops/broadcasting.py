@@ -31,7 +31,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def is_scalar(x: object) -> TypeGuard[Scalar]:
     """Whether x is a number, Python's or NumPy's or a size that is a symbol, and so weak."""
-    return isinstance(x, (bool, int, float, complex, np.generic, Sym))
+    return isinstance(x, _SCALARS)
+
+
+_SCALARS = (bool, int, float, complex, np.generic, Sym)
 
 
 def plain(x: Scalar) -> Scalar:
@@ -46,6 +49,8 @@ def plain(x: Scalar) -> Scalar:
 
 def as_value(x: object) -> Value:
     """x itself if it is a value; a number as a 0-d array of its dtype; a nested list as an array."""
+    if hasattr(type(x), "__bind__"):
+        return x
     if (hasattr(type(x), "shape") or hasattr(x, "shape")) and not isinstance(x, np.generic):  # first: calls no property
         return x
     number = dt.number_type(x)

@@ -186,9 +186,11 @@ def _flat(arguments: list[Any]) -> Iterator[Any]:
 
 
 def _is_eligible(value: Any) -> bool:
-    if not hasattr(value, "_cell") or not (value.dtype is float32 or value.dtype in _SMALL):
+    dtype = value.dtype if hasattr(value, "_cell") else None
+    if not (dtype is float32 or dtype in _SMALL):
         return False
-    return casting.acting is None or (casting.acting.cuda if value.is_cuda else casting.acting.cpu) is not None
+    now = casting.acting
+    return now is None or (now.cuda if value.is_cuda else now.cpu) is not None
 
 
 def _to_float32(value: Value) -> Value:

@@ -78,7 +78,9 @@ def sum(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | 
         return amax(truth(input), dim, keepdim)
     x = _summable(as_value(input), dtype)
     dims = normalize_dims(dim, len(x.shape))
-    return _keep(prims.sum(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
+    if not dims:
+        return as_new(x)
+    return _keep(prims.sum(x, dims), shape_of(x), dims, True) if keepdim else prims.sum(x, dims)
 
 
 @numpy_names

@@ -46,6 +46,7 @@ from compiler_core.ops.refusals import check_fits, need_index, need_one_dtype
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
 
+_FULL = slice(None)
 BASIC = frozenset((int, slice, NoneType, EllipsisType))  # parts of an index that stand for themselves
 
 
@@ -78,8 +79,8 @@ def as_tuple(index: Any) -> tuple[Any, ...]:
     return tuple(truth(e) if hasattr(e, "shape") and dtype_of(e) is dt.uint8 else e for e in arrays)
 
 
-def parse_index(index: Any, shape: Shape) -> BasicIndex:
-    """Split `index` of a value of `shape`. Raises IndexError_ for too many or bad entries."""
+def _filled(index: Any, shape: Shape) -> tuple[Any, ...]:
+    """The entries of an index of a value of `shape`, one for each of its dims at least. Raises IndexError_."""
     entries = index if isinstance(index, tuple) else (index,)
     if not BASIC.issuperset(map(type, entries)):
         entries = as_tuple(index)
@@ -90,17 +91,24 @@ def parse_index(index: Any, shape: Shape) -> BasicIndex:
     if used > len(shape) or len(dots) > 1:
         raise IndexError_("too many indices", expected=f"at most {len(shape)}, one Ellipsis", got=str(index))
     place = dots[0] if dots else len(entries)
-    entries = (*entries[:place], *[slice(None)] * (len(shape) - used), *entries[place + 1 :])
+    return *entries[:place], *[_FULL] * (len(shape) - used), *entries[place + 1 :]
+
+
+def parse_index(index: Any, shape: Shape) -> BasicIndex:
+    """Split `index` of a value of `shape`. Raises IndexError_ for too many or bad entries."""
     slices: list[tuple[int, int, int]] = []
     out: list[int] = []
     arrays: list[tuple[int, Value]] = []
-    for entry in entries:
+    for entry in _filled(index, shape):
         if entry is None or isinstance(entry, bool):  # a bool: a dim of its own, with one element or none
             arrays += [] if entry is None else [(len(out), np.zeros(int(entry), np.int64))]
             out.append(1)
             continue
         n = shape[len(slices)]
-        if type(entry) is slice:
+        if entry is _FULL:
+            slices.append((0, n, 1))
+            out.append(n)
+        elif type(entry) is slice:
             start, stop, step = clip(entry, n)
             slices.append((start, stop, step))
             out.append(stop - start if step == 1 else slice_size(start, stop, step))

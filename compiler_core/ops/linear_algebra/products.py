@@ -48,18 +48,18 @@ def matmul(input: Value, other: Value) -> Value:
     """torch.matmul: vectors count as a row on the left, a column on the right; batch dims broadcast."""
     need_kind("matmul", "iufc", input)
     a, b = as_value(input), as_value(other)
-    if not a.shape or not b.shape:
+    dims = len(a.shape), len(b.shape)
+    if 0 in dims:
         raise ShapeError("matmul of a scalar", expected="at least one dim on both sides", remedy="use mul")
     need_one_dtype("matmul", a, b)
     dtype = dtype_of(a)
-    if not dtype.is_inexact:
+    if dtype.kind not in "fc":
         return _whole_matmul(a, b, dtype)
-    a, b = cast(a, dtype), cast(b, dtype)
-    if len(a.shape) == 1:
-        return _drop(matmul(unsqueeze(a, 0), b), -1 if len(b.shape) == 1 else -2)
-    if len(b.shape) == 1:
-        return _drop(matmul(a, unsqueeze(b, 1)), -1)
-    return _matmul(a, b)
+    if dims == (2, 2):
+        return prims.matmul(a, b)
+    if dims[0] == 1:
+        return _drop(matmul(unsqueeze(a, 0), b), -1 if dims[1] == 1 else -2)
+    return _drop(matmul(a, unsqueeze(b, 1)), -1) if dims[1] == 1 else _matmul(a, b)
 
 
 _EXACT = 1 << 20  # products of 16 by 16 bits, of which float64 holds the sum
@@ -223,16 +223,17 @@ def _fit_units(input: Value, weight: Value, bias: Value | None) -> bool:
 def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:
     """input @ weight.T + bias. input: T[*, in], weight: T[out, in] (or T[in]), bias: T[out]. One GEMM."""
     x = as_value(input)
-    if len(weight.shape) == 1:
+    shape, sizes = tuple(x.shape), tuple(weight.shape)
+    if len(sizes) == 1:
         product = matmul(x, weight)
         return product if bias is None else add(product, bias)
-    if x.shape[-1:] != tuple(weight.shape[1:]):
+    if shape[-1:] != sizes[1:]:
         raise ShapeError(
-            "linear: sizes do not fit", expected=f"(*, {weight.shape[1]})", got=str(tuple(x.shape)),
+            "linear: sizes do not fit", expected=f"(*, {sizes[1]})", got=str(shape),
             remedy="the last size of the input must be the layer's in_features",
         )  # fmt: skip
     need_one_dtype("linear", x, weight, *(() if bias is None else (bias,)))
-    if not dtype_of(x).is_floating_point:
+    if dtype_of(x).kind != "f":
         return add(matmul(x, transpose(weight, 0, 1)), 0 if bias is None else bias)
     return _linear(x, weight, bias)
 

@@ -26,7 +26,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, bind, current_trace, meta_of
 from compiler_core.tensor.autograd.handles import RemovableHandle
-from compiler_core.tensor.memory.cell import Cell
+from compiler_core.tensor.memory.cell import Cell, ViewCell
 from compiler_core.tensor.memory.journal import note_entry
 from compiler_core.tensor.nodes.hooks import NodeHooks
 from compiler_core.tensor.nodes.reads import read_by
@@ -245,8 +245,10 @@ LARGE = 1 << 18  # bytes of a value from which on it is worth asking whether the
 
 def _is_large(saved: Any) -> bool:
     """Whether much memory lives as long as this cell."""
-    root = saved if type(saved) is Cell else saved.root if isinstance(saved, Cell) else None
-    return root is not None and getattr(root.raw, "nbytes", 0) >= LARGE
+    if not isinstance(saved, Cell):
+        return False
+    root = saved.root if isinstance(saved, ViewCell) else saved
+    return getattr(root.raw, "nbytes", 0) >= LARGE
 
 
 class OpNode(GradNode):

@@ -166,12 +166,14 @@ class ViewCell(Cell):
     """A window on `base`, taken by the view op `op` with `attrs`. `value` is a cache, derived at the stamp `seen`."""
 
     __slots__ = ("_counter", "_root", "attrs", "base", "is_dense", "is_ordered", "op", "seen")
+    _counter: Cell
+    _root: Cell
 
     def __init__(self, base: Cell, op: Op, attrs: Attrs, value: Value) -> None:
         self.value = value
         self.base, self.op, self.attrs = base, op, attrs
-        root = self._root = base.root
-        self._counter = base.counter
+        root, self._counter = (base._root, base._counter) if isinstance(base, ViewCell) else (base, base)
+        self._root = root
         alias: Any = op.alias
         self.is_dense = base.is_dense and alias.keeps_order
         self.is_ordered = base.is_ordered and not alias.reorders

@@ -379,7 +379,7 @@ def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
         >>> F.softmax(torch.tensor([0.0, 0.0, 1.0]), dim=0)
         tensor([0.2119, 0.2119, 0.5761])
     """
-    return C.softmax(input, _dim(dim, "softmax", input, _stacklevel), dtype=dtype)
+    return C.softmax(input, _dim(dim, "softmax", input, _stacklevel), dtype)
 
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
@@ -389,7 +389,7 @@ def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: 
         >>> F.softmin(torch.tensor([0.0, 1.0]), dim=0)
         tensor([0.7311, 0.2689])
     """
-    return C.softmin(input, _dim(dim, "softmin", input, _stacklevel), dtype=dtype)
+    return C.softmin(input, _dim(dim, "softmin", input, _stacklevel), dtype)
 
 
 def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
@@ -399,7 +399,7 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
         >>> F.log_softmax(torch.tensor([0.0, 0.0]), dim=0)
         tensor([-0.6931, -0.6931])
     """
-    return C.log_softmax(input, _dim(dim, "log_softmax", input, _stacklevel), dtype=dtype)
+    return C.log_softmax(input, _dim(dim, "log_softmax", input, _stacklevel), dtype)
 
 
 def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:

@@ -25,9 +25,10 @@ def symbols_of(graph: Graph) -> set[SizeSymbol]:
     """The symbols that metas and attributes of the graph hold."""
     found: set[SizeSymbol] = set()
     for node in graph.nodes:
-        values = (*node.meta.shape, *node.attrs.values()) if isinstance(node, Call) else node.meta.shape
+        values = (node.meta.shape, *node.attrs.values()) if isinstance(node, Call) else (node.meta.shape,)
         for value in values:
-            if type(value) not in _WITHOUT:
+            kind = type(value)
+            if kind not in _WITHOUT and not (kind is tuple and _WITHOUT.issuperset(map(type, value))):
                 found |= symbols_in(value)
     return found
 

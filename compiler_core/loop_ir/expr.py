@@ -105,15 +105,11 @@ Expr: TypeAlias = Const | Var | Load | IndexValue | IndexCompare | ScalarCall | 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct subexpressions."""
-    match expr:
-        case ScalarCall(_, args, _):
-            return args
-        case Cast(arg, _):
-            return (arg,)
-        case Where(cond, then, other):
-            return (cond, then, other)
-        case _:
-            return ()
+    if isinstance(expr, ScalarCall):
+        return expr.args
+    if isinstance(expr, Cast):
+        return (expr.arg,)
+    return (expr.cond, expr.then, expr.other) if isinstance(expr, Where) else ()
 
 
 def rebuilt(expr: Expr, part: Callable[[Expr], Expr], index: Callable[[Index], Index]) -> Expr:
@@ -136,9 +132,11 @@ def rebuilt(expr: Expr, part: Callable[[Expr], Expr], index: Callable[[Index], I
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:
     """`expr` and everything in it, outer before inner."""
-    yield expr
-    for child in children(expr):
-        yield from walk_expr(child)
+    todo = [expr]
+    while todo:
+        part = todo.pop()
+        yield part
+        todo += reversed(children(part))
 
 
 ResultRule = Literal["same", "bool", "u32", "f32", "f64", "real", "complex"]

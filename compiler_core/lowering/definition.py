@@ -38,7 +38,7 @@ from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir.ir import REDUCING, ReduceKind, StoreMode, View
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.routine import Routine
-from compiler_core.symbolic.index import ZERO, Atom, Axis, Data, Div, Index, Mod, Scalar, of_axis, of_data
+from compiler_core.symbolic.index import ZERO, Atom, Axis, Data, Div, Index, Mod, Scalar, of_data
 
 Axes: TypeAlias = tuple[Axis, ...]
 
@@ -265,8 +265,8 @@ def row_major(shape: Shape) -> tuple[int, ...]:
 
 def flat_of(axes: Axes) -> Index:
     """The row-major offset of the point `axes` in its domain."""
-    strides = row_major(tuple(axis.extent for axis in axes))
-    return sum((of_axis(axis) * stride for axis, stride in zip(axes, strides)), ZERO)
+    strides = row_major(tuple([axis.extent for axis in axes]))
+    return Index({axis: stride for axis, stride in zip(axes, strides) if axis.extent != 1}, 0)
 
 
 def unflatten(flat: Index, shape: Shape) -> list[Index]:
@@ -327,13 +327,9 @@ def data_value(atom: Data) -> x.Expr:
 
 def indices(expr: x.Expr) -> tuple[Index, ...]:
     """The indices that stand in `expr` itself, not in its children."""
-    match expr:
-        case x.Load(_, at, _) | x.IndexValue(at, _):
-            return (at,)
-        case x.IndexCompare(_, left, right, _):
-            return (left, right)
-        case _:
-            return ()
+    if isinstance(expr, x.Load | x.IndexValue):
+        return (expr.index,)
+    return (expr.left, expr.right) if isinstance(expr, x.IndexCompare) else ()
 
 
 def data_atoms(index: Index) -> Iterator[Data]:
@@ -347,12 +343,14 @@ def data_atoms(index: Index) -> Iterator[Data]:
 
 def walk_all(expr: x.Expr) -> Iterator[x.Expr]:
     """`expr` and everything in it, also what its indices read."""
-    for part in x.walk_expr(expr):
+    todo = [expr]
+    while todo:
+        part = todo.pop()
         yield part
-        for index in indices(part):
+        todo += reversed(x.children(part))
+        for index in reversed(indices(part)):
             if not index.is_linear:
-                for atom in data_atoms(index):
-                    yield from walk_all(data_value(atom))
+                todo += reversed([data_value(atom) for atom in data_atoms(index)])
 
 
 def loads(expr: x.Expr) -> list[x.Load]:

@@ -59,7 +59,9 @@ class _Inliner:
             self.definitions[name] = replace(reader, values=values)
             return
         shares = not (isinstance(reader, d.Reduce) and d.seeks_across(reader))
-        self.definitions[name] = replace(reader, value=self._rewritten(reader.value, reader.axes, shares=shares))
+        value = self._rewritten(reader.value, reader.axes, shares=shares)
+        if value is not reader.value:
+            self.definitions[name] = replace(reader, value=value)
 
     def _rewritten(self, value: x.Expr, axes: d.Axes, *, shares: bool) -> x.Expr:
         domain = d.domain_numel(axes)

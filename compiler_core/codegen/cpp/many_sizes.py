@@ -106,24 +106,22 @@ def _written(tokens: Mapping[str, Tokens], slots: Mapping[int, int]) -> dict[str
     """The units' text, holes read from the table; each function declares those that it reads."""
     units, first = {}, 0
     for stem, unit in tokens.items():
-        parts = [unit.pieces[0]]
-        kinds: dict[int, str] = {}
-        for place, (number, piece) in enumerate(zip(unit.numbers, unit.pieces[1:]), first):
-            slot = slots.get(place)
+        functions: list[tuple[list[str], dict[int, str]]] = [([], {})]  # (text, kinds of the slots in it)
+        places = [None, *(slots.get(place) for place in range(first, first + len(unit.numbers)))]
+        for number, slot, piece in zip(["", *unit.numbers], places, unit.pieces):
+            text, kinds = functions[-1]
             if slot is not None:
                 kinds[slot] = kind_of(number)
-            parts += [number if slot is None else f"n{slot}_", piece]
+            before, *others = piece.split(MARK)
+            text += [number if slot is None else f"n{slot}_", before]
+            functions += [([other], {}) for other in others]
         first += len(unit.numbers)
-        units[stem] = "".join(_declared("".join(parts), kinds))
+        units[stem] = "".join("".join([_declared(kinds), *text]) for text, kinds in functions)
     return units
 
 
-def _declared(text: str, kinds: Mapping[int, str]) -> Iterable[str]:
-    head, *functions = text.split(MARK)
-    yield head
-    for function in functions:
-        used = sorted({int(slot) for slot in re.findall(r"\bn(\d+)_\b", function)} if kinds else ())
-        yield " ".join(_declaration(slot, kinds[slot]) for slot in used) + function
+def _declared(kinds: Mapping[int, str]) -> str:
+    return " ".join(_declaration(slot, kind) for slot, kind in sorted(kinds.items()))
 
 
 def _declaration(slot: int, kind: str) -> str:

@@ -54,7 +54,7 @@ class Rewriter:
         return self.graph.with_nodes(self.nodes, [self.replacement[node] for node in self.graph.outputs])
 
     def visit(self, call: Call) -> Node:
-        args = tuple(self.replacement[arg] for arg in call.args)
+        args = tuple([self.replacement[arg] for arg in call.args])
         if args != call.args:
             call = call.changed(call.name, args)
         self.location, self.region = call.location, call.region

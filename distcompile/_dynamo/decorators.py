@@ -14,6 +14,7 @@ from compiler_core.breaking import breaks_graph
 from compiler_core.capture import marks
 from compiler_core.capture.guards.module_protocol import is_module_class
 from compiler_core.errors import ArgumentTypeError, IndexError_
+from compiler_core.log import warn_once
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.tensor import Tensor
 
@@ -58,9 +59,16 @@ def mark_unbacked(
     min: int | None = None,
     max: int | None = None,
 ) -> None:
-    """As `mark_dynamic` if `strict`, else as `maybe_mark_dynamic`: what code asks of the size is guarded, which torch
-    refuses, and 0 and 1 are graphs of their own. min, max: without `strict`, no effect. shape_id: no effect; sizes are
-    equal where code compares them."""
+    """As `mark_dynamic` if `strict`, else as `maybe_mark_dynamic`, which is said once: what code asks of the size is
+    guarded, where torch breaks the graph or refuses it, and 0 and 1 are graphs of their own. min, max: no effect
+    without `strict`. shape_id: no effect; sizes are equal where code compares them."""
+    other = "mark_dynamic" if strict else "maybe_mark_dynamic"
+    warn_once(
+        f"mark_unbacked {strict}",
+        f"mark_unbacked does what {other} does: sizes 0 and 1 are captured by themselves, and what code asks of the"
+        " size is guarded",
+        stacklevel=3,
+    )
     _mark(t, marks.STRICT if strict else marks.UNBACKED, index, min, max)
 
 

@@ -77,6 +77,8 @@ CASES = {
     "False": Case(double, rows(4, 5, 6), [1, 2, 3], OFF, AUTOMATIC),
     "automatic": Case(double, rows(4, 5, 6, 1, 0), [1, 2, 2, 3, 4], {}, AUTOMATIC),
     "the default": Case(double, (*rows(4, 5, 6, 1, 0), (4, 7), (9, 8)), [1, 2, 2, 3, 4, 5, 5]),
+    "begins empty": Case(double, rows(0, 1, 2, 3, 4), [1, 2, 3, 3, 3]),
+    "begins empty, True": Case(double, rows(0, 1, 2, 3, 4), [1, 2, 3, 3, 3], ON),
     "automatic is off": Case(double, rows(4, 5, 6), [1, 2, 3], {}, STATIC),
     "nothing is assumed": Case(double, rows(4, 5), [1, 1], {}, {"assume_static_by_default": False}),
     "nothing is assumed, False": Case(double, rows(4, 5), [1, 2], OFF, {"assume_static_by_default": False}),

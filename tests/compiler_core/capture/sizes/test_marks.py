@@ -6,6 +6,7 @@ import copy
 import math
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import distcompile as dc
 from compiler_core.capture.marks import Asked, check_marked, dynamic_dims
 from compiler_core.config import config
 from compiler_core.errors import ArgumentTypeError, ConstraintViolationError, GraphBreak, IndexError_
+from compiler_core.log import DistCompileWarning
 from compiler_core.symbolic.size import Sizes
 from distcompile import _dynamo as dynamo
 
@@ -32,8 +34,18 @@ def test_a_mark_names_dims() -> None:
     assert asked(lambda x: dynamo.mark_dynamic(x, 1, min=3, max=9)) == {1: Asked(3, 9, marked=True, bounded=True)}
     assert asked(lambda x: dynamo.mark_dynamic(x, 1, min=0)) == {1: Asked(2, math.inf, marked=True, bounded=True)}
     assert asked(lambda x: dynamo.maybe_mark_dynamic(x, (1,))) == {1: WEAK}
-    assert asked(lambda x: dynamo.decorators.mark_unbacked(x, 0)) == {0: WEAK}
-    assert asked(lambda x: dynamo.decorators.mark_unbacked(x, 0, strict=True)) == {0: STRICT}
+
+
+@pytest.mark.parametrize(("strict", "other", "what"), [(False, "maybe_", WEAK), (True, "", STRICT)])
+def test_unbacked_is_told_to_be_another_mark_once(strict: bool, other: str, what: Asked) -> None:
+    def mark(x: Any) -> None:
+        dynamo.decorators.mark_unbacked(x, 0, strict=strict)
+
+    told = rf"mark_unbacked does what {other}mark_dynamic does: .* 0 and 1"
+    with pytest.warns(DistCompileWarning, match=told) as said:
+        found = [asked(mark), asked(mark)]
+    assert found == [{0: what}, {0: what}]
+    assert [Path(warning.filename).name for warning in said] == ["test_marks.py"]
 
 
 def test_who_counts_for_more() -> None:

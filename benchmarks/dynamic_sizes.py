@@ -1,7 +1,7 @@
 """Programs whose sizes change from call to call, ours and torch.compile's: captures, calls that run eager, CPU time.
 
     python benchmarks/dynamic_sizes.py [--peer-python /path/to/python-with-torch] [--only gpt ...] [--rounds 3]
-                                       [--modes dynamic default] [--json FILE]
+                                       [--modes dynamic default] [--device cuda] [--json FILE]
 
 A process a side, a program and a round (dynamic_sizes_side.py), in turn, each with empty caches. torch compiles as it
 does by default: a size that changed is a symbol. So does ours ("default"); "dynamic" is compile(dynamic=True).
@@ -71,12 +71,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", default=list(PROGRAMS), choices=PROGRAMS)
     parser.add_argument("--modes", nargs="+", default=["dynamic", "default"], choices=("dynamic", "default", "eager"))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", default="")
     return parser.parse_args()
 
 
 def main() -> None:
     options = parse()
+    os.environ["BENCH_DEVICE"] = options.device
     version = peer_version(options.peer_python) if options.peer_python else ""
     sides = {f"ours, {mode}": (OURS, PYTHON, mode) for mode in options.modes}
     if options.peer_python:

@@ -1,6 +1,6 @@
 """One side of dynamic_sizes.py: a program over 20 lengths, twice, in this process. Prints one JSON line.
 
-    [BENCH_FRAMEWORK=torch] python dynamic_sizes_side.py gpt|lstm|cache dynamic|default|eager
+    [BENCH_FRAMEWORK=torch] [BENCH_DEVICE=cuda] python dynamic_sizes_side.py gpt|lstm|cache dynamic|default|eager
 
 gpt, lstm: training steps on batches of 20 lengths, the last of them smaller. cache: a token at a time, decoded with
 keys and values that grow. What Python runs of a call the model's forward counts: compiled calls do not get there.
@@ -9,6 +9,7 @@ keys and values that grow. What Python runs of a call the model's forward counts
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 from collections.abc import Callable, Iterator
@@ -129,6 +130,8 @@ def main() -> None:
         "gpt": (GPT, training), "lstm": (LSTM, training), "cache": (Decoder, decoding),
     }  # fmt: skip
     kind, run = kinds[program]
+    if "BENCH_DEVICE" in os.environ:
+        torch.set_default_device(os.environ["BENCH_DEVICE"])
     model = filled(kind())
     options = {"dynamic": True} if mode == "dynamic" else {}
     compiled = model if mode == "eager" else torch.compile(model, **options)

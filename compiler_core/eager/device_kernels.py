@@ -78,7 +78,8 @@ def is_wide(dtype: Any) -> bool:
 
 def kernels(dtype: Any, file: str = "device_kernels.cu") -> DeviceKernels | None:
     """Those of `file` and `dtype`; None where CuPy cannot compile them."""
-    return compiled(dtype, file, lambda: source(dtype, file), probe=_FILES[file])
+    found = _modules.get((id(cuda.module()), dtype, file))
+    return found or compiled(dtype, file, lambda: source(dtype, file), probe=_FILES[file])
 
 
 def compiled(dtype: Any, name: str, text: Callable[[], str], *, probe: str) -> DeviceKernels | None:

@@ -98,6 +98,20 @@ def _widened_sum(k: DeviceKernels, wide: Array, narrow: Array) -> Array:
     return out
 
 
+def narrowed(x: Array, dtype: Any) -> Array | None:
+    """f32 as 16-bit floats; None where no kernels take it."""
+    k = kernels(dtype, "device_narrow.cu")
+    made = _converted(cuda.module(), x, dtype) if x.size and x.flags.c_contiguous else None
+    return None if made is None or k is None or not _is_right("cast", k) else made(k)
+
+
+def column_sums(x: Array) -> Array | None:
+    """Those of a matrix of 16-bit floats, in f32; None where no kernels take it."""
+    k, wide = kernels(x.dtype, "device_narrow.cu"), kernels(_WIDE, "device_narrow.cu")
+    made = _summed(cuda.module(), x, (0,), wide) if x.size and x.flags.c_contiguous else None
+    return None if made is None or k is None or wide is None or not _is_right("sum", k) else made(k)
+
+
 def _period(x: Array) -> int:
     """After how many elements a dense array of this shape begins anew with the first; 0 if it does not.
 
@@ -128,8 +142,8 @@ def _converted(xp: Any, x: Array, dtype: Any) -> Any:
     return made
 
 
-def _summed(xp: Any, x: Array, dims: tuple[int, ...]) -> Any:
-    """Over the first dims, all elements of which make rows."""
+def _summed(xp: Any, x: Array, dims: tuple[int, ...], last: DeviceKernels | None = None) -> Any:
+    """Over the first dims, all elements of which make rows. last: the kernels of the result's dtype, if not of x's."""
     if not dims or dims != tuple(range(len(dims))) or len(dims) == x.ndim:
         return None
     rows, n = math.prod(x.shape[: len(dims)]), math.prod(x.shape[len(dims) :])
@@ -139,9 +153,10 @@ def _summed(xp: Any, x: Array, dims: tuple[int, ...]) -> Any:
     def made(k: DeviceKernels) -> Array:
         share = max(-(-rows // PARTS), SHARE)
         count = -(-rows // share)
-        parts, out = xp.empty((count, n), np.float32), xp.empty(x.shape[len(dims) :], x.dtype)
+        ends = last or k
+        parts, out = xp.empty((count, n), np.float32), xp.empty(x.shape[len(dims) :], ends.dtype)
         k.block("sum_rows", x, parts, I64(rows), I64(n), I64(share), grid=(-(-n // MOST), count))
-        k.all("add_parts", n, parts, out, I64(count), I64(n))
+        ends.all("add_parts", n, parts, out, I64(count), I64(n))
         return out  # type: ignore[no-any-return]
 
     return made

@@ -17,7 +17,7 @@ from compiler_core import cuda
 from compiler_core.dtype import of
 from compiler_core.eager.device_define import Grads, alike, define_there
 from compiler_core.eager.device_kernels import DeviceKernels, dense
-from compiler_core.eager.device_narrow import widened_sum
+from compiler_core.eager.device_narrow import column_sums, narrowed, widened_sum
 from compiler_core.ops.casting import lower_array
 from compiler_core.ops.on_device import PRODUCT
 from compiler_core.ops.registry import OPS, Array, run_eager
@@ -75,9 +75,20 @@ def _lowered_linear(k: DeviceKernels, x: Array, weight: Array, bias: Array | Non
 
 
 def _lower(weight: Array, dtype: Any) -> Array:
-    make = partial(run_eager, OPS["cast"], [weight], {"dtype": of(dtype)})
-    lower: Array = lower_array(weight, dtype, make)
+    lower: Array = lower_array(weight, dtype, partial(_cast, weight, dtype))
     return lower
+
+
+def _cast(weight: Array, dtype: Any) -> Array:
+    made = narrowed(weight, dtype)
+    return run_eager(OPS["cast"], [weight], {"dtype": of(dtype)}) if made is None else made
+
+
+def _sums(rows: Array) -> Array:
+    """Of the columns, in f32."""
+    made = column_sums(rows)
+    found: Array = run_eager(OPS["sum"], [rows], {"dims": (0,)}).astype(_F32) if made is None else made
+    return found
 
 
 def _lowered_linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None) -> Grads | None:  # fmt: skip  # noqa: E501
@@ -86,7 +97,7 @@ def _lowered_linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, 
     dw = _narrow_product(rows.T, x.reshape(-1, x.shape[-1]), result=_F32) if needs[1] else None
     if (needs[0] and dx is None) or (needs[1] and dw is None):
         return None
-    db = run_eager(OPS["sum"], [rows], {"dims": (0,)}).astype(_F32) if needs[2] else None
+    db = _sums(rows) if needs[2] else None
     return None if dx is None else dx.reshape(x.shape), dw, db
 
 

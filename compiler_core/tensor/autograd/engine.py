@@ -143,7 +143,7 @@ class Backward:
 
     def _deliver(self, edge: Edge, grad: Any) -> None:
         if isinstance(edge, GradNode):
-            if grad is not None and self._is_awaited(edge):
+            if grad is not None and (edge in self.active or self._is_awaited(edge)):
                 self._accumulate(edge, grad)
         elif edge in self.pending:
             if grad is HANDLED:

@@ -272,7 +272,7 @@ class OpNode(GradNode):
     def _keep_what_is_read(self) -> None:
         """Let go of what is large, or part of that, and the rule does not read."""
         reads = read_by(self)
-        self.saved = [freed(s.raw) if _is_large(s) and k not in reads else s for k, s in enumerate(self.saved)]  # type: ignore[union-attr]
+        self.saved = [freed(s.raw) if k not in reads and _is_large(s) else s for k, s in enumerate(self.saved)]  # type: ignore[union-attr]
         if -1 not in reads and _is_large(self.out):
             self.out = freed(self.out.raw)  # type: ignore[assignment]
 

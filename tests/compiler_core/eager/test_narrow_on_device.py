@@ -13,7 +13,7 @@ import pytest
 
 from compiler_core import cuda
 from compiler_core.dtype import of
-from compiler_core.eager import device_kernels, device_proof
+from compiler_core.eager import device_kernels, device_narrow, device_proof
 from compiler_core.log import DistCompileWarning
 from compiler_core.ops.registry import OPS, run_eager
 from tests.compiler_core.eager.test_whole_on_device import nvrtc_library
@@ -176,3 +176,15 @@ def test_training_uses_them(asked: list[str]) -> None:
         out = layer(torch.randn(5, 16, device="cuda")) * 0.5
     out.float().sum().backward()
     assert {"join", "narrow", "widen", "sum_rows"} <= set(asked)
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+def test_sums_of_columns_for_a_weight_in_f32_are_never_rounded(dtype: Any) -> None:
+    x = np.random.default_rng(0).normal(size=(300, 24)).astype(dtype)
+    found = device_narrow.column_sums(cuda.put(x, 0))
+    assert found is not None
+    exact = x.astype(np.float64).sum(0)
+    np.testing.assert_allclose(cuda.fetch(found), exact, rtol=1e-5, atol=1e-4)
+    assert found.dtype == F32
+    assert (cuda.fetch(found) != exact.astype(dtype).astype(F32)).any()
+    assert device_narrow.column_sums(cuda.put(x[:, :23], 0)) is None  # rows that do not start on 16 bytes

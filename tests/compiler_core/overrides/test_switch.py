@@ -188,3 +188,26 @@ def test_a_thread_that_needs_the_switch_waits_until_another_has_turned_it_on() -
             thread.join(60)
         assert switch.is_on and not switch._waiting
     """)
+
+
+def test_arguments_in_containers_and_by_name_are_looked_at() -> None:
+    class Sub(dc.Tensor):
+        pass
+
+    class Seen(overrides.TorchFunctionMode):
+        names: list[str]
+
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.names.append(func.__name__)
+            return func(*args, **(kwargs or {}))
+
+    x = dc.ones(2, 2)
+    sub = x.as_subclass(Sub)
+    assert type(F.relu(input=sub)) is type(dc.stack([x, sub])) is type(F.layer_norm(x, (2,), weight=sub[0])) is Sub
+    assert type(F.relu(input=x)) is type(dc.stack([x, x])) is type(F.layer_norm(x, (2,), weight=x[0])) is dc.Tensor
+    with Seen() as mode:
+        mode.names = []
+        F.layer_norm(x, (2,))
+        with pytest.raises(RuntimeError):
+            dc.cat([])
+    assert mode.names == ["layer_norm", "cat"]

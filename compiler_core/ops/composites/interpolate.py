@@ -3,7 +3,7 @@
 In: T[N, C, *n] with one to three spatial dims; `size` or `scale_factor`. Out: T[N, C, *o]. Each dim is resampled by
 itself: element i of the result is a weighted sum of few elements of the input (its taps), whose places and weights are
 computed of the sizes in float32, as torch does for float32 (in float64 for float64): here, where these are numbers, and
-in the graph where they are symbols. Bytes and antialias need numbers.
+in the graph where they are symbols. Bytes and lanczos need numbers.
 Sources: torch's area_pixel_compute_source_index; Keys 1981 (bicubic, a = -0.75; with antialias -0.5, as Pillow).
 Of uint8 images every dim is rounded by itself, the last first, with weights of 16 bits, as in torch and Pillow.
 """
@@ -14,7 +14,6 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from operator import index
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +23,8 @@ from compiler_core.meta import INTEGERS
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, broadcast_to, cast, dtype_of, shape_of, widened
 from compiler_core.ops.casting import in_float32_on_cuda
-from compiler_core.ops.composites.arithmetic import add, clamp, mul, rsub
+from compiler_core.ops.composites.arithmetic import add, clamp, div, mul, rsub
+from compiler_core.ops.composites.logic import lt, where
 from compiler_core.ops.composites.unary import floor
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.pooling.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
@@ -82,7 +82,7 @@ def _resized(
             x = _nearest(x, d + 2, target[d], scales[d], mode == "nearest-exact")
         return x
     bytes_ = dtype_of(x) is dt.uint8
-    if bytes_ or antialias:
+    if bytes_ or mode == "lanczos":
         sizes, target = tuple(map(index, sizes)), tuple(map(index, target))
     wide = cast(x, dt.float64) if bytes_ else widened(x)
     number = dt.float64 if dtype_of(wide) is dt.float64 else dt.float32
@@ -240,19 +240,22 @@ def _linear(n: int, o: int, scale: float | None, align_corners: bool, number: dt
 
 def _side_by_side(*columns: Value) -> Value:
     """T[o], so many times -> T[o, L]."""
-    return prims.cat([prims.reshape(column, (*column.shape, 1)) for column in columns], 1)
+    return prims.cat(list(map(_column, columns)), 1)
+
+
+def _near(s: Value, a: float) -> Value:
+    """The cubic weight of a place s in [0, 1] away (Keys 1981)."""
+    return add(mul(mul(add(mul(s, a + 2), -(a + 3)), s), s), 1.0)
+
+
+def _far(s: Value, a: float) -> Value:
+    """The same of one s in [1, 2] away."""
+    return add(mul(add(mul(add(mul(s, a), -5 * a), s), 8 * a), s), -4 * a)
 
 
 def cubic_weights(t: Value, a: float = -0.75) -> list[Value]:
     """The weights of the elements at -1, 0, 1, 2 for a place t in [0, 1] (Keys 1981)."""
-
-    def near(s: Value) -> Value:
-        return add(mul(mul(add(mul(s, a + 2), -(a + 3)), s), s), 1.0)
-
-    def far(s: Value) -> Value:
-        return add(mul(add(mul(add(mul(s, a), -5 * a), s), 8 * a), s), -4 * a)
-
-    return [far(add(t, 1.0)), near(t), near(rsub(t, 1.0)), far(rsub(t, 2.0))]
+    return [_far(add(t, 1.0), a), _near(t, a), _near(rsub(t, 1.0), a), _far(rsub(t, 2.0), a)]
 
 
 def _cubic(n: int, o: int, scale: float | None, align_corners: bool, number: dt.DType) -> Taps:
@@ -274,44 +277,55 @@ _TAPS: dict[str, Callable[..., Taps]] = {
 # ---- antialiased
 
 
-def _triangle(x: Array) -> Array:
-    return np.maximum(1 - np.abs(x), 0)  # type: ignore[no-any-return]
+def _triangle(x: Value) -> Value:
+    return clamp(rsub(prims.abs(x), 1.0), 0.0)
 
 
-def _keys(x: Array) -> Array:
-    a, s = -0.5, np.abs(x)
-    near = ((a + 2) * s - (a + 3)) * s * s + 1
-    far = ((s - 5) * s + 8) * s * a - 4 * a
-    return np.where(s < 1, near, np.where(s < 2, far, 0))
+def _keys(x: Value) -> Value:
+    s = prims.abs(x)
+    return where(lt(s, 1.0), _near(s, -0.5), where(lt(s, 2.0), _far(s, -0.5), 0.0))
 
 
 def _lanczos(x: Array) -> Array:
     return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
 
 
-_FILTERS: dict[str, tuple[int, Callable[[Array], Array]]] = {
+_FILTERS: dict[str, tuple[int, Callable[[Value], Value]]] = {
     "bilinear": (2, _triangle),
     "bicubic": (4, _keys),
     "lanczos": (6, _lanczos),
 }
 
 
-def _filtered(
-    mode: str, n: int, o: int, scale: float | None, align_corners: bool, dtype: dt.DType
-) -> tuple[Array, Array]:
+def _filtered(mode: str, n: int, o: int, scale: float | None, align_corners: bool, number: dt.DType) -> Taps:
     """The filter of `mode`, as wide as a step is when that is more than one element; weights sum to 1 (Pillow's)."""
     width, kernel = _FILTERS[mode]
-    number: Any = dtype.numpy.type
-    step = number(_step(n, o, scale, align_corners, dtype))
-    reach = number(max(float(step), 1.0))
-    support = number(width / 2) * reach
-    center = step * (np.arange(o).astype(number) + number(0.5))
-    low = np.maximum((center - support + number(0.5)).astype(np.int64), 0)
-    high = np.minimum((center + support + number(0.5)).astype(np.int64), n)
-    places = low[:, None] + np.arange(max(int((high - low).max()), 1))
-    weights = kernel((places - center[:, None] + number(0.5)) / reach)
-    weights = np.where(places < high[:, None], weights, 0).astype(number)
-    return np.minimum(places, n - 1), weights / weights.sum(1, keepdims=True)
+    step = _step(n, o, scale, align_corners, number)
+    reach = clamp(step, 1.0)
+    support = mul(reach, width / 2)
+    center = mul(step, add(prims.iota((o,), 0, number), 0.5))
+    low = clamp(cast(add(add(center, support, alpha=-1), 0.5), dt.int64), 0)
+    high = clamp(cast(add(add(center, support), 0.5), dt.int64), max=n)
+    most = _most_reached(width, n, o, scale, align_corners)
+    places = add(_column(low), prims.iota((1, most + 1), 1, dt.int64))
+    away = div(add(add(cast(places, number), _column(center), alpha=-1), 0.5), reach)
+    weights = where(lt(places, _column(high)), kernel(away), 0.0)
+    total = prims.sum(weights, (1,))
+    return clamp(places, max=n - 1), div(weights, _column(total))
+
+
+def _most_reached(width: int, n: int, o: int, scale: float | None, align_corners: bool) -> int:
+    """How many elements a filter spans at most: its width times the step, if that is more than one."""
+    if align_corners:
+        n, o = (n - 1, o - 1) if o > 1 else (0, 1)
+    elif scale is not None and scale > 0:
+        return math.ceil(width * max(1.0, 1.0 / scale))
+    return (width * n + o - 1) // o if n > o else width
+
+
+def _column(x: Value) -> Value:
+    """T[o] -> T[o, 1]."""
+    return prims.reshape(x, (*x.shape, 1))
 
 
 _FILTERED = {mode: functools.partial(_filtered, mode) for mode in _FILTERS}

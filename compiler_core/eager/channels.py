@@ -15,6 +15,7 @@ import numpy as np
 from compiler_core.dtype import float32, float64
 from compiler_core.eager.native import RowKernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, dense_or_none
+from compiler_core.eager.rows import row_functions
 from compiler_core.ops.composites.activation import scale_of_kept
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import COMPOSITES, Made
@@ -72,36 +73,42 @@ def _batch_norm(k: RowKernels) -> None:
     define_quietly("batch_norm", forward, backward, reads=(0, 3))
 
 
-def _group_norm(x: Array, weight: Array | None, bias: Array | None, *, groups: int, eps: float) -> Made:
-    shape, rows = x.shape, COMPOSITES["layer_norm"]
-    if not alike(x, weight, bias) or not x.size or not _fits(shape, weight, bias):
+def _standardized(x: Array, groups: int, eps: float) -> tuple[Array, tuple[Array, ...]] | None:
+    """Layer norm of the groups as rows, and what its backward reads."""
+    of, rows = row_functions(COMPOSITES["layer_norm"], (False, False)), dense(x).reshape(x.shape[0] * groups, -1)
+    if of is None:
         return None
-    made = rows.forward(dense(x).reshape(shape[0] * groups, -1), None, None, dims=1, eps=eps)
+    out, kept = np.empty(_three(x.shape), x.dtype), tuple([np.empty(len(rows), x.dtype) for _ in of.kept])
+    return (out, kept) if of.forward((rows, None, None, out, *kept), 1, eps) else None
+
+
+def _group_norm(x: Array, weight: Array | None, bias: Array | None, *, groups: int, eps: float) -> Made:
+    if not alike(x, weight, bias) or not x.size or not _fits(x.shape, weight, bias):
+        return None
+    made = _standardized(x, groups, eps)
     if made is None:
         return None
-    out, kept = made[0].reshape(_three(shape)), made[1]
+    out, kept = made
     if weight is not None:
         np.multiply(out, weight[:, None], out)
     if bias is not None:
         np.add(out, bias[:, None], out)
-    return out.reshape(shape), kept
+    return out.reshape(x.shape), kept
 
 
 def _group_norm_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, weight: Array | None, bias: Array | None, *, groups: int, eps: float) -> Grads | None:  # fmt: skip  # noqa: E501
-    shape, grads, norm = _three(x.shape), dense(g).reshape(_three(x.shape)), COMPOSITES["layer_norm"]
-    rows, how = dense(x).reshape(shape[0] * groups, -1), {"dims": 1, "eps": eps}
-    dx = dw = None
+    of, rows = row_functions(COMPOSITES["layer_norm"], (False, False)), (x.shape[0] * groups, -1)
+    grads, dx, dw = dense(g).reshape(_three(x.shape)), None, None
     if needs[0]:
-        inner = grads if weight is None else grads * weight[:, None]
-        made = norm.backward((True,), inner.reshape(rows.shape), None, kept, rows, None, None, **how)
-        if made is None or made[0] is None:
+        inner, dx = grads if weight is None else grads * weight[:, None], np.empty(x.shape, x.dtype)
+        arrays = (inner.reshape(rows), dense(x).reshape(rows), None, None, *kept, dx, None, None)
+        if of is None or not of.backward(arrays, 1, eps):
             return None
-        dx = made[0].reshape(x.shape)
     if needs[1]:
-        again = norm.forward(rows, None, None, **how)
-        if again is None:
+        made = _standardized(x, groups, eps)
+        if made is None:
             return None
-        dw = np.einsum("ncl,ncl->c", grads, again[0].reshape(shape))
+        dw = np.einsum("ncl,ncl->c", grads, made[0])
     return dx, dw, np.add.reduce(grads, (0, 2)) if needs[2] else None
 
 

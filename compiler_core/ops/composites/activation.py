@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from compiler_core import cuda
-from compiler_core.dtype import DType, uint32
+from compiler_core.dtype import DType, as_dtype, uint32
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
@@ -238,7 +238,7 @@ def glu(input: Value, dim: int = -1) -> Value:
 
 def softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     """exp(input) / sum(exp(input)) along `dim`."""
-    x = cast(as_value(input), dtype)
+    x = cast(as_value(input), dtype and as_dtype(dtype))
     need_kind("softmax", "fc", x)
     return _softmax(x, dim=normalize_dim(dim, len(x.shape)))
 
@@ -281,7 +281,7 @@ def softmin(input: Value, dim: int, dtype: DType | None = None) -> Value:
 
 def log_softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     """log(softmax(input)) along `dim`, without the loss of taking the logarithm afterwards."""
-    x = cast(as_value(input), dtype)
+    x = cast(as_value(input), dtype and as_dtype(dtype))
     need_kind("log_softmax", "fc", x)
     return _log_softmax(x, dim=normalize_dim(dim, len(x.shape)))
 

@@ -11,6 +11,7 @@
 - `native_backend.py`: The backend "codegen": graphs to one shared object, one native call per graph; on the CPU, by
   C++.
 - `pointwise.py`: Composites that work element by element as C++ and CUDA C, for eager code.
+- `device_rows.py`: Composites that work row by row as CUDA C, for eager code.
 - `row_values.py`: Composites that work row by row as values, whatever the rows' length.
 - `rows.py`: The same as C++, for eager code.
 - `step_costs.py`: What each step of a program moves and computes, for the profiler's GB/s and GFLOP/s.

@@ -108,6 +108,12 @@ def halves(one: Rows, dtype: DType) -> tuple[Half, Half]:
     return forward, _half(one, f"{one.name}_backward", values, operands, cotangents)
 
 
+def narrowed(one: Rows, half: Half, lies: str) -> Half:
+    """What computes those of its results alone that lie so."""
+    results = [(name, how) for name, how in half.results if how == lies]
+    return _half(one, half.name, half.values, list(half.operands), results)
+
+
 def _half(
     one: Rows, name: str, values: Mapping[str, Value], operands: list[tuple[str, str]], results: list[tuple[str, str]]
 ) -> Half:

@@ -58,12 +58,16 @@ def cpp_text(one: Rows, prelude: str) -> str:
     for dtype in (float32, float64):
         pair = halves(one, dtype)
         texts += [RowPrinter(one, half, dtype, used).text() for half in pair]
-    forward, backward = pair
-    read = {name for value in backward.values.values() for name in value.reads}
-    bits = sum(1 << k for k, name in enumerate(("x", *(f"p{k}" for k in range(len(one.present))))) if name in read)
-    told = f"EXPORT dc_{one.name}_told(void*) {{ return {(len(forward.results) - 1) << 32 | bits}; }}\n"
+    told = f"EXPORT dc_{one.name}_told(void*) {{ return {told_of(one, *pair)}; }}\n"
     arguments = ["int64_t dims", *(f"double {name}_given" for name in one.numbers)]
-    return unit(texts, [one.name, backward.name], arguments, used, prelude) + told
+    return unit(texts, [half.name for half in pair], arguments, used, prelude) + told
+
+
+def told_of(one: Rows, forward: Half, backward: Half) -> int:
+    """How many arrays are kept, above 32 bits of which operands the backward reads."""
+    read = {name for value in backward.values.values() for name in value.reads}
+    operands = ("x", *(f"p{k}" for k in range(len(one.present))))
+    return (len(forward.results) - 1) << 32 | sum(1 << k for k, name in enumerate(operands) if name in read)
 
 
 class RowPrinter:
@@ -117,9 +121,12 @@ class RowPrinter:
                 if value.name not in self._varying and not value.kind:
                     lines.append(self._local(value.name, value.value, value.dtype))
             kept = [(k, name) for k, (name, lies) in enumerate(self.half.results) if lies == "row"]
-            lines += [f"out{k}[r] = {name};" for k, name in kept if self._levels[name] == level]
+            lines += [self._keep(k, name) for k, name in kept if self._levels[name] == level]
             lines += self._loops(level)
         return lines
+
+    def _keep(self, number: int, name: str) -> str:
+        return f"out{number}[r] = {name};"
 
     def _loops(self, level: int) -> list[str]:
         """Those that begin when all of `level` is known: reductions, by what they are for; then results."""
@@ -153,7 +160,7 @@ class RowPrinter:
 
     def _reductions(self, values: list[Value]) -> list[str]:
         """One loop, in blocks."""
-        kind, joined = self.dtype.ctype, [(v.name, v.value, _Join(v.kind, self.used)) for v in values]
+        kind, joined = self.dtype.ctype, self._joined(values)
         lines = [f"double {name}_all = {join.start(float64)};" for name, _, join in joined]
         for name, value, join in joined if self._is_cut else ():
             behind = self._text(self._invariant(value, lines))
@@ -168,6 +175,9 @@ class RowPrinter:
         lines += [f"{name} = {name}_part;" for name, _, _ in joined]
         test = "" if self._is_cut else "if (n > BLOCK) "  # one block's sum needs no other
         return [*lines, "}", *(f"{test}{name} = ({kind}){name}_all;" for name, _, _ in joined)]
+
+    def _joined(self, values: list[Value]) -> list[tuple[str, x.Expr, _Join]]:
+        return [(value.name, value.value, _Join(value.kind, self.used)) for value in values]
 
     def _result(self, number: int, name: str, lies: str) -> list[str]:
         """The loop that writes it."""
@@ -186,7 +196,7 @@ class RowPrinter:
         """The variables that the roots read of element i, in order."""
         needed = self._closure(roots, self._stored if self._is_stored else "")
         lines = [
-            f"const {self.dtype.ctype} {name} = {name}s[i];"
+            f"const {self.dtype.ctype} {name} = {self._element(name, lies)};"
             for name, lies in self.half.operands
             if lies in ("all", "column") and name in needed
         ]
@@ -201,6 +211,9 @@ class RowPrinter:
                 lines.append(f"out0[i] = {name};")
         self._is_stored |= self._stored in needed
         return lines
+
+    def _element(self, name: str, lies: str) -> str:
+        return f"{name}s[i]"
 
     def _closure(self, roots: list[x.Expr], leaf: str = "") -> set[str]:
         """What varies along a row that the roots read, and what that reads, but for a leaf."""

@@ -1,9 +1,8 @@
-// Kernels of eager composites on a CUDA device: rows normalised, losses, dropout; and their gradients.
+// Kernels of eager composites on a CUDA device: channels normalised, losses, dropout; and their gradients.
 //
-// In: dense arrays; numbers; before this text that of device_numbers.cu: T, what an element is stored as, and C, what is
-// computed in. Out: the arrays that are written; null where one is not wanted.
-// Rows: a block each, of a power of two of threads, at most MOST, which stride along it. Sums are of each thread's
-// elements, then of neighbours in a tree: the same bits at every call. Method: as kernels.h, the CPU's.
+// In: dense arrays; numbers; before this text those of device_numbers.cu: T, what an element is stored as, and C, what is
+// computed in; and of device_rows.cu. Out: the arrays that are written; null where one is not wanted.
+// Method: as kernels.h, the CPU's.
 // What is meant is tested on the host, block by block (tests/fake_cupy/raw.py); nothing here but plain CUDA C.
 
 __device__ inline float exp_of(float x) { return expf(x); }
@@ -13,103 +12,7 @@ __device__ inline double log_of(double x) { return log(x); }
 __device__ inline float root_of(float x) { return sqrtf(x); }
 __device__ inline double root_of(double x) { return sqrt(x); }
 
-// Whichever is larger; NaN where either is.
-__device__ inline C larger(C a, C b) { return a != a || a > b ? a : b; }
 __device__ inline C infinity() { return -log_of((C)0); }
-
-// The sum, or the largest, over the block, for each of its threads. room: MOST elements.
-template <bool sums> __device__ inline C over_block(C value, C* room) {
-  room[threadIdx.x] = value;
-  __syncthreads();
-  for (unsigned width = blockDim.x / 2; width; width /= 2) {
-    if (threadIdx.x < width) {
-      const C other = room[threadIdx.x + width];
-      room[threadIdx.x] = sums ? room[threadIdx.x] + other : larger(room[threadIdx.x], other);
-    }
-    __syncthreads();
-  }
-  const C result = room[0];
-  __syncthreads();  // before the room is used again
-  return result;
-}
-#define SUM(value) over_block<true>(value, room)
-#define LARGEST(value) over_block<false>(value, room)
-#define ALONG(i, n) for (i64 i = threadIdx.x; i < (n); i += blockDim.x)
-
-// ---- layer norm, and RMS norm, which has no mean. A block a row of n.
-
-KERNEL row_norm(const T* x, const T* w, const T* b, T* out, C* means, C* scales, i64 n, double eps) {
-  __shared__ C room[MOST];
-  const i64 r = blockIdx.x;
-  x += r * n;
-  out += r * n;
-  C mean = 0, total = 0;
-  if (means) {
-    ALONG(i, n) total += in(x[i]);
-    mean = SUM(total) / (C)n;
-  }
-  C squares = 0;
-  ALONG(i, n) {
-    const C d = in(x[i]) - mean;
-    squares += d * d;
-  }
-  const C scale = 1 / root_of(SUM(squares) / (C)n + (C)eps);
-  if (threadIdx.x == 0) {
-    if (means) means[r] = mean;
-    scales[r] = scale;
-  }
-  ALONG(i, n) {
-    const C y = (in(x[i]) - mean) * scale * (w ? in(w[i]) : (C)1);
-    out[i] = as_stored(b ? y + in(b[i]) : y);
-  }
-}
-
-KERNEL row_norm_backward(const T* g, const T* x, const T* w, const C* means, const C* scales, T* dx, i64 n) {
-  __shared__ C room[MOST];
-  const i64 r = blockIdx.x;
-  g += r * n;
-  x += r * n;
-  dx += r * n;
-  const C mean = means ? means[r] : (C)0, scale = scales[r];
-  C total = 0, products = 0;
-  ALONG(i, n) {
-    const C slope = in(g[i]) * (w ? in(w[i]) : (C)1);
-    total += slope;
-    products += slope * ((in(x[i]) - mean) * scale);
-  }
-  const C along = SUM(products) / (C)n, level = means ? SUM(total) / (C)n : (C)0;
-  ALONG(i, n) {
-    const C slope = in(g[i]) * (w ? in(w[i]) : (C)1);
-    dx[i] = as_stored(scale * (slope - level - (in(x[i]) - mean) * scale * along));
-  }
-}
-
-// dw, db: [parts, n], sums over `chunk` rows each. A block: 32 columns by blockDim.x / 32 rows at a time.
-KERNEL row_norm_columns(const T* g, const T* x, const C* means, const C* scales, C* dw, C* db, i64 rows, i64 n,
-                        i64 chunk) {
-  __shared__ C of_weight[MOST];
-  __shared__ C of_bias[MOST];
-  const i64 column = (i64)blockIdx.x * 32 + threadIdx.x % 32, first = (i64)blockIdx.y * chunk;
-  const i64 last = first + chunk < rows ? first + chunk : rows;
-  C weight = 0, bias = 0;
-  if (column < n)
-    for (i64 r = first + threadIdx.x / 32; r < last; r += blockDim.x / 32) {
-      const C slope = in(g[r * n + column]);
-      weight += slope * ((in(x[r * n + column]) - (means ? means[r] : (C)0)) * scales[r]);
-      bias += slope;
-    }
-  of_weight[threadIdx.x] = weight;
-  of_bias[threadIdx.x] = bias;
-  __syncthreads();
-  if (threadIdx.x < 32 && column < n) {
-    for (unsigned t = threadIdx.x + 32; t < blockDim.x; t += 32) {
-      weight += of_weight[t];
-      bias += of_bias[t];
-    }
-    if (dw) dw[(i64)blockIdx.y * n + column] = weight;
-    if (db) db[(i64)blockIdx.y * n + column] = bias;
-  }
-}
 
 // ---- batch norm: x[batch, channels, length]. A block a channel, then all elements.
 
@@ -243,62 +146,6 @@ KERNEL channel_backward(const T* g, const T* x, const C* means, const C* scales,
     if (count) inner = inner - level[c] / (C)count - (in(x[i]) - means[c]) * scales[c] * (along[c] / (C)count);
     dx[i] = as_stored(inner * scales[c] * (w ? in(w[c]) : (C)1));
   }
-}
-
-// ---- softmax. A block a row of n.
-
-// softmax of factor * x; out may be x. causal: row i of a matrix of `length` rows sees columns 0..i. zero: a row of
-// nothing but -inf gives 0, not NaN.
-KERNEL softmax(const T* x, T* out, i64 n, i64 length, double factor, int causal, int zero) {
-  __shared__ C room[MOST];
-  const i64 r = blockIdx.x, row = r % length;
-  const i64 seen = causal && row + 1 < n ? row + 1 : n;
-  x += r * n;
-  out += r * n;
-  const C scale = (C)factor;
-  C peak = -infinity(), total = 0;
-  ALONG(i, seen) peak = larger(peak, in(x[i]) * scale);
-  peak = LARGEST(peak);
-  if (zero && peak == -infinity()) peak = 0;
-  ALONG(i, seen) total += exp_of(in(x[i]) * scale - peak);
-  total = SUM(total);
-  ALONG(i, n) out[i] = as_stored(i >= seen || (zero && total == 0) ? (C)0 : exp_of(in(x[i]) * scale - peak) / total);
-}
-
-// dx may be g: the gradient of x where p = softmax(factor * x)
-KERNEL softmax_backward(const T* g, const T* p, T* dx, i64 n, double factor) {
-  __shared__ C room[MOST];
-  const i64 r = blockIdx.x;
-  g += r * n;
-  p += r * n;
-  dx += r * n;
-  C products = 0;
-  ALONG(i, n) products += in(g[i]) * in(p[i]);
-  const C along = SUM(products);
-  ALONG(i, n) dx[i] = as_stored((C)factor * (in(p[i]) * (in(g[i]) - along)));
-}
-
-KERNEL log_softmax(const T* x, T* out, i64 n) {
-  __shared__ C room[MOST];
-  x += blockIdx.x * n;
-  out += blockIdx.x * n;
-  C peak = -infinity(), total = 0;
-  ALONG(i, n) peak = larger(peak, in(x[i]));
-  peak = LARGEST(peak);
-  ALONG(i, n) total += exp_of(in(x[i]) - peak);
-  const C logarithm = log_of(SUM(total));
-  ALONG(i, n) out[i] = as_stored(in(x[i]) - peak - logarithm);
-}
-
-KERNEL log_softmax_backward(const T* g, const T* out, T* dx, i64 n) {
-  __shared__ C room[MOST];
-  g += blockIdx.x * n;
-  out += blockIdx.x * n;
-  dx += blockIdx.x * n;
-  C total = 0;
-  ALONG(i, n) total += in(g[i]);
-  const C sum = SUM(total);
-  ALONG(i, n) dx[i] = as_stored(in(g[i]) - exp_of(in(out[i])) * sum);
 }
 
 // ---- dropout: what is kept is drawn as ops/random/op.py has it, element number by element number

@@ -30,7 +30,7 @@ _TYPES: dict[Any, tuple[int, str, str]] = {  # dtype -> kind, what is stored, wh
     np.dtype(np.float16): (2, "unsigned short", "float"),
     np.dtype(ml_dtypes.bfloat16): (3, "unsigned short", "float"),
 }
-_FILES = {"device_kernels.cu": "softmax", "device_narrow.cu": "join"}  # and a kernel, for which CuPy compiles the file
+_FILES = {"device_kernels.cu": "dropout", "device_narrow.cu": "join"}  # and a kernel, for which CuPy compiles the file
 _modules: dict[tuple[int, Any, str], DeviceKernels | None] = {}
 
 
@@ -107,7 +107,8 @@ def _compiled(dtype: Any, name: str, text: str, probe: str) -> DeviceKernels | N
 def source(dtype: Any, file: str = "device_kernels.cu") -> str:
     """A file of CUDA C, behind what an element of `dtype` is."""
     kind, stored, computed = _TYPES[dtype]
-    text = "".join((Path(__file__).parent / name).read_text() for name in ("device_numbers.cu", file))
+    files = ("device_numbers.cu", "device_rows.cu", file)
+    text = "".join((Path(__file__).parent / name).read_text() for name in files)
     return f"#define KIND {kind}\n#define T {stored}\n#define C {computed}\n{text}"
 
 

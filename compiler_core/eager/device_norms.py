@@ -1,7 +1,7 @@
-"""Eager definitions of normalisations on a CUDA device: layer, RMS, batch and group norm. See device_rules.py.
+"""Eager definitions of normalisations on a CUDA device: batch and group norm. See device_rules.py.
 
-Rows are normalised by a kernel each way, and one that sums down the rows for weight and bias; channels by two each way.
-Kept: mean and 1/std of each row, channel or group, in the dtype that the kernels compute in.
+Channels are normalised by two kernels each way, groups as layer norm's rows. Kept: mean and 1/std of each channel or
+group, in the dtype that the kernels compute in.
 """
 
 from __future__ import annotations
@@ -12,81 +12,9 @@ from typing import Any
 
 from compiler_core import cuda
 from compiler_core.eager.device_define import Grads, alike, define_there, dense_or_none, empty
-from compiler_core.eager.device_kernels import F64, I32, I64, MOST_ROWS, U32, DeviceKernels, dense
+from compiler_core.eager.device_kernels import F64, I32, I64, U32, DeviceKernels, dense
 from compiler_core.ops.registry import Array
-from compiler_core.ops.whole import Made
-
-_ROWS_A_PART = 64  # of a sum down the rows, which a block makes
-
-
-def _normed(
-    k: DeviceKernels,
-    x: Array,
-    weight: Array | None,
-    bias: Array | None,
-    lead: tuple[int, ...],
-    eps: float,
-    centered: bool,
-) -> Made:
-    rows = math.prod(lead)
-    if rows >= MOST_ROWS:
-        return None
-    n = x.size // rows
-    out, scale = empty(x.shape, x.dtype), empty(lead, k.wide)
-    mean = empty(lead, k.wide) if centered else None
-    k.rows(
-        "row_norm", rows, n, dense(x), dense_or_none(weight), dense_or_none(bias), out, mean, scale, I64(n), F64(eps)
-    )
-    return out, (scale,) if mean is None else (scale, mean)
-
-
-def _normed_backward(
-    k: DeviceKernels, needs: Sequence[bool], g: Array, kept: Any, x: Array, weight: Array | None
-) -> Grads:
-    scale, mean = kept[0], kept[1] if len(kept) > 1 else None
-    rows, ends = scale.size, x.shape[scale.ndim :]
-    n = x.size // rows
-    given, dx = dense(x), None
-    if needs[0]:
-        dx = empty(x.shape, x.dtype)
-        k.rows("row_norm_backward", rows, n, g, given, dense_or_none(weight), mean, scale, dx, I64(n))
-    if not (needs[1] or needs[2]):
-        return dx, None, None
-    parts = min(-(-rows // _ROWS_A_PART), 128)
-    chunk = -(-rows // parts)
-    made = empty((2, parts, n), k.wide)
-    k.block("row_norm_columns", g, given, mean, scale, made[0], made[1], I64(rows), I64(n), I64(chunk),
-            grid=(-(-n // 32), parts))  # fmt: skip
-    sums = (made[:, 0] if parts == 1 else cuda.module().sum(made, axis=1)).astype(x.dtype, copy=False)
-    dw, db = (sums[number].reshape(ends) if needs[number + 1] else None for number in (0, 1))
-    return dx, dw, db
-
-
-def _define_rows() -> None:
-    def layer_norm(
-        k: DeviceKernels, x: Array, weight: Array | None, bias: Array | None, *, dims: int, eps: float
-    ) -> Made:
-        ends = x.shape[-dims:]
-        if not alike(k, weight, bias) or not x.size or any(p is not None and p.shape != ends for p in (weight, bias)):
-            return None
-        return _normed(k, x, weight, bias, x.shape[:-dims], eps, True)
-
-    def rms_norm(k: DeviceKernels, x: Array, weight: Array | None, *, dims: int, eps: float) -> Made:
-        if not alike(k, weight) or not x.size or (weight is not None and weight.shape != x.shape[-dims:]):
-            return None
-        return _normed(k, x, weight, None, x.shape[:-dims], eps, False)
-
-    def layer_norm_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array | None, bias: Array | None, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
-        return _normed_backward(k, needs, g, kept, x, weight)
-
-    def rms_norm_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array | None, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
-        return _normed_backward(k, (*needs, False), g, kept, x, weight)[:2]
-
-    define_there("layer_norm", layer_norm, layer_norm_backward, reads=(0, 1))
-    define_there("rms_norm", rms_norm, rms_norm_backward, reads=(0, 1))
-
-
-# ---- batch norm
+from compiler_core.ops.whole import COMPOSITES, Composite, Made
 
 _MOST_IN_CHANNEL = 1 << 31
 
@@ -175,8 +103,7 @@ def _group_norm(
         return None
     if k.dtype.itemsize == 2:
         return None  # CuPy, which scales here, would round twice
-    rows = x.shape[0] * groups
-    made = _normed(k, x.reshape(rows, -1), None, None, (rows,), eps, True)
+    made = _rows().forward(x.reshape(x.shape[0] * groups, -1), None, None, dims=1, eps=eps)
     if made is None:
         return None
     out, kept = made[0].reshape(_three(x.shape)), made[1]
@@ -187,21 +114,32 @@ def _group_norm(
     return out.reshape(x.shape), kept
 
 
-def _group_norm_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array | None, bias: Array | None, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
-    (scale, mean), dx, dw = kept, None, None
-    given, grads = x.reshape(scale.size, -1), g.reshape(_three(x.shape))
+def _group_norm_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array | None, bias: Array | None, *, groups: int, eps: float) -> Grads | None:  # fmt: skip  # noqa: E501
+    given, grads, dx, dw = x.reshape(x.shape[0] * groups, -1), g.reshape(_three(x.shape)), None, None
     if needs[0]:
         inner = grads if weight is None else grads * weight[:, None]
-        (dx, *_others) = _normed_backward(k, (True, False, False), dense(inner), kept, given, None)
-        dx = None if dx is None else dx.reshape(x.shape)
+        made = _rows().backward(
+            [True, False, False], inner.reshape(given.shape), None, kept, given, None, None, dims=1, eps=eps
+        )
+        if made is None or made[0] is None:
+            return None
+        dx = made[0].reshape(x.shape)
     if needs[1]:
-        standardized = ((given - mean[:, None]) * scale[:, None]).reshape(grads.shape)
-        dw = (grads * standardized).sum(axis=(0, 2))
+        again = _rows().forward(given, None, None, dims=1, eps=eps)
+        if again is None:
+            return None
+        dw = (grads * again[0].reshape(grads.shape)).sum(axis=(0, 2))
     return dx, dw, grads.sum(axis=(0, 2)) if needs[2] else None
+
+
+def _rows() -> Composite:
+    """What normalises rows."""
+    found = COMPOSITES["layer_norm"].on_device()
+    assert found is not None
+    return found
 
 
 def define_norms() -> None:
     """Define them all."""
-    _define_rows()
     define_there("group_norm", _group_norm, _group_norm_backward, reads=(0, 1))
     define_there("batch_norm", _batch_norm, _batch_norm_backward, reads=(0, 3))

@@ -20,16 +20,10 @@ from compiler_core.ops.whole import COMPOSITES
 
 _KEY, _CLASSES = np.array([5, 6, 1], np.uint64), np.array([2, 0, -100, 36])
 _WEIGHTS = [np.random.default_rng(6).normal(size=s).astype(np.float32) for s in ((16, 8), (16,), (3, 111))]
-_NORM = {"dims": 1, "eps": 1e-5}
 _LOSS = {"ignore_index": -100, "reduction": "mean"}
 SAMPLES: dict[str, tuple[Sequence[Any], dict[str, Any]]] = {  # shapes, or operands as they are, and attributes
-    "layer_norm": (((70, 37), (37,), (37,)), _NORM),
-    "rms_norm": (((70, 37), (37,)), _NORM),
     "batch_norm": (((4, 3, 2, 21), None, None, (3,), (3,)), {"eps": 1e-5}),
     "group_norm": (((4, 6, 2, 21), (6,), (6,)), {"groups": 2, "eps": 1e-5}),
-    "softmax": (((3, 37),), {"dim": 1}),
-    "causal_softmax": (((2, 9, 37),), {"scale": 0.5}),
-    "log_softmax": (((3, 37),), {"dim": 1}),
     "dropout": (((40, 9), _KEY), {"p": 0.3, "stream": 4}),
     "with_number": (((3, 111),), {"op": "mul", "number": 0.1}),
     "linear": (((5, 8), (16, 8), (16,)), {}),  # rows of 16 bytes, as cuBLASLt wants them
@@ -77,12 +71,17 @@ def operands_of(
     name: str, dtype: Any, samples: Mapping[str, tuple[Sequence[Any], dict[str, Any]]] = SAMPLES
 ) -> tuple[list[Any], dict[str, Any]]:
     """Its sample, drawn from a fixed seed."""
-    rng, (shapes, attrs) = np.random.default_rng(3), samples.get(name) or _of_pointwise(name)
+    rng, (shapes, attrs) = np.random.default_rng(3), samples.get(name) or _of_derived(name)
     return [rng.normal(size=s).astype(dtype) if isinstance(s, tuple) else s for s in shapes], attrs
 
 
-def _of_pointwise(name: str) -> tuple[Sequence[Any], dict[str, Any]]:
-    return ((3, 111),), dict.fromkeys(COMPOSITES[name].numbers, 0.75)
+def _of_derived(name: str) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Of a composite that is pointwise, or works by rows."""
+    one = COMPOSITES[name]
+    numbers, count = dict.fromkeys(one.numbers, 0.75), one.compose.__code__.co_argcount - 1
+    if not one.rows:
+        return ((3, 111),), numbers
+    return ((70, 37), *[(37,)] * count), {**numbers, **({one.place: 1} if one.place else {})}
 
 
 def _difference(

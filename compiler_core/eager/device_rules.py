@@ -11,7 +11,7 @@ not, a warning says so, and the composition it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,61 +25,15 @@ from compiler_core.eager.device_narrow import joined_with
 from compiler_core.eager.device_norms import define_norms
 from compiler_core.eager.device_pointwise import define_pointwise_there
 from compiler_core.eager.device_products import define_products
+from compiler_core.eager.device_rows import define_rows_there, row_kernels
 from compiler_core.eager.operands import gathered, spreads
 from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
 from compiler_core.ops.indexing.adding import add_at
 from compiler_core.ops.registry import OPS, Array
-from compiler_core.ops.whole import DEFINITIONS_THERE, Made
+from compiler_core.ops.whole import DEFINITIONS_THERE, Composite, Made
 
 _BOOL, _INT64 = np.dtype(np.bool_), np.dtype(np.int64)
-
-
-# ---- softmax
-
-
-def _softmax(k: DeviceKernels, x: Array, *, dim: int) -> Made:
-    if not x.size or not x.ndim or x.size // x.shape[dim] >= MOST_ROWS:
-        return None
-    given = dense(x.swapaxes(dim, -1))
-    out, n = empty(given.shape, x.dtype), given.shape[-1]
-    k.rows("softmax", x.size // n, n, given, out, I64(n), I64(1), F64(1.0), I32(0), I32(0))
-    return dense(out.swapaxes(dim, -1)), ()
-
-
-def _log_softmax(k: DeviceKernels, x: Array, *, dim: int) -> Made:
-    if not x.size or not x.ndim or x.size // x.shape[dim] >= MOST_ROWS:
-        return None
-    given = dense(x.swapaxes(dim, -1))
-    out, n = empty(given.shape, x.dtype), given.shape[-1]
-    k.rows("log_softmax", x.size // n, n, given, out, I64(n))
-    return dense(out.swapaxes(dim, -1)), ()
-
-
-def _softmax_slope(name: str, *more: Any) -> Callable[..., Grads]:
-    def backward(
-        k: DeviceKernels, needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, *, dim: int
-    ) -> Grads:
-        given, made = dense(g.swapaxes(dim, -1)), dense(out.swapaxes(dim, -1))
-        dx, n = empty(given.shape, x.dtype), given.shape[-1]
-        k.rows(name, x.size // n, n, given, made, dx, I64(n), *more)
-        return (dense(dx.swapaxes(dim, -1)),)
-
-    return backward
-
-
-def _causal_softmax(k: DeviceKernels, x: Array, *, scale: float) -> Made:
-    if not x.size or x.size // x.shape[-1] >= MOST_ROWS:
-        return None
-    out, (length, n) = empty(x.shape, x.dtype), x.shape[-2:]
-    k.rows("softmax", x.size // n, n, dense(x), out, I64(n), I64(length), F64(scale), I32(1), I32(0))
-    return out, ()
-
-
-def _causal_softmax_backward(k: DeviceKernels, needs: Any, g: Array, out: Array, kept: Any, x: Array, *, scale: float) -> Grads:  # fmt: skip  # noqa: E501
-    dx, n = empty(g.shape, x.dtype), x.shape[-1]
-    k.rows("softmax_backward", x.size // n, n, g, dense(out), dx, I64(n), F64(scale))
-    return (dx,)
 
 
 # ---- dropout
@@ -135,8 +89,8 @@ def _attention(
         return None
     if math.prod(scores) > _MAX_SCORES:
         return attended_in_blocks(q, key, value, mask, causal, scale)
-    wide = _wide(k)
-    if wide is None:
+    of = row_kernels("causal_weights" if causal and mask is None else "weights", k.wide)
+    if of is None:
         return None
     q, key, value = (x.astype(k.wide, copy=False) for x in (q, key, value))
     weights = dense(cuda.module().matmul(q, key.swapaxes(-1, -2)))
@@ -149,14 +103,9 @@ def _attention(
         else:
             weights += mask.astype(k.wide, copy=False)
     n, length = scores[-1], scores[-2]
-    wide.rows("softmax", weights.size // n, n, weights, weights, I64(n), I64(length), F64(factor), I32(causal), I32(1))
+    of.rows("forward", weights.size // n, n, weights, weights, I64(n), I64(length), F64(factor))
     out = dense(cuda.module().matmul(weights, value)).astype(k.dtype, copy=False)
     return out, (weights,)
-
-
-def _wide(k: DeviceKernels) -> DeviceKernels | None:
-    """The kernels of the dtype that these compute in."""
-    return k if k.wide == k.dtype else kernels(k.wide)
 
 
 def _attention_backward(
@@ -165,8 +114,8 @@ def _attention_backward(
 ) -> Grads | None:  # fmt: skip
     if kept[0].ndim == 1:
         return blocks_backward(needs, g, kept[0], q, key, value, mask, causal, scale)
-    matmul, wide, (weights,) = cuda.module().matmul, _wide(k), kept
-    if wide is None:
+    matmul, of, (weights,) = cuda.module().matmul, row_kernels("weights", k.wide), kept
+    if of is None:
         return None
     g, q, key, value = (x.astype(k.wide, copy=False) for x in (g, q, key, value))
     dv = matmul(weights.swapaxes(-1, -2), g) if needs[2] else None
@@ -174,7 +123,7 @@ def _attention_backward(
     if needs[0] or needs[1] or needs[3]:
         slopes, n = dense(matmul(g, value.swapaxes(-1, -2))), weights.shape[-1]
         factor = 1.0 if needs[3] else scale
-        wide.rows("softmax_backward", weights.size // n, n, slopes, weights, slopes, I64(n), F64(factor))
+        of.rows("backward", weights.size // n, n, slopes, weights, slopes, I64(n), I64(1), F64(factor))
         if needs[3] and mask is not None:
             dm = gathered(slopes, mask.shape)
             slopes = slopes * k.wide.type(scale)
@@ -232,9 +181,6 @@ def _embedding_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: An
 
 def _define_all() -> None:
     define_norms()
-    define_there("causal_softmax", _causal_softmax, _causal_softmax_backward, reads=(), reads_out=True)
-    define_there("softmax", _softmax, _softmax_slope("softmax_backward", F64(1.0)), reads=(), reads_out=True)
-    define_there("log_softmax", _log_softmax, _softmax_slope("log_softmax_backward"), reads=(), reads_out=True)
     define_there("dropout", _dropout, _dropout_backward, reads=())
     define_there("with_number", _with_number, _with_number_backward, reads=())
     define_products()
@@ -243,5 +189,9 @@ def _define_all() -> None:
     define_there("cross_entropy", _cross_entropy, _cross_entropy_backward, reads=(1,))
 
 
+def _derive(composite: Composite) -> None:
+    (define_rows_there if composite.rows else define_pointwise_there)(composite)
+
+
 _define_all()
-DEFINITIONS_THERE.fill(define_pointwise_there)
+DEFINITIONS_THERE.fill(_derive)

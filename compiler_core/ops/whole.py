@@ -14,7 +14,7 @@ The definitions are those of a later stage, which two slots (`late.py`) load at 
 For arrays of a CUDA device there is a second definition (`there`), a Composite of its own with the same composition.
 One that is `pointwise`, of one operand, and of numbers by name, has no definition written: what the slots hold makes
 both of the composition, at its first call, as the compiler lowers it (codegen/pointwise.py). So it is with those that
-work by `rows`, on CPUs (codegen/rows.py): of x, parameters that lie along a row, and numbers by name.
+work by `rows` (codegen/rows.py): of x, parameters that lie along a row, and numbers by name.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Composite:
         """Its definition for arrays of a CUDA device; None where there is none."""
         if self.there is None:
             derive = DEFINITIONS_THERE.get()
-            if self.pointwise:
+            if self.pointwise or self.rows:
                 derive(self)
         return self.there
 

@@ -27,6 +27,7 @@ from compiler_core.tensor.autograd.backward import grad
 from compiler_core.tensor.autograd.tape import WholeNode
 from compiler_core.tensor.making.creation import tensor
 from compiler_core.tensor.tensor import Tensor
+from tests.fake_cupy import on_fake_device
 
 pytestmark = pytest.mark.skipif(native.kernels() is None, reason="no compiler")
 
@@ -227,3 +228,21 @@ def test_the_forward_keeps_a_number_a_row_that_the_backward_reads() -> None:
     assert [lies for _, lies in backward.results] == ["all", "column", "column"]
     again = [name for name, value in backward.values.items() if value.kind and name in forward.values]
     assert again == [], "a sum of the forward's is taken twice"
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_on_a_device_a_new_one_is_computed_by_a_kernel(dtype: Any, declare: Any) -> None:
+    declare(_by_magnitude)
+    declare(_scaled)
+    for name, count, attrs in (("by_magnitude", 1, {}), ("scaled", 2, {"dims": 1, "power": 0.5})):
+        with on_fake_device():
+            x = [t.detach().to("cuda").requires_grad_() for t in operands_of("layer_norm", (70, 37), dtype)[:count]]
+            y = [t.detach().cpu().requires_grad_() for t in x]
+            out, expected = by_kernel(name, x, attrs), composed(name, y, attrs)
+            slopes = np.cos(np.arange(70 * 37)).reshape(70, 37).astype(dtype)
+            found, right = grad(out, x, tensor(slopes).to("cuda")), grad(expected, y, tensor(slopes))
+            for a, b in zip((out, *found), (expected, *right), strict=True):
+                assert a is not None
+                assert b is not None
+                near = {"rtol": SLACK[np.dtype(dtype).name], "atol": SLACK[np.dtype(dtype).name] * 10}
+                np.testing.assert_allclose(a.detach().cpu().numpy(), b.detach().numpy(), **near)

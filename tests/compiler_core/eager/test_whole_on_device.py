@@ -21,6 +21,7 @@ from compiler_core.eager import (
     device_norms,
     device_pointwise,
     device_proof,
+    device_rows,
     device_rules,
     device_several,
 )
@@ -37,7 +38,7 @@ from tests.compiler_core.eager.test_whole import CASES, Case, close, drawn, leav
 from tests.fake_cupy import on_fake_device
 
 DTYPES = [np.dtype(t) for t in (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)]
-DEFINED = {*device_proof.SAMPLES, *(name for name, one in COMPOSITES.items() if one.pointwise)}
+DEFINED = {*device_proof.SAMPLES, *(name for name, one in COMPOSITES.items() if one.pointwise or one.rows)}
 
 
 def is_composed(case: Case) -> bool:
@@ -157,7 +158,7 @@ def test_more_rows_than_a_launch_has_blocks_are_composed(monkeypatch: pytest.Mon
         lambda: F.cross_entropy(x, classes),
     )
     assert all(is_whole(call()) for call in calls)
-    for module in (device_rules, device_norms):
+    for module in (device_rules, device_rows):
         monkeypatch.setattr(module, "MOST_ROWS", 4)
     assert not any(is_whole(call()) for call in calls)
     assert is_whole(F.softmax(x, 0))

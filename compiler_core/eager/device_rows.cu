@@ -1,0 +1,27 @@
+// What kernels that work row by row share: a block a row, and sums over it.
+//
+// In: before this text that of device_numbers.cu. Out: SUM and LARGEST of the threads' values, ALONG, a loop that they
+// share. A block has a power of two of threads, at most MOST, which stride along its row. Sums are of each thread's
+// elements, then of neighbours in a tree: the same bits at every call.
+
+// Whichever is larger; NaN where either is.
+__device__ inline C larger(C a, C b) { return a != a || a > b ? a : b; }
+
+// The sum, or the largest, over the block, for each of its threads. room: MOST elements.
+template <bool sums> __device__ inline C over_block(C value, C* room) {
+  room[threadIdx.x] = value;
+  __syncthreads();
+  for (unsigned width = blockDim.x / 2; width; width /= 2) {
+    if (threadIdx.x < width) {
+      const C other = room[threadIdx.x + width];
+      room[threadIdx.x] = sums ? room[threadIdx.x] + other : larger(room[threadIdx.x], other);
+    }
+    __syncthreads();
+  }
+  const C result = room[0];
+  __syncthreads();  // before the room is used again
+  return result;
+}
+#define SUM(value) over_block<true>(value, room)
+#define LARGEST(value) over_block<false>(value, room)
+#define ALONG(i, n) for (i64 i = threadIdx.x; i < (n); i += blockDim.x)

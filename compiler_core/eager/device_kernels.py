@@ -10,6 +10,7 @@ the parameters' types (`I64` ...), and arrays must be dense.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ _TYPES: dict[Any, tuple[int, str, str]] = {  # dtype -> kind, what is stored, wh
 }
 _FILES = {"device_kernels.cu": "dropout", "device_narrow.cu": "join"}  # and a kernel, for which CuPy compiles the file
 _modules: dict[tuple[int, Any, str], DeviceKernels | None] = {}
+_compiling = threading.RLock()
 
 
 class DeviceKernels:
@@ -85,8 +87,9 @@ def kernels(dtype: Any, file: str = "device_kernels.cu") -> DeviceKernels | None
 def compiled(dtype: Any, name: str, text: Callable[[], str], *, probe: str) -> DeviceKernels | None:
     """The kernels `name` of this text and dtype, among them `probe`; None where CuPy cannot compile them."""
     key = (id(cuda.module()), dtype, name)
-    if key not in _modules:
-        _modules[key] = _compiled(dtype, name, text(), probe)
+    with _compiling:  # threads that want the same at once wait for it
+        if key not in _modules:
+            _modules[key] = _compiled(dtype, name, text(), probe)
     return _modules[key]
 
 

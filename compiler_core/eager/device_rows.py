@@ -118,7 +118,7 @@ class _Definition:
         numbers = [F64(attrs[name]) for name in self.names]
         lead, ends = g.shape[:-dims], g.shape[-dims:]
         rows, n = math.prod(lead), math.prod(ends)
-        arrays = (dense(g), dense(read), *[dense(p) for p in parameters if p is not None], *kept)
+        arrays = (dense(g), dense(read), *[_read(p) for p in parameters if p is not None], *kept)
         if needs[0]:
             dx = empty(g.shape, x.dtype)
             of.rows("backward", rows, n, *arrays, dx, I64(n), I64(lead[-1] if lead else 1), *numbers)
@@ -135,3 +135,8 @@ class _Definition:
         totals = (made[:, 0] if parts == 1 else cuda.module().sum(made, axis=1)).astype(x.dtype, copy=False)
         found = dict(zip(wanted, totals.reshape(len(wanted), *ends)))
         return [dx, *map(found.get, range(self.count))]
+
+
+def _read(p: Array) -> Array | None:
+    """p for a kernel; None where the tape has let go of it, since the kernel does not read it."""
+    return dense(p) if cuda.is_array(p) else None

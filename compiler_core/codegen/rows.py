@@ -25,7 +25,6 @@ from compiler_core.loop_ir.interpret import identity
 from compiler_core.loop_ir.ir import REDUCING
 
 _BEFORE = """\
-constexpr int64_t BLOCK = 4096;
 DC_INLINE int64_t last(const Array* a, int64_t dims) {  // elements of so many last dims
   int64_t n = 1;
   for (int32_t d = a->ndim - 1; d >= 0 && d >= a->ndim - dims; --d) n *= a->shape[d];
@@ -83,6 +82,8 @@ class RowPrinter:
         self._is_cut = any(SEEN in value.reads for value in half.values.values())
         if self._is_cut and any(lies == "column" for _, lies in half.results):
             raise not_by_rows(one, "sums down the rows of columns that not all see")
+        if self._is_cut and any(value.kind and REDUCING[value.kind].operator == "*" for value in half.values.values()):
+            raise not_by_rows(one, "a product of a row whose columns are not all seen")
         self._end = "seen" if self._is_cut else "n"
         self._stored, self._is_stored = self._costly(), False
         self._behind: dict[str, str] = {}  # variables of what stands behind the columns that are seen
@@ -302,5 +303,5 @@ class _Join:
         return literal(identity(self.kind, dtype).item(), dtype)
 
     def repeated(self, value: str) -> str:
-        """All that stands behind the columns that are seen, if each is `value`."""
+        """All that stands behind the columns that are seen, if each is `value`: of a sum, a maximum or a minimum."""
         return f"(double)(n - seen) * {value}" if REDUCING[self.kind].operator == "+" else f"(double){value}"

@@ -15,6 +15,7 @@ struct Array {
 };
 struct Tuple { Object head; int64_t size; Array* items[1]; };
 
+constexpr int64_t BLOCK = 4096;  // elements that are summed in lanes; such sums are added in double
 constexpr int32_t FLOAT = 11, DOUBLE = 12, DENSE = 0x101;  // NPY_FLOAT, NPY_DOUBLE; in C order, and aligned
 
 DC_INLINE int64_t numel(const Array* a) {

@@ -78,13 +78,11 @@ class _Definition:
         of = row_kernels(self.composite.name, dtype, present)
         if of is None:
             return None
-        told, there = (
-            int(made_text(self.composite, is_wide(dtype), present).split("\n", 1)[0][3:]),
-            self.composite.there,
-        )
+        said, there = made_text(self.composite, is_wide(dtype), present).split("\n", 1)[0], self.composite.there
+        bits = int(said.removeprefix("// "))
         if there is not None and not there.reads_out:
-            there.reads = (there.reads or frozenset()) | {number for number in range(32) if told >> number & 1}
-        found = self._known[id(cuda.module()), dtype, present] = of, told >> 32
+            there.reads = (there.reads or frozenset()) | {number for number in range(32) if bits >> number & 1}
+        found = self._known[id(cuda.module()), dtype, present] = of, bits >> 32
         return found
 
     def _turned(self, x: Array, attrs: dict[str, Any]) -> Array:

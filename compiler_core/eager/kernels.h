@@ -5,8 +5,6 @@
 // A row is what lies along the last dim, or dims. Sums run in lanes, in blocks of BLOCK, whose sums are added in double.
 // Before it stands arrays.h.
 
-constexpr int64_t BLOCK = 4096;
-
 DC_INLINE float exp_of(float x) { return dc_exp(x); }
 DC_INLINE double exp_of(double x) { return exp(x); }
 DC_INLINE float log_of(float x) { return __builtin_logf(x); }

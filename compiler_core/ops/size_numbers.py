@@ -13,7 +13,7 @@ from typing import Any
 from compiler_core import dtype as dt
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value, use_trace
-from compiler_core.symbolic.size import Sym
+from compiler_core.symbolic.size import Sym, symbols_in
 
 
 def as_float(n: Any) -> Any:
@@ -57,11 +57,7 @@ def as_like(x: Value, number: Any) -> Value:
 def of_sizes(make: Callable[..., Any], *sizes: Any) -> Any:
     """make(*sizes), tables that a program reads: of numbers arrays, which are kept; of symbols they are computed in the
     graph. sizes: also numbers, names, and tuples of them."""
-    return make(*sizes) if _has_symbol(sizes) else _of_numbers(make, *sizes)
-
-
-def _has_symbol(sizes: tuple[Any, ...]) -> bool:
-    return any(type(size) is Sym or (isinstance(size, tuple) and _has_symbol(size)) for size in sizes)
+    return make(*sizes) if symbols_in(sizes) else _of_numbers(make, *sizes)
 
 
 @functools.lru_cache(256)

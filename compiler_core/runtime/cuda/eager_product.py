@@ -55,7 +55,7 @@ class Plan(NamedTuple):
 
 
 _CACHE_LIMIT = 1 << 12
-_plans: dict[tuple[Any, ...], Plan] = {}  # by the layouts
+_plans: dict[tuple[Any, ...], Plan | None] = {}  # by the layouts
 
 
 def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
@@ -63,12 +63,13 @@ def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> A
     a, b, *bias = operands
     dtype = attrs.get("result", a.dtype)
     key = (a.dtype, a.shape, a.strides, b.shape, b.strides, dtype, *[(x.dtype, x.shape) for x in bias])
-    plan = _plans.get(key) or _planned(a, b, bias, dtype)
+    if key not in _plans:
+        if len(_plans) >= _CACHE_LIMIT:
+            _plans.clear()
+        _plans[key] = _planned(a, b, bias, dtype)
+    plan = _plans[key]
     if plan is None or not _has_cublas():
         return None
-    if len(_plans) >= _CACHE_LIMIT:
-        _plans.clear()
-    _plans[key] = plan
     out = xp.empty(plan.shape, dtype)
     matrices = [xp.ascontiguousarray(x) if is_copied else x for x, is_copied in zip((a, b), plan.copied)]
     matrices.append(out)  # held until the calls are made: some may be copies

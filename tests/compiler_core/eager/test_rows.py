@@ -192,7 +192,7 @@ def _flag(x: Any) -> Any:
 def declare() -> Iterator[Any]:
     """Declares a composite, which goes with the test."""
     before = set(COMPOSITES)
-    yield lambda compose: whole(rows=True)(compose)
+    yield lambda compose, **facts: whole(rows=True, **facts)(compose)
     for name in set(COMPOSITES) - before:
         del COMPOSITES[name]
 
@@ -219,6 +219,17 @@ def test_what_does_not_work_by_rows_is_refused(compose: Any, declare: Any) -> No
     function = declare(compose)
     with pytest.raises(LoweringError, match=f"{compose.__name__[1:]}' is declared `rows`(.|\n)*without `rows`"):
         function(tensor(np.ones((3, 4))))
+
+
+def test_a_product_of_what_is_seen_is_refused(declare: Any) -> None:
+    def _seen(x: Any) -> Any:
+        is_seen = F.below_diagonal(shape_of(x), 0)
+        total = prims.reshape(prims.prod(F.where(is_seen, x, 2.0), (1,)), (x.shape[0], 1))
+        return F.where(is_seen, prims.mul(x, broadcast_to(total, shape_of(x))), 0.0)
+
+    function = declare(_seen, gradient=lambda g, out: prims.mul(g, out))
+    with pytest.raises(LoweringError, match="a product of a row whose columns are not all seen"):
+        function(tensor(np.ones((4, 4))))
 
 
 def test_the_forward_keeps_a_number_a_row_that_the_backward_reads() -> None:

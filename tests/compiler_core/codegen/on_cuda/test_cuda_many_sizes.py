@@ -44,7 +44,7 @@ def made(fake_cuda: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         return compile_cubins(module, wanted, *rest)
 
     def built(units: dict[str, str], *rest: Any) -> None:
-        found.launchers.append(units["launcher"])
+        found.launchers += [text for name, text in units.items() if name == "launcher"]  # eager builds libraries too
         build_library(units, *rest)
 
     monkeypatch.setattr(cubins, "compile_cubins", compiled)

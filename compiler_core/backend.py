@@ -9,7 +9,8 @@ In: `Graph`s, straight-line and without autograd (except for "eager"). Out: one 
   "tuned"      as "codegen"; kernels of a CUDA device are cut as measured there; "tuned-cudagraphs": both
   "triton"     a GPU's kernels on the CPU, in Triton's interpreter: slow, for tests (imported when first asked for)
   a callable   fn(graph, example_inputs) -> callable(*arrays) -> arrays, called once for each graph (forward, backward
-               segments); example_inputs are zeros of the right shapes and dtypes
+               segments); example_inputs are zeros of the right shapes and dtypes. Under compile(dynamic=True) a graph
+               without gradients is given once, its sizes symbols
 """
 
 from __future__ import annotations
@@ -121,8 +122,12 @@ class CallableBackend:
         return [self._compile(graph) for graph in graphs]
 
     def _compile(self, graph: Graph) -> Executable:
+        return partial(_run_checked, self.name, graph, self.call(graph, graph))
+
+    def call(self, graph: Graph, sized: Graph) -> Callable[..., Sequence[Array]]:
+        """What the function makes of `graph`. sized: the same, without symbols."""
         place = check_device(graph.device)
-        examples = [place.put(np.zeros(node.shape, node.dtype.numpy)) for node in graph.inputs]
+        examples = [place.put(np.zeros(node.shape, node.dtype.numpy)) for node in sized.inputs]
         try:
             run = self.function(graph, examples)
         except DistCompileError:
@@ -132,7 +137,23 @@ class CallableBackend:
             raise CompilationError(text, step="backend", graph=graph.name) from error
         if not callable(run):
             raise BackendError(f"backend {self.name} returned a {type(run).__name__}", expected="a callable(*arrays)")
-        return partial(_run_checked, self.name, graph, run)
+        return run
+
+
+class OneForAllSizes:
+    """A user's function that is given one graph, whose sizes are symbols, for all the sizes of the calls."""
+
+    announces = False
+
+    def __init__(self, inner: CallableBackend, graph: Graph) -> None:
+        self.inner, self.graph, self.name, self.lay_out = inner, graph, inner.name, inner.lay_out
+        self._run: Callable[..., Sequence[Array]] | None = None
+
+    def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
+        """graphs: that graph, of the sizes of one call."""
+        (sized,) = graphs
+        self._run = self._run or self.inner.call(self.graph, sized)
+        return [partial(_run_checked, self.name, sized, self._run)]
 
 
 def _run_checked(

@@ -22,6 +22,7 @@ from compiler_core.bytecode.machine import Machine
 from compiler_core.bytecode.native import NativeSemantics
 from compiler_core.capture.capturing import Capture, Skipped
 from compiler_core.capture.compiled.control import stance
+from compiler_core.capture.compiled.counts import counters
 from compiler_core.capture.compiled.reached import UncompiledSemantics
 from compiler_core.capture.compiled.sized import Entry, SizedEntry, SizesFailed, compiled_among
 from compiler_core.capture.guards.deaths import Deaths
@@ -167,6 +168,7 @@ class Point:
             self.owner.over_limit(self.misses, limit if is_full else self.captures)
             return self.plainly(args, kwargs)
         self.captures += 1
+        counters["frames"]["total"] += 1
         return Capture(self, args, kwargs).run()
 
     def _is_full(self, limit: int) -> bool:
@@ -207,16 +209,20 @@ class Point:
                 self.memory.unstable.add(thing)
             if not position:
                 text = guards.describe(failed)
-                self.misses.append(text)
+                self._miss(text)
                 log.emit(
                     "recompiles", f"{self.owner.name}: {entry.captured.graph.name} does not fit, failed guard: {text}"
                 )
         self._drop_moved()
+
+    def _miss(self, why: str) -> None:
+        self.misses.append(why)
+        self.owner.missed(why)
 
     def _learn_of_lost(self, watches: list[Watch]) -> None:
         """The same, of an entry that has gone with something that it relied on: a module may hold another thing."""
         for module in (module for watch in watches for module in watch.culprits()):
             self.memory.unstable.add(module)
         text = next(filter(None, (watch.find_difference() for watch in watches)), GONE)
-        self.misses.append(text)
+        self._miss(text)
         log.emit("recompiles", f"{self.owner.name}: a graph went with what it was compiled for: {text}")

@@ -39,6 +39,7 @@ ENTERED = tuple(
         "distcompile/surface/determinism.py",
         "distcompile/surface/loops.py",
         "distcompile/parity/case.py",
+        "distcompile/distributed/functional_collectives.py",
         "distcompile/func.py",
         "distcompile/library/calls.py",
         "compiler_core/capture/polyfills",

@@ -154,6 +154,14 @@ class Graph:
                 table[operand].append(call)
         return table
 
+    def forward(self, *inputs: Value) -> list[Value]:
+        """Its outputs, op by op (interpret.py): so a graph, or this, is what a backend may give back for it."""
+        from compiler_core.graph.interpret import interpret
+
+        return interpret(self, inputs)
+
+    __call__ = forward
+
     def __str__(self) -> str:
         from compiler_core.graph.print import print_graph
 

@@ -1,21 +1,22 @@
-"""torch._dynamo's names: `explain`, a profiler of compilations, and hints to the compiler.
+"""torch._dynamo's names: `explain`, `run`, a profiler of compilations (counting.py), and hints to the compiler.
 
 In: functions. Out: reports; the same functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from types import TracebackType
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.capture import CompiledFunction, CompiledModule
 from compiler_core.capture import CompiledModule as OptimizedModule
+from compiler_core.capture.compiled.control import stand
 from compiler_core.capture.guards.module_protocol import is_module
-from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
 from distcompile._dynamo import config, decorators
+from distcompile._dynamo.counting import CompileProfiler
 from distcompile._dynamo.decorators import mark_dynamic, mark_static, mark_static_address, maybe_mark_dynamic
 from distcompile.compiler import (
     allow_in_graph,
@@ -29,6 +30,7 @@ from distcompile.compiler import (
     reset,
     substitute_in_graph,
 )
+from distcompile.surface.laid_out import lay_out
 
 __all__ = [
     "CompileProfiler",
@@ -50,8 +52,12 @@ __all__ = [
     "maybe_mark_dynamic",
     "register_backend",
     "reset",
+    "run",
     "substitute_in_graph",
+    "utils",
 ]
+
+utils = lay_out(__name__, __name__, {"utils": "counting"})["utils"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,30 +136,13 @@ def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any
     return inner(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else inner
 
 
-@dataclass
-class CompileProfiler:
-    """A backend that counts: `compile(f, backend=profiler)`. Graphs run op by op."""
-
-    frame_count: int = 0
-    op_count: int = 0
-    graphs: list[Graph] = field(default_factory=list)
-
-    def __call__(self, graph: Graph, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        self.frame_count += 1
-        self.op_count += len(graph.calls)
-        self.graphs.append(graph)
-        return lambda *inputs: interpret(graph, inputs)
-
-    def __enter__(self) -> CompileProfiler:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        return None
-
-    def get_metrics(self) -> dict[str, int]:
-        return {"frames": self.frame_count, "ops": self.op_count}
-
-    def report(self) -> str:
-        """What was compiled, graph by graph."""
-        rows = [f"  {graph.name}: {len(graph.calls)} ops" for graph in self.graphs]
-        return "\n".join([f"Compiled {self.frame_count} graphs with {self.op_count} ops", *rows])
+def run(fn: Callable[..., Any] | None = None) -> Any:
+    """`fn`, frozen: its calls run what was compiled of it before, or eager; nothing is compiled. Without it a block,
+    or a decorator, in which that holds of every call of this thread.
+    """
+    frozen = stand("frozen")
+    if fn is None:
+        return frozen
+    if is_module(fn):
+        return functools.partial(run(type(fn).__call__), fn)
+    return frozen(fn)

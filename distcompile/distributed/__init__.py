@@ -36,4 +36,13 @@ _NAMES = {
 
 globals().update(named_in(_NAMES), Work=work.TensorWork)
 __all__ = sorted([*named_in(_NAMES), "Work"])
-globals().update(lay_out(__name__, __name__, {"distributed_c10d": "group tensors objects messages backend work"}))
+globals().update(
+    lay_out(
+        __name__,
+        __name__,
+        {
+            "distributed_c10d": "group tensors objects messages backend work",
+            "_functional_collectives": "functional_collectives",
+        },
+    )
+)

@@ -2,6 +2,7 @@
 
 - `control.py`: What may be done when a call fits nothing that was compiled, for the whole process; and forgetting
   what was compiled.
+- `counts.py`: How often what happened to compiled functions, over the whole process.
 - `entry.py`: One compiled entry of a function: runs a call whose guards hold, from input values to the user's
   result.
 - `entry_point.py`: `compile`: the public entry, with torch.compile's arguments.

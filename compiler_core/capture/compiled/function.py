@@ -12,6 +12,7 @@ import functools
 import inspect
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from types import MethodType
@@ -19,12 +20,23 @@ from typing import Any
 from weakref import ReferenceType, ref
 
 from compiler_core import log
+from compiler_core.aot.joint import differentiable_nodes
 from compiler_core.aot.strategy import OnlyLooked, ParameterInfo
-from compiler_core.backend import Backend, GraphCompiler, GraphsOnly, InterpreterBackend, check_backend, find_backend
+from compiler_core.backend import (
+    Backend,
+    CallableBackend,
+    GraphCompiler,
+    GraphsOnly,
+    InterpreterBackend,
+    OneForAllSizes,
+    check_backend,
+    find_backend,
+)
 from compiler_core.bytecode.machine import Machine
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.captured import Captured
 from compiler_core.capture.compiled.control import stance, states
+from compiler_core.capture.compiled.counts import code_of, count_graph, counters, guard_failures
 from compiler_core.capture.compiled.entry import CompiledEntry, Instance, Paused, PlainEntry, TapeEntry, known_of
 from compiler_core.capture.compiled.explain import BreakReport, EntryReport, Explanation
 from compiler_core.capture.compiled.reached import MethodOf, Reached, UncompiledSemantics
@@ -111,6 +123,7 @@ class State:
         self.points: dict[Hashable, Point] = {}
         self.reports: list[EntryReport] = []
         self.breaks: dict[tuple[str, str], BreakReport] = {}
+        self.break_counts: Counter[tuple[str, str]] = Counter()
         self.names = self.raised = 0
         self.is_asked_for = reached is None
         self.reached = reached or Reached(self._reach)
@@ -122,6 +135,7 @@ class State:
         self.points.clear()
         self.reports.clear()
         self.breaks.clear()
+        self.break_counts.clear()
         if self.is_asked_for:
             self.reached.known.clear()
 
@@ -182,15 +196,25 @@ class State:
     def compile(self, captured: Captured, is_whole: bool) -> Entry:
         """What runs a captured segment. is_whole: from the beginning of the call to its return."""
         log.emit("guards", f"{captured.graph.name}:\n" + "\n".join(captured.guards.texts))
-        make = functools.partial(self._compile, is_whole)
+        backend = find_backend(self.backend)
+        if captured.sizes and self.dynamic and isinstance(backend, CallableBackend):
+            backend = self._of_all_sizes(is_whole, backend, captured)
+        make = functools.partial(self._compile, is_whole, backend)
         if not captured.sizes:
             return make(captured)
         at_once = config.size_instances if self.learns_sizes and not self.fullgraph else None
         return SizedEntry(captured, make, functools.partial(self._graphs_of, is_whole), at_once)
 
-    def _compile(self, is_whole: bool, captured: Captured) -> Instance:
+    def _of_all_sizes(self, is_whole: bool, backend: CallableBackend, captured: Captured) -> Backend:
+        """One graph for all sizes, where no gradient flows: what is saved for one is chosen by sizes."""
+        request = self._request(is_whole, captured)
+        flows = differentiable_nodes(request.graph, request.wanted)
+        if any(node in flows for node in request.graph.outputs[: request.results]):
+            return backend
+        return OneForAllSizes(backend, Dce().apply(captured.graph))
+
+    def _compile(self, is_whole: bool, backend: Backend, captured: Captured) -> Instance:
         """The same, of a graph whose sizes are constants."""
-        backend = find_backend(self.backend)
         request = self._request(is_whole, captured)
         strategy = request.strategy
         if not captured.graph.outputs and captured.random is None:
@@ -218,6 +242,7 @@ class State:
         """A segment was compiled."""
         made = entry.told if isinstance(entry, SizedEntry) else {}
         texts = tuple(captured.guards.texts)
+        count_graph(len(captured.operations))
         self.reports.append(EntryReport(captured.graph.name, texts, entry.graphs, captured.operations, made))
 
     def broke(self, why: Break, where: str, silent: bool) -> None:
@@ -225,9 +250,17 @@ class State:
         error = GraphBreak(why.reason, where=where, remedy=why.remedy or REMEDY)
         if self.fullgraph:
             raise error
-        if not silent and (why.reason, where) not in self.breaks:
+        if silent:
+            return
+        counters["graph_break"][why.reason] += 1
+        self.break_counts[why.reason, where] += 1
+        if (why.reason, where) not in self.breaks:
             self.breaks[why.reason, where] = BreakReport(why.reason, where)
             log.emit("breaks", f"{self.name}: {error}")
+
+    def missed(self, why: str) -> None:
+        """What was compiled does not fit a call, which is captured. why: the guard that failed, in words."""
+        guard_failures[code_of(unwrapped(self.called))].append(why)
 
     def over_limit(self, misses: list[str], limit: int) -> None:
         """Say that calls run eager from now on. Raises RecompileLimitError under fullgraph."""

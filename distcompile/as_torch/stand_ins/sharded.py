@@ -119,9 +119,8 @@ NAMES: dict[str, StandIn] = {
     "torch.distributed.device_mesh.init_device_mesh": error(_WHOLE),
     "torch.distributed.DeviceMesh": nothing_is_one(_WHOLE),
     "torch.distributed.init_device_mesh": error(_WHOLE),
-    **listed("torch.distributed._functional_collectives", "wait_tensor all_reduce all_gather_tensor "
-             "reduce_scatter_tensor all_to_all_single all_to_all_single_autograd",
-             error("collectives over meshes are not here; use torch.distributed's")),
+    **listed("torch.distributed._functional_collectives", "all_to_all_single all_to_all_single_autograd",
+             error("rows of other numbers are not exchanged so; use torch.distributed's")),
     **_FSDP,
     **listed("torch.distributed.fsdp", "CPUOffloadPolicy MixedPrecisionPolicy OffloadPolicy FSDPModule",
              nothing_is_one(_MODULES)),

@@ -88,7 +88,7 @@ def make_joint(
     """
     flows = differentiable_nodes(forward, wanted)
     builder = _JointBuilder(forward)
-    cotangents = _Cotangents(builder, flows)
+    cotangents = Cotangents(builder, flows)
     tangents = tuple(i for i, node in enumerate(forward.outputs[:results]) if node in flows)
     stops = _Stops(builder, cotangents, len(tangents))
     with use_trace(builder):
@@ -117,7 +117,7 @@ def make_joint(
 def _go_back(
     calls: Sequence[Call],
     builder: _JointBuilder,
-    cotangents: _Cotangents,
+    cotangents: Cotangents,
     stops: _Stops,
     *,
     hooks: bool,
@@ -136,7 +136,7 @@ def _go_back(
             cotangents.add_all(rule_cotangents(rules[call], cotangents.table))
             stops.pass_back(rules[call])
         elif call in cotangents.table and call.op is not CUSTOM_GRADIENT:
-            cotangents.add_all(_pull_back(call, cotangents.table[call], remakes))
+            cotangents.add_all(pull_back(call, cotangents.table[call], remakes))
             stops.pass_back([call])
 
 
@@ -157,7 +157,7 @@ class _JointBuilder(GraphBuilder):
         return self.call(op, args, attrs, location=self.location)
 
 
-class _Cotangents:
+class Cotangents:
     """Node -> the sum of what flowed back into it so far. Nodes through which no gradient flows are not kept."""
 
     def __init__(self, builder: GraphBuilder, flows: set[Node]) -> None:
@@ -200,7 +200,7 @@ class _Cotangents:
 class _Stops:
     """The stops met so far, what they read, and node -> the mask of the arrivals that reach it."""
 
-    def __init__(self, builder: GraphBuilder, cotangents: _Cotangents, tangents: int) -> None:
+    def __init__(self, builder: GraphBuilder, cotangents: Cotangents, tangents: int) -> None:
         self.builder, self.cotangents = builder, cotangents
         self.reads: list[Node] = []
         self.reached: dict[Node, int] = {}
@@ -270,7 +270,7 @@ def _is_zero(value: Node) -> bool:
     return isinstance(value, Call) and value.op.name == "full" and value.attrs["value"] == 0
 
 
-def _pull_back(call: Call, cotangent: Node, remakes: bool) -> list[tuple[Node, Value | None]]:
+def pull_back(call: Call, cotangent: Node, remakes: bool) -> list[tuple[Node, Value | None]]:
     """(operand, its share of the cotangent of `call`); of a piecewise constant op, zeros, as on the tape."""
     if isinstance(call.op.vjp, NotDifferentiable):
         return [(arg, prims.full(arg.shape, 0, arg.dtype)) for arg in call.args if arg.dtype.is_inexact]

@@ -23,7 +23,7 @@ from compiler_core.capture.random_inputs import are_outside
 from compiler_core.capture.recipes.holders import now
 from compiler_core.dtype import uint64
 from compiler_core.errors import GraphBreak
-from compiler_core.graph.ir import Graph, Node, Placeholder
+from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.random.composite import Draw
@@ -70,6 +70,7 @@ class CaptureTrace(OutsideMemory):
         self.forwards_ended: tuple[ModuleProtocol, ...] = ()  # owners whose last forward ends here
         self.begins_in: Ambient | None = None  # the modes of the thread in which the last of them does
         self.regions = 0  # checkpointed functions so far
+        self.spent: list[Call] = []  # whose saved values a backward in the graph has let go of
         self.ended = ""  # why nothing more may be recorded
 
     # -- taking back
@@ -96,7 +97,16 @@ class CaptureTrace(OutsideMemory):
     def _growing(self) -> tuple[Any, ...]:
         """The journal, then the lists and tables to which a trace only adds."""
         hooks = (self.boundaries, self.hooked, self.retaining)
-        return (self.journal, self.body, self.placeholders, self._constants, self.lifted, self.outside_draws, *hooks)
+        return (
+            self.journal,
+            self.body,
+            self.placeholders,
+            self._constants,
+            self.lifted,
+            self.outside_draws,
+            self.spent,
+            *hooks,
+        )
 
     # -- ops
 

@@ -9,10 +9,11 @@ fresh tensor, the common case. Anything else than Tensors and plain values canno
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler_core.capture.compiled.kept import KeptTensor
+from compiler_core.capture.differentiating import spent_among
 from compiler_core.capture.guards.guards import is_plain
 from compiler_core.capture.numbers.selections import SelectionCell
 from compiler_core.capture.outside_memory import Known, Rebound
@@ -22,9 +23,11 @@ from compiler_core.device import Device
 from compiler_core.dtype import DType
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Node
+from compiler_core.ops import prims
 from compiler_core.ops.registry import OPS, Attrs, Op, Value, bind
 from compiler_core.symbolic.size import SizeSymbol, at_sizes, symbols_in
 from compiler_core.tensor.autograd.grad_mode import enable_grad
+from compiler_core.tensor.autograd.tape import SpentNode
 from compiler_core.tensor.memory.cell import Cell, DataCell, ViewCell
 from compiler_core.tensor.tensor import Size, Tensor
 
@@ -86,7 +89,15 @@ class Leaf:
     result: Fresh | ViewOf | Existing
 
 
-Result = Plain | Fresh | ViewOf | Existing | Leaf | Selected
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What `result` is, with a history whose saved values a backward in the graph has freed. of: that graph."""
+
+    result: Fresh | ViewOf
+    of: str = field(compare=False, repr=False)
+
+
+Result = Plain | Fresh | ViewOf | Existing | Leaf | Selected | Spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +175,7 @@ class _Description:
         self.origin_places: dict[int, int] = {}  # id of a handle -> which of these it is
         self.sharers: dict[Cell, set[int]] = {}  # root -> the handles on it that are returned
         self.owners: dict[Cell, Tensor] = {}  # root -> the one of these that is the output itself
+        self.spent = spent_among(trace)
         moved = [before.handle for before in trace.rebound.values() if what_changed(before)[0]]
         for leaf in (*leaves, *moved):
             if isinstance(leaf, Tensor):
@@ -186,7 +198,14 @@ class _Description:
             full, mask = leaf._cell.full, leaf._cell.mask
             return Selected(self.place(full, full._read()), self.place(mask, mask._read()))
         shown = self.shown(leaf)
-        return Leaf(shown) if leaf._node is None and leaf._requires_grad else shown
+        if leaf._node is None and leaf._requires_grad:
+            return Leaf(shown)
+        return shown if isinstance(shown, Existing) else self.spent_or_not(shown, leaf)
+
+    def spent_or_not(self, shown: Fresh | ViewOf, leaf: Tensor) -> Fresh | ViewOf | Spent:
+        """How a tensor with its history is made."""
+        is_spent = bool(self.spent) and leaf._edge() is not None and leaf._read() in self.spent
+        return Spent(shown, self.trace.name) if is_spent else shown
 
     def shown(self, tensor: Tensor) -> Fresh | ViewOf | Existing:
         """A tensor by the memory that it shows."""
@@ -219,7 +238,7 @@ class _Description:
         if moves:
             result = self.shown(handle if history == RESULT else handle.detach())
         elif history == RESULT:
-            result = Fresh(self.place(handle, handle._read()))
+            result = self.spent_or_not(Fresh(self.place(handle, handle._read())), handle)
         known = self.keep_tensor(self.trace.by_handle[id(handle)])
         return Rebinding(known, result, moves, history, handle._view is not None, handle._requires_grad)
 
@@ -228,7 +247,7 @@ class _Description:
         place = self.places.setdefault(id(key), len(self.nodes))
         if place == len(self.nodes):
             self.keep.append(key)
-            self.nodes.append(node)
+            self.nodes.append(prims.detach(node) if node in self.spent else node)
         return place
 
     def origin(self, known: Known) -> int:
@@ -287,7 +306,7 @@ def _chain(cell: Cell) -> Chain:
 
 
 def _chains(result: Result) -> list[Chain]:
-    if isinstance(result, Leaf):
+    if isinstance(result, Leaf | Spent):
         return _chains(result.result)
     return [result.chain] if isinstance(result, ViewOf | Existing) else []
 
@@ -296,6 +315,10 @@ def _at(result: Result, numbers: Mapping[SizeSymbol, int]) -> Result:
     """The result for these sizes."""
     if isinstance(result, Leaf):
         return Leaf(_shown_at(result.result, numbers))
+    if isinstance(result, Spent):
+        shown = _shown_at(result.result, numbers)
+        assert not isinstance(shown, Existing)
+        return replace(result, result=shown)
     return _shown_at(result, numbers) if isinstance(result, Fresh | ViewOf | Existing) else result
 
 
@@ -308,6 +331,7 @@ def _shown_at(result: Fresh | ViewOf | Existing, numbers: Mapping[SizeSymbol, in
 
 def rebuild(result: Result, fresh: Sequence[Tensor], origins: Sequence[Tensor]) -> Any:
     """The leaf for this call. fresh: the graph's outputs. origins: the tensors from outside, in `Outputs.origins`."""
+    tensor: Any
     if isinstance(result, Fresh):
         return fresh[result.index]
     if isinstance(result, Plain):
@@ -317,8 +341,12 @@ def rebuild(result: Result, fresh: Sequence[Tensor], origins: Sequence[Tensor]) 
             return fresh[result.value][fresh[result.mask]]
     if isinstance(result, Leaf):
         return rebuild(result.result, fresh, origins).detach().requires_grad_()
+    if isinstance(result, Spent):
+        tensor = rebuild(result.result, fresh, origins)
+        tensor._node = SpentNode(result.of)
+        return tensor
     if isinstance(result, ViewOf):
-        tensor: Any = fresh[result.index]
+        tensor = fresh[result.index]
     else:
         tensor = origins[result.origin]
     for op, attrs in result.chain:

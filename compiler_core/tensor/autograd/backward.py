@@ -39,9 +39,14 @@ def _roots(tensors: Sequence[Tensor], grads: Sequence[Tensor | None], create_gra
         raise GraphBreak(
             "backward() cannot be traced", where=user_location(), remedy="call it outside the compiled function"
         )
+    check_count(tensors, grads)
+    return [(_root_edge(t), _root_grad(t, g, create_graph)) for t, g in zip(tensors, grads)]
+
+
+def check_count(tensors: Sequence[Tensor], grads: Sequence[Tensor | None]) -> None:
+    """Raises AutogradError where there is not one gradient, or None, for each tensor."""
     if len(grads) != len(tensors):
         raise AutogradError("one gradient for each tensor, please", expected=str(len(tensors)), got=str(len(grads)))
-    return [(_root_edge(t), _root_grad(t, g, create_graph)) for t, g in zip(tensors, grads)]
 
 
 def _root_edge(tensor: Any) -> Edge:

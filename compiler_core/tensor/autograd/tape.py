@@ -45,6 +45,7 @@ __all__ = [
     "OpNode",
     "OutputNode",
     "Poison",
+    "SpentNode",
     "WholeNode",
     "demand",
     "is_traced",
@@ -442,6 +443,22 @@ class FunctionNode(GradNode):
         release = getattr(self.backward, "release", None)  # of a compiled call
         if release is None or not release():
             self.backward = None
+
+
+class SpentNode(GradNode):
+    """The history of what a compiled call computed and has gone back through itself: its saved values are freed."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: str) -> None:
+        super().__init__(())
+        self.of = of
+
+    def name(self) -> str:
+        return f"{self.of}Backward"
+
+    def apply(self, grad: Any, create_graph: bool) -> Sequence[Any]:
+        raise freed_error()
 
 
 class OutputNode(GradNode):

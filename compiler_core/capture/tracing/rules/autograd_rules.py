@@ -1,0 +1,187 @@
+"""Rules for `backward()` and `autograd.grad`: traced into the graph where its history lies in what is captured.
+
+In: the parts and a call's arguments. Out: gradients as traced tensors; for `backward()`, Enter of the polyfill that
+puts them into `.grad`. `RULES`: callable -> rule. Raises Break, with nothing done, where the tape has to run: hooks,
+histories from outside, DDP (whose reducer waits for the tape), anomaly mode, hooks on what is saved.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from compiler_core.capture.differentiating import gradients_within, refused, requiring
+from compiler_core.capture.polyfills.of_autograd import accumulate
+from compiler_core.graph.ir import Node
+from compiler_core.ops import prims
+from compiler_core.ops.casting import casting
+from compiler_core.tensor.autograd import backward as tape
+from compiler_core.tensor.autograd.anomaly import state as anomaly
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.autograd.tape import TRACED, GradNode, watch
+from compiler_core.tensor.memory.cell import Cell
+from compiler_core.tensor.tensor import Tensor
+
+if TYPE_CHECKING:
+    from compiler_core.capture.tracing.parts import Parts
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+_METHOD, _BACKWARD, _GRAD = [inspect.signature(of) for of in (Tensor.backward, tape.backward, tape.grad)]
+
+
+def _given(parts: Parts, signature: inspect.Signature, args: Args, kwargs: Kwargs) -> dict[str, Any]:
+    """The arguments by name. What they hold counts."""
+    parts.contents.read_all(args, kwargs)
+    bound = signature.bind(*map(parts.numbers.specialise, args), **parts.numbers.named(kwargs))
+    bound.apply_defaults()
+    return bound.arguments
+
+
+def _of_tensor(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    given = _given(parts, _METHOD, args, kwargs)
+    return _backward(parts, given["self"], given["gradient"], given)
+
+
+def _of_tensors(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    given = _given(parts, _BACKWARD, args, kwargs)
+    return _backward(parts, given["tensors"], given["grad_tensors"], given)
+
+
+def _backward(parts: Parts, tensors: Any, grads: Any, given: dict[str, Any]) -> Any:
+    trace = parts.segment.trace
+
+    def compute() -> tuple[list[Tensor], list[Tensor]]:
+        _check_modes(parts)
+        if given["create_graph"]:
+            raise refused("create_graph=True: .grad would have a history of its own")
+        roots = _roots(tensors, grads)
+        wanted = None if given["inputs"] is None else _wanted(parts, given["inputs"])
+        if wanted is not None and any(_leaf_of(parts, node) is None for node in wanted):
+            raise refused("it is asked for gradients of what is no leaf")
+        found = gradients_within(trace, roots, wanted, retain=bool(given["retain_graph"]))
+        pairs = [(_leaf_of(parts, node), node) for node in trace.placeholders if node in found]
+        leaves = [(leaf, found[node]) for leaf, node in pairs if leaf is not None and leaf._requires_grad]
+        for leaf, _ in leaves:
+            _check_leaf(parts, leaf)
+        return [leaf for leaf, _ in leaves], [_finished(gradient) for _, gradient in leaves]
+
+    leaves, gradients = _tracing(parts, compute)
+    return parts.call(accumulate, (leaves, gradients), {})
+
+
+def _grad(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    given = _given(parts, _GRAD, args, kwargs)
+    trace, create = parts.segment.trace, bool(given["create_graph"])
+    retain = create if given["retain_graph"] is None else bool(given["retain_graph"])
+
+    def compute() -> tuple[Any, ...]:
+        _check_modes(parts)
+        if given["is_grads_batched"] or not given["only_inputs"]:
+            raise refused("is_grads_batched or only_inputs is given")
+        inputs = tape._sequence(given["inputs"])
+        roots, wanted = _roots(given["outputs"], given["grad_outputs"]), _wanted(parts, inputs)
+        found = gradients_within(trace, roots, wanted, retain=retain)
+        for node in wanted:
+            if (leaf := _leaf_of(parts, node)) is not None:
+                _check_leaf(parts, leaf)
+        recorded = requiring(trace.body, trace) if create else set()
+        given_back = [found.get(node) for node in wanted]
+        results = [g if g is None else _finished(g, g in recorded) for g in given_back]
+        unused, materialize = bool(given["allow_unused"]), given["materialize_grads"]
+        pairs = enumerate(zip(inputs, results, strict=True))
+        return tuple(tape._result(tensor, grad, k, unused, materialize) for k, (tensor, grad) in pairs)
+
+    return _tracing(parts, compute)
+
+
+def _tracing(parts: Parts, compute: Any) -> Any:
+    """`compute()`, as the engine runs: without autocast, and with nothing recorded."""
+    before, casting.acting = casting.acting, None
+    try:
+        with no_grad():
+            compute.__name__ = "backward"
+            return parts.native.hand_on(compute)
+    finally:
+        casting.acting = before
+
+
+def _check_modes(parts: Parts) -> None:
+    """Raises GraphBreak where the tape does more than compute. The modes are guarded."""
+    trace = parts.segment.trace
+    if anomaly.enabled or watch.active:
+        raise refused("anomaly mode, or hooks on what is saved, are on")
+    if trace.gradient_owners or trace.forwards_ended:
+        raise refused("a module owns the gradients of its parameters (DistributedDataParallel)")
+    if trace.retaining or any(not trace._hooks_of(key).is_idle for key in trace.hooked.values()):
+        raise refused("there are hooks on what the graph computes")
+    names = [parts.code.guards.bind(thing, "mode") for thing in (anomaly, watch)]
+    text = "no anomaly mode, no hooks on what is saved"
+    parts.code.require_once(f"not ({names[0]}.enabled or {names[1]}.active)", text)
+
+
+def _roots(tensors: Any, grads: Any) -> list[tuple[Node, Node]]:
+    """(value, first gradient) of each tensor. Raises AutogradError as the tape does."""
+    outputs = tape._sequence(tensors)
+    given = [None] * len(outputs) if grads is None else tape._sequence(grads)
+    tape.check_count(outputs, given)
+    roots = []
+    for tensor, grad in zip(outputs, given, strict=True):
+        if not isinstance(tensor, Tensor):
+            raise refused("it starts at an edge of the tape")
+        tape._root_edge(tensor)
+        first = tape._root_grad(tensor, grad, create_graph=False)
+        roots.append((_node_of(tensor), first))
+    return roots
+
+
+def _node_of(tensor: Tensor) -> Node:
+    node = tensor._read()
+    if not isinstance(node, Node):
+        raise refused("a tensor has a part in it that is not traced")
+    return node
+
+
+def _wanted(parts: Parts, inputs: Any) -> list[Node]:
+    found = []
+    for tensor in tape._sequence(inputs):
+        if not isinstance(tensor, Tensor):
+            raise refused("it is asked for gradients at an edge of the tape")
+        tape._root_edge(tensor)
+        found.append(_placeholder_of(parts, tensor) or _node_of(tensor))
+    return found
+
+
+def _placeholder_of(parts: Parts, tensor: Tensor) -> Node | None:
+    """The input that a leaf from outside is; it may have been written to since."""
+    if not tensor._cell.is_external or not tensor.is_leaf:
+        return None
+    lift = parts.segment.trace.lifted.get((tensor._cell, tensor))
+    return None if lift is None else lift.placeholder
+
+
+def _leaf_of(parts: Parts, node: Node) -> Tensor | None:
+    """The leaf from outside that an input of the graph is."""
+    for lift in parts.segment.trace.lifted.values():
+        if lift.placeholder is node:
+            return None if isinstance(lift.edge, GradNode) else lift.edge
+    return None
+
+
+def _check_leaf(parts: Parts, leaf: Tensor) -> None:
+    """Raises GraphBreak where the end of the sweep is not just `.grad`. Guarded."""
+    known = parts.outside.find(leaf)
+    if known is None:
+        raise refused("it comes to a leaf that capture has not seen being reached")
+    if leaf._hooks is not None:
+        raise refused(f"there are hooks on {known.source.text}")
+    parts.code.require_once(f"{parts.code.local(known.source)}._hooks is None", f"{known.source.text} has no hooks")
+
+
+def _finished(gradient: Node, recorded: bool = False) -> Tensor:
+    """A gradient as the program gets it."""
+    value = gradient if recorded else prims.detach(gradient)
+    return Tensor._from_cell(Cell(value), TRACED if recorded else None)
+
+
+RULES = {Tensor.backward: _of_tensor, tape.backward: _of_tensors, tape.grad: _grad}

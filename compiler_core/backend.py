@@ -187,7 +187,7 @@ def _sides(expected: Sequence[TensorMeta], got: Sequence[TensorMeta]) -> dict[st
 
 
 OtherSizes: TypeAlias = Sequence[Callable[[], Sequence[Graph]]]  # each: what would be compiled at other sizes
-_MANY_SIZES: ContextVar[OtherSizes | None] = ContextVar("many_sizes", default=None)
+_MANY_SIZES: ContextVar[tuple[OtherSizes, bool] | None] = ContextVar("many_sizes", default=None)
 
 
 def come_in_many_sizes() -> bool:
@@ -197,13 +197,18 @@ def come_in_many_sizes() -> bool:
 
 def at_other_sizes() -> OtherSizes:
     """What it is at some others, where that is known, to see what differs. Calls may raise what compiling does."""
-    return _MANY_SIZES.get() or ()
+    return (_MANY_SIZES.get() or ((), True))[0]
+
+
+def sizes_are_round() -> bool:
+    """Whether the sizes of this one are worth code of their own, in which they are multiples of 16."""
+    return (_MANY_SIZES.get() or ((), True))[1]
 
 
 @contextmanager
-def for_many_sizes(many: bool = True, others: OtherSizes = ()) -> Iterator[None]:
+def for_many_sizes(many: bool = True, others: OtherSizes = (), *, are_round: bool = True) -> Iterator[None]:
     """What is compiled within the block is a graph at one of many sizes: a backend may compile code that serves all."""
-    token = _MANY_SIZES.set(others if many else None)
+    token = _MANY_SIZES.set((others, are_round) if many else None)
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ BackendError where Triton is not installed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -25,10 +25,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import cuda, log
-from compiler_core.backend import INTERPRETERS, NATIVE, Backend, Executable, come_in_many_sizes
+from compiler_core.backend import INTERPRETERS, NATIVE, Backend, Executable, come_in_many_sizes, sizes_are_round
 from compiler_core.codegen.cuda.convolutions import by_cudnn, library_for
 from compiler_core.codegen.native_backend import (
     NativeBackend,
+    made_elsewhere,
     read_constants,
     share_library,
     with_symbols,
@@ -58,8 +59,9 @@ from compiler_core.runtime.toolchain import Toolchain, find_toolchain
 from compiler_core.steps import compiling, record
 
 if TYPE_CHECKING:
-    from compiler_core.codegen.cuda.cubins import Cubin, Workers
+    from compiler_core.codegen.cuda.cubins import Cubin
     from compiler_core.codegen.cuda.plan import LaunchPlan
+    from compiler_core.codegen.cuda.workers import Workers
     from compiler_core.codegen.triton.module import TritonModule
     from compiler_core.codegen.triton.tiles import Tile
     from compiler_core.loop_ir.ir import Kernel, Program
@@ -229,18 +231,18 @@ def _build(
     folder: Path, graphs: Sequence[Graph], name: str, tools: Toolchain, capability: int, *, tuned: bool, opened: bool
 ) -> Manifest:
     """Everything that a cache hit skips. The heavy imports are here. opened: the code is one that sizes may share."""
-    from compiler_core.codegen.cuda.cubins import Wanted, Workers, compile_cubins, share_cubins
+    from compiler_core.codegen.cuda.cubins import Wanted, compile_cubins, share_cubins
     from compiler_core.codegen.cuda.launcher import print_launcher
     from compiler_core.codegen.cuda.plan import aligned_parameters, make_plan
+    from compiler_core.codegen.cuda.workers import Workers
     from compiler_core.runtime.cuda.products import choose_on
 
     with Workers(folder, early=not opened) as workers:
         programs = _programs(graphs, name, capability, opened=opened)
-        kernels = dict.fromkeys(kernel for program in programs for kernel in program.kernels)
         said: list[str] = []
         where = (capability, workers, _number(graphs), said)
-        tiles = _measured_tiles(name, folder, programs, list(kernels), where) if tuned else {}
-        module = _emitted(name, programs, list(kernels), tiles, opened=opened)
+        tiles = _measured_tiles(name, folder, programs, where) if tuned else {}
+        module = _emitted(name, programs, tiles, partial(_at_other_sizes, name, capability) if opened else None)
         aligned = aligned_parameters(programs, module)
         launches = [launch for made in module.launches.values() for launch in made]
         wanted = [Wanted(launch, aligned[launch.function]) for launch in launches]
@@ -251,7 +253,7 @@ def _build(
         compile_them = partial(share_cubins, version=_triton_version()) if opened else compile_cubins
         cubins_of = partial(compile_them, module, wanted, capability, folder, workers)
         build = partial(_build_launcher, source, folder, tools, opened=opened)
-        measure = partial(choose_on, products if config.measure else [], _number(graphs))
+        measure = partial(choose_on, products if config.measure else [], _number(graphs), by_class=opened)
         compiled, numbers, chosen = _side_by_side(name, cubins_of, build, measure)
     cubins = {launch.function: cubin for launch, cubin in zip(launches, compiled, strict=True)}
     offsets = write_constants(folder / CONSTANTS, programs)
@@ -290,21 +292,35 @@ def _programs(graphs: Sequence[Graph], name: str, capability: int, *, opened: bo
 
 
 def _emitted(
-    name: str, programs: Sequence[Program], kernels: list[Kernel], tiles: dict[str, Tile], *, opened: bool
+    name: str, programs: Sequence[Program], tiles: dict[str, Tile], others: Callable[[], Iterable[TritonModule]] | None
 ) -> TritonModule:
-    """The kernels as Triton's, with those written by hand that the programs call."""
+    """The kernels as Triton's, with those written by hand that the programs call. others: of one that sizes may share,
+    the modules at other sizes."""
     from compiler_core.codegen.triton import many_sizes
+
+    with compiling(name, "emit"):
+        module = _printed(programs, tiles)
+        if others is not None:
+            module = many_sizes.opened(module, many_sizes.SEEN, others, are_round=sizes_are_round())
+    record(name, "emit", lambda: module.source, part="triton", artefact="code")
+    return module
+
+
+def _kernels(programs: Sequence[Program]) -> list[Kernel]:
+    return list(dict.fromkeys(kernel for program in programs for kernel in program.kernels))
+
+
+def _printed(programs: Sequence[Program], tiles: dict[str, Tile]) -> TritonModule:
     from compiler_core.codegen.triton.handwritten import with_routines
     from compiler_core.codegen.triton.module import print_module
     from compiler_core.loop_ir.ir import RoutineCall
 
     calls = [step for program in programs for step in program.steps if isinstance(step, RoutineCall)]
-    with compiling(name, "emit"):
-        module = with_routines(print_module(kernels, tiles), calls)
-        if opened:
-            module = many_sizes.opened(module, many_sizes.SEEN)
-    record(name, "emit", lambda: module.source, part="triton", artefact="code")
-    return module
+    return with_routines(print_module(_kernels(programs), tiles), calls)
+
+
+def _at_other_sizes(name: str, capability: int) -> list[TritonModule]:
+    return made_elsewhere(name, lambda graphs: _printed(_programs(graphs, name, capability, opened=True), {}))
 
 
 def _side_by_side(
@@ -329,7 +345,6 @@ def _measured_tiles(
     name: str,
     folder: Path,
     programs: Sequence[Program],
-    kernels: list[Kernel],
     where: tuple[int, Workers, int | None, list[str]],
 ) -> dict[str, Tile]:
     """where: the capability, what compiles, the device that measures, and the lines that are to be said of it."""
@@ -339,6 +354,7 @@ def _measured_tiles(
 
     capability, workers, number, said = where
     with compiling(name, "tune"), TemporaryDirectory(dir=folder) as apart:
+        kernels = _kernels(programs)
         aligned = aligned_parameters(programs, print_module(kernels))
         return choose_tiles(kernels, aligned, capability, Path(apart), workers, number, _triton_version(), said.append)
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 LIBRARY = "kernels.so"
 CONSTANTS = "constants.bin"
+Made = TypeVar("Made")
 _LOCK = Lock()
 _sizes_seen: ManySizes | None = None  # by this process
 POOLS.append(is_pooled)
@@ -166,7 +167,7 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     programs, source = _generate(graphs, name, opened=opened)
     with compiling(name, "build"):
         if opened:
-            others = partial(_at_other_sizes, name)
+            others = partial(made_elsewhere, name, lambda graphs: _generate(graphs, name, opened=True)[1].units)
             units, numbers = share_library(source.units, folder / LIBRARY, toolchain, others)
         else:
             units, numbers = source.units, ()
@@ -182,13 +183,13 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     return {"entries": rows, "units": list(units)}
 
 
-def _at_other_sizes(name: str) -> list[Mapping[str, str]]:
-    """The sources of what is compiled, as they would be at some other sizes."""
-    made: list[Mapping[str, str]] = []
+def made_elsewhere(name: str, generate: Callable[[Sequence[Graph]], Made]) -> list[Made]:
+    """The sources of what is compiled, as they would be at some other sizes. generate: of graphs."""
+    made: list[Made] = []
     with unrecorded():
         for graphs in at_other_sizes():
             try:
-                made.append(_generate(graphs(), name, opened=True)[1].units)
+                made.append(generate(graphs()))
             except DistCompileError as error:  # these sizes may never come
                 log.emit("recompiles", f"{name} is not looked at for other sizes: {error}")
     return made

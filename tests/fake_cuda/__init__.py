@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from compiler_core.codegen import cuda_backend
-from compiler_core.codegen.cuda import cubins, tune
+from compiler_core.codegen.cuda import cubins, tune, workers
 from compiler_core.codegen.triton.load import HostArray, load
 from compiler_core.codegen.triton.module import Launch, TritonModule
 from compiler_core.errors import DeviceError
@@ -358,7 +358,7 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     monkeypatch.setattr(driver, "function", fake.function)
     monkeypatch.setattr(cubins, "compile_cubins", fake.compile_cubins)
     monkeypatch.setattr(tune, "compile_some", fake.compile_some)
-    monkeypatch.setattr(cubins, "Workers", lambda folder, early=True: nullcontext())
+    monkeypatch.setattr(workers, "Workers", lambda folder, early=True: nullcontext())
     monkeypatch.setattr(context, "_threads", context._Threads())
     monkeypatch.setattr(context, "_units", {})
     monkeypatch.setattr(products, "_threads", products._Threads())

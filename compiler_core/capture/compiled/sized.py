@@ -126,7 +126,8 @@ class SizedEntry:
         static = self._at(numbers)
         shown = ", ".join(f"{symbol.text} = {n}" for (symbol, _), n in zip(sizes, numbers))
         log.emit("recompiles", f"{self.captured.graph.name} is compiled for {shown}")
-        with for_many_sizes(others=self._others(numbers)):
+        are_round = all(n % 16 == 0 for n in numbers if n >= 16)
+        with for_many_sizes(others=self._others(numbers), are_round=are_round):
             made = self.make(static)
         if not self.told:
             self.graphs = (*self.graphs, *made.graphs)
@@ -140,17 +141,18 @@ class SizedEntry:
             raise SizesFailed(f"{type(error).__name__}: {error}") from error
 
     def _others(self, numbers: Numbers) -> OtherSizes:
-        """What would be compiled for sizes a little larger, equal where these are; as many differ as the graph lets."""
+        """What would be compiled for sizes like these, equal where they are; as many differ as the graph lets."""
         return [partial(self._graphs_near, numbers, odd) for odd in (True, False)]
 
     def _graphs_near(self, numbers: Numbers, odd: bool) -> Sequence[Graph]:
-        """odd: sizes are odd, if they can be, so that few offsets agree; else as often multiples of two as before."""
+        """odd: sizes are odd, if they can be, so that few offsets agree, and between the same powers of two, as many
+        choices depend on these; else larger, as often multiples of two as before."""
         made: dict[int, int] = {}
         for k, n in enumerate(dict.fromkeys(numbers)):
             for step in _steps(n, k, odd):
-                larger = made | {n: n + step}
-                if self._can_be(tuple(larger.get(m, m) for m in numbers)):
-                    made = larger
+                others = made | {n: n + step}
+                if step and self._can_be(tuple(others.get(m, m) for m in numbers)):
+                    made = others
                     break
         return self.graphs_of(self._at(tuple(made.get(n, n) for n in numbers)))
 
@@ -167,7 +169,10 @@ class SizedEntry:
 
 
 def _steps(n: int, k: int, odd: bool) -> Iterator[int]:
-    """Of the k-th of some sizes, n: by how much a size that is looked at too is larger, the best first."""
+    """Of the k-th of some sizes, n: how far from it is a size that is looked at too, the best first."""
+    if odd and n > 4:
+        top = 1 << (n - 1).bit_length()
+        yield (top - 1 - 2 * k if 4 * n <= 3 * top else top // 2 + 1 + 2 * k) - n
     if odd:
         yield 9 + n % 2 + 2 * k
     yield (n & -n) * (3 + 2 * (k % 3))

@@ -2,37 +2,25 @@
 
 In: a `TritonModule` (codegen/triton/module.py), the compute capability, and a folder. Out: one `Cubin` a launch, in
 order, and the files `FUNCTION.cubin` in the folder; `share_cubins`: those that any process has compiled come from the
-cache. `Workers` are processes of worker.py, up to as many as this process
-has cores: the front end of Triton is Python, and this process never imports it. What Triton writes into its own cache
-goes to the folder's `triton`, which is removed.
-Raises: BackendError where Triton is not installed, or refuses a function (with its own words).
+cache. The front end of Triton is Python, and this process never imports it: workers.py has those that do.
+Raises: BackendError where Triton refuses a function (with its own words).
 """
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from compiler_core import log
-from compiler_core.codegen.cuda import worker
-from compiler_core.codegen.triton.load import import_triton
+from compiler_core.codegen.cuda.workers import Workers
 from compiler_core.codegen.triton.module import Launch, TritonModule
-from compiler_core.config import available_cores
 from compiler_core.errors import BackendError
 from compiler_core.runtime.cache import Manifest, find, generator_fingerprint, load_or_build, make_key
 
-MOST = 16  # workers
 EXTRA = 2  # arguments that Triton may add: global scratch and profile scratch, which are null
 _LONGEST = 1 << 20  # characters that a function written by hand counts for: what it calls is not in its text
 SOURCE = "kernels.py"
@@ -65,53 +53,6 @@ class Wanted:
 
     launch: Launch
     aligned: tuple[int, ...]
-
-
-class Workers:
-    """Processes that compile, as many as this process has cores; a block in which they live.
-
-    They load Triton while the caller is still lowering; not `early`: when there is something to compile. folder: where
-    Triton may write.
-    """
-
-    def __init__(self, folder: Path, *, early: bool = True) -> None:
-        check_triton()
-        self.folder = folder
-        self._processes = self._begun(MOST) if early else []
-
-    def _begun(self, most: int) -> list[subprocess.Popen[str]]:
-        return [_start(self.folder) for _ in range(min(available_cores(), MOST, most))]
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for process in self._processes:
-            process.kill()
-            process.communicate()
-        shutil.rmtree(self.folder / "triton", ignore_errors=True)
-
-    def compile(self, requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The answers, in order. The longest come first; each process takes the next as soon as it is done with one."""
-        if not requests:
-            return []
-        self._processes = self._processes or self._begun(len(requests))
-        queue: SimpleQueue[tuple[int, dict[str, Any]] | None] = SimpleQueue()
-        for numbered in sorted(enumerate(requests), key=lambda numbered: -numbered[1]["length"]):
-            queue.put(numbered)
-        for _ in self._processes:
-            queue.put(None)
-        answers: dict[int, dict[str, Any]] = {}
-        with ThreadPoolExecutor(len(self._processes)) as pool:
-            for served in pool.map(lambda process: dict(_serve(queue, process)), self._processes):
-                answers |= served
-        return [answers[k] for k in range(len(requests))]
-
-
-def check_triton() -> None:
-    """Raise BackendError, with the remedy, where Triton is not installed. It is not imported here."""
-    if find_spec("triton") is None:
-        import_triton()
 
 
 def compile_cubins(
@@ -218,38 +159,3 @@ def _cubin(one: Wanted, answer: dict[str, Any]) -> Cubin:
         )
     file = f"{one.launch.function}.cubin"
     return Cubin(file, answer["name"], answer["threads"], answer["shared"], answer["overlaps"])
-
-
-def _serve(
-    queue: SimpleQueue[tuple[int, dict[str, Any]] | None], process: subprocess.Popen[str]
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Requests from the queue through one worker, until there are none; (number, answer) of each."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    while (numbered := queue.get()) is not None:
-        place, request = numbered
-        try:
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
-            line = process.stdout.readline()
-        except BrokenPipeError:
-            line = ""
-        yield place, json.loads(line) if line else {"error": f"its compiling process ended ({process.poll()})"}
-
-
-def _start(folder: Path) -> subprocess.Popen[str]:
-    paths = [path for path in sys.path if path]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "TRITON_CACHE_DIR": str(folder / "triton"),
-        "TRITON_INTERPRET": "0",
-    }
-    return subprocess.Popen(
-        [sys.executable, "-P", worker.__file__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment,
-    )

@@ -132,7 +132,7 @@ def scratch_of(launch: Launch) -> tuple[tuple[int, ...], int]:
 def aligned_parameters(programs: Iterable[Program], module: TritonModule) -> dict[str, tuple[int, ...]]:
     """For each function, which parameters start on 16 bytes at every call; scratch and status always do.
 
-    Inputs and outputs of a program do so as a whole: the executable sees to that. Of numbers: the multiples of 16.
+    Inputs and outputs of a program do so as a whole: the executable sees to that. Of numbers: `Launch.multiples`.
     """
     unaligned: dict[str, set[int]] = {}
     for program in programs:
@@ -154,9 +154,9 @@ def aligned_parameters(programs: Iterable[Program], module: TritonModule) -> dic
 
 
 def _odd(launch: Launch) -> set[int]:
-    """The places of numbers that are no multiples of 16. Numbers come last."""
+    """The places of numbers that are not compiled as multiples of 16. Numbers come last."""
     first = len(launch.signature) - len(launch.numbers)
-    return {place for place, number in enumerate(launch.numbers, first) if number % 16}
+    return {first + place for place in range(len(launch.numbers)) if place not in launch.multiples}
 
 
 def _callback(step: RoutineCall) -> Callback:

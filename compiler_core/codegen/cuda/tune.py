@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from compiler_core import cuda, log
-from compiler_core.codegen.cuda.cubins import EXTRA, SOURCE, Cubin, Wanted, Workers, compile_some
+from compiler_core.codegen.cuda.cubins import EXTRA, SOURCE, Cubin, Wanted, compile_some
 from compiler_core.codegen.cuda.plan import scratch_of
+from compiler_core.codegen.cuda.workers import Workers
 from compiler_core.codegen.triton.module import Launch, TritonModule, print_module
 from compiler_core.codegen.triton.tiles import Tile, candidates
 from compiler_core.errors import DeviceError, LoweringError

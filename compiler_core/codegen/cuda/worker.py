@@ -1,8 +1,9 @@
-"""Compiles Triton functions to cubins, one a request: a process that `cubins.py` starts, several side by side.
+"""Compiles Triton functions to cubins, one a request: a process that `workers.py` starts, which forks others like it.
 
-In: line by line on standard input, requests as JSON: {"source": path of a module of Triton functions, "function",
-"signature", "aligned", "warps", "stages", "contracts", "capability", "cubin": path of the result}. Out: for each a line
-of JSON on standard output: {"name", "shared", "threads", "overlaps", "extra", "scratch", "seconds"}, or {"error"}.
+In: the numbers of sockets, one for each process that may be forked, which is when something comes there. Line by line,
+requests as JSON: {"source": path of a module of Triton functions, "function", "signature", "aligned", "warps",
+"stages", "contracts", "capability", "cubin": path of the result, "cache": a folder for Triton}. Out: for each a line of
+JSON: {"name", "shared", "threads", "overlaps", "extra", "scratch", "seconds"}, or {"error"}. Closed sockets end it.
 Imports nothing of ours, so that it starts quickly; needs no GPU.
 
     overlaps  whether the kernel may be launched while the one before it ends: its first instruction waits for the end
@@ -20,10 +21,13 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import sys
 import time
 from pathlib import Path
+from select import select
+from socket import socket
 from types import ModuleType
 from typing import Any
 
@@ -110,20 +114,42 @@ def count_parameters(ptx: str) -> int:
     return len(re.findall(r"\.param\b", entry))
 
 
+def serve(line: socket) -> None:
+    """Compile what is asked for on `line`, until it is closed."""
+    loaded: dict[str, dict[str, Any]] = {}  # by path of the source
+    with line.makefile("r") as requests, line.makefile("w") as answers:
+        for text in requests:
+            try:
+                request = json.loads(text)
+                source = request["source"]
+                os.environ["TRITON_CACHE_DIR"] = request["cache"]
+                if source not in loaded:
+                    loaded[source] = load_functions(source)
+                answer = compile_one(loaded[source], request)
+            except Exception as error:  # noqa: BLE001  told to who asked, who raises it
+                answer = {"error": f"{type(error).__name__}: {error}"}
+            answers.write(json.dumps(answer) + "\n")
+            answers.flush()
+
+
 def main() -> None:
     importlib.import_module("triton.compiler")  # while nothing has been asked for yet
     change_ptx()
-    loaded: dict[str, dict[str, Any]] = {}  # by path of the source
-    for line in sys.stdin:
+    lines = [socket(fileno=int(number)) for number in sys.argv[1:]]
+    while lines:
+        for line in select(lines, [], [])[0]:
+            lines.remove(line)
+            if os.fork() == 0:
+                for other in lines:
+                    other.close()
+                serve(line)
+                return
+            line.close()
+    while True:
         try:
-            request = json.loads(line)
-            source = request["source"]
-            if source not in loaded:
-                loaded[source] = load_functions(source)
-            answer = compile_one(loaded[source], request)
-        except Exception as error:  # noqa: BLE001  told to who asked, who raises it
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), flush=True)
+            os.wait()
+        except ChildProcessError:  # none is left
+            return
 
 
 if __name__ == "__main__":

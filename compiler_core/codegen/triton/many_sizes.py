@@ -1,7 +1,8 @@
 """One Triton code for many sizes: of functions that differ in numbers alone, one whose parameters these numbers are.
 
 In: the module of a graph at one of its sizes. Out: `opened(module, seen)`: the same, its launches' functions with more
-parameters, and each launch with their arguments (`Launch.numbers`). Which numbers are holes says codegen/families.py.
+parameters, and each launch with their arguments (`Launch.numbers`). Which numbers are holes says codegen/families.py;
+the first code of a function has those that the module at other sizes opens.
 
     may be a variable    an operand of + - * // % and of comparisons, an end of a `range`, an argument of `tl.minimum`,
                          the value in `tl.full(..., value, dtype)`; of a function written by hand `Launch.sizes`
@@ -9,7 +10,8 @@ parameters, and each launch with their arguments (`Launch.numbers`). Which numbe
 Invariant: a function with its launch's numbers in place is the one that was given (but for comments, and brackets), and
 each variable has the type that Triton gives the literal: an integer is i32 if it fits, else i64. So what is sound of a
 literal is sound of it, where one operand is no literal already; reals are their bits, of f32 and f64 alone.
-Two sizes share a cubin if all of the text, these types, and which numbers are multiples of 16 are the same.
+Two sizes share a cubin if all of the text, these types, and which numbers are compiled as multiples of 16 are the same:
+those that were so far at each size; where all sizes of a call are multiples, all that are now (`Launch.multiples`).
 """
 
 from __future__ import annotations
@@ -18,9 +20,12 @@ import ast
 import copy
 import re
 import struct
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
+from math import gcd
+from threading import Lock
 
 from compiler_core.codegen.families import Families, Holes, Tokens, kind_of, word_of
 from compiler_core.codegen.triton.module import Launch, TritonModule
@@ -29,7 +34,28 @@ _HOLE = re.compile(r"DC_HOLE(\d+)_")
 _SUFFIX = {"tl.float32": "f", "tl.float64": ""}  # of a real, for `kind_of`
 _DIGEST = re.compile(r"_[0-9a-f]{12}$")  # of the name of a function written by hand, which holds all its numbers
 _INT32_END = 1 << 31
-SEEN = Families()  # by this process
+SHORT = 64  # what is less counts rows, or is the length of one that is soon loaded
+
+
+@dataclass
+class Seen:
+    """What a process has made. divisors: of all numbers that an opened function was launched with, by its text."""
+
+    families: Families = field(default_factory=Families)
+    divisors: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+    def multiples(self, made: _Opened, are_round: bool) -> frozenset[int]:
+        """The places of numbers that the function is compiled for as multiples of 16."""
+        with self.lock:
+            known = self.divisors.get(made.text, made.numbers)
+            self.divisors[made.text] = divisors = tuple(map(gcd, known, made.numbers))
+        each = zip(made.numbers, made.numbers if are_round else divisors, strict=True)
+        return frozenset(place for place, (n, divisor) in enumerate(each) if divisor % 16 == 0 and n >= SHORT)
+
+
+SEEN = Seen()
+Others = Callable[[], Iterable[TritonModule]]  # the module at other sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,47 +67,74 @@ class _Opened:
     types: dict[str, str]
     numbers: tuple[int, ...]
 
-    def launched(self, launch: Launch) -> Launch:
-        return replace(launch, function=self.name, signature=launch.signature | self.types, numbers=self.numbers)
 
+def opened(module: TritonModule, seen: Seen, others: Others = tuple, *, are_round: bool = True) -> TritonModule:
+    """`module` with numbers that differed from size to size as arguments of its launches. are_round: so are its sizes,
+    multiples of 16."""
+    known: list[dict[str, Tokens]] = []
 
-def opened(module: TritonModule, seen: Families) -> TritonModule:
-    """`module` with numbers that differed from size to size as arguments of its launches."""
-    tree = ast.parse(module.source)
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    made: dict[str, _Opened] = {}
-    by_hand = count()
-    for launch in (launch for launches in module.launches.values() for launch in launches):
-        if launch.function not in made:
-            is_generated = launch.shape is not None
-            name = launch.function if is_generated else _DIGEST.sub(f"_{next(by_hand)}", launch.function)
-            made[launch.function] = _opened_one(functions[launch.function], name, launch.sizes, seen)
+    def elsewhere(name: str) -> Iterator[dict[str, Tokens]]:
+        if not known:
+            known.extend({one.name: one.tokens for one in _functions(other)} for other in others())
+        return ({name: tokens[name]} for tokens in known if name in tokens)
+
+    made: dict[str, tuple[_Opened, frozenset[int]]] = {}
     lines = module.source.split("\n")
-    for node in reversed(functions.values()):  # in order of the text
-        if node.name in made:
-            lines[node.decorator_list[0].lineno - 1 : node.end_lineno] = [made[node.name].text]
+    for function in sorted(
+        _functions(module), key=lambda function: -function.node.lineno
+    ):  # the last of the text first
+        holes = seen.families.holes({function.name: function.tokens}, partial(elsewhere, function.name))
+        one = function.opened(holes or Holes({}, ()))
+        made[function.node.name] = one, seen.multiples(one, are_round)
+        lines[function.node.decorator_list[0].lineno - 1 : function.node.end_lineno] = [one.text]
     changed = {
-        name: tuple(made[launch.function].launched(launch) for launch in old) for name, old in module.launches.items()
+        name: tuple(_launched(launch, *made[launch.function]) for launch in old)
+        for name, old in module.launches.items()
     }
     return TritonModule("\n".join(lines), changed, module.messages)
 
 
-def _opened_one(node: ast.FunctionDef, name: str, sizes: Collection[str], seen: Families) -> _Opened:
-    """The function under `name`."""
+def _launched(launch: Launch, made: _Opened, multiples: frozenset[int]) -> Launch:
+    signature = launch.signature | made.types
+    return replace(launch, function=made.name, signature=signature, numbers=made.numbers, multiples=multiples)
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A launched function of a module. name: without what tells its numbers."""
+
+    node: ast.FunctionDef
+    name: str
+    tokens: Tokens
+
+    def opened(self, holes: Holes) -> _Opened:
+        parts = [self.tokens.pieces[0]]
+        for at, (number, piece) in enumerate(zip(self.tokens.numbers, self.tokens.pieces[1:], strict=True)):
+            slot = holes.slots.get(at)
+            parts += [number.removesuffix("f") if slot is None else _variable(slot, number), piece]
+        words = {f"n{slot}_": _word(number) for slot, number in enumerate(holes.numbers)}
+        text = "".join(parts).replace("):", "".join(f", {variable}" for variable in words) + "):", 1)
+        types = {variable: kind for variable, (kind, _) in words.items()}
+        return _Opened(self.name, text, types, tuple(bits for _, bits in words.values()))
+
+
+def _functions(module: TritonModule) -> Iterator[_Function]:
+    """Those that are launched, in order of the launches."""
+    nodes = {node.name: node for node in ast.parse(module.source).body if isinstance(node, ast.FunctionDef)}
+    by_hand = count()
+    launches = (launch for launches in module.launches.values() for launch in launches)
+    for launch in {launch.function: launch for launch in launches}.values():
+        is_generated = launch.shape is not None
+        name = launch.function if is_generated else _DIGEST.sub(f"_{next(by_hand)}", launch.function)
+        yield _Function(nodes[launch.function], name, _tokens(nodes[launch.function], name, launch.sizes))
+
+
+def _tokens(node: ast.FunctionDef, name: str, sizes: Collection[str]) -> Tokens:
     numbers = _Numbers(sizes)
     whole = numbers.visit(copy.deepcopy(node))
     whole.name = name
     head, *rest = _HOLE.split(ast.unparse(whole))  # a piece, then places in `found` and pieces by turns
-    texts, pieces = [numbers.found[int(place)] for place in rest[::2]], [head, *rest[1::2]]
-    holes = seen.holes({name: Tokens(pieces, texts)}) or Holes({}, ())
-    parts = [head]
-    for at, (number, piece) in enumerate(zip(texts, pieces[1:], strict=True)):
-        slot = holes.slots.get(at)
-        parts += [number.removesuffix("f") if slot is None else _variable(slot, number), piece]
-    words = {f"n{slot}_": _word(number) for slot, number in enumerate(holes.numbers)}
-    text = "".join(parts).replace("):", "".join(f", {variable}" for variable in words) + "):", 1)
-    types = {variable: kind for variable, (kind, _) in words.items()}
-    return _Opened(name, text, types, tuple(bits for _, bits in words.values()))
+    return Tokens([head, *rest[1::2]], [numbers.found[int(place)] for place in rest[::2]])
 
 
 class _Numbers(ast.NodeTransformer):

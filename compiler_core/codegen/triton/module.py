@@ -41,7 +41,8 @@ class Launch:
     contracts: whether a product and a sum may be rounded together: of kernels written by hand, and of generated ones
     that read or write 16-bit floats, and draw no normal numbers; the others round each, as eager does.
     shape, tile: what the tile was chosen for, and the tile (a tuner's key, and its value), if generated.
-    numbers: of code for many sizes (many_sizes.py); sizes: the constants of one written by hand that may be such.
+    numbers: of code for many sizes (many_sizes.py); multiples: which of them it takes for multiples of 16. sizes: the
+    constants of one written by hand that may be such.
     Params whose addresses are multiples of 16 bytes should be compiled as such: only then are accesses as wide.
     """
 
@@ -57,6 +58,7 @@ class Launch:
     shape: Shape | None = None
     tile: Tile | None = None
     numbers: tuple[int, ...] = ()
+    multiples: frozenset[int] = frozenset()
     sizes: frozenset[str] = frozenset()
 
 

@@ -8,6 +8,8 @@ measured on the current device.
                 `place` names both, and a choice that was made elsewhere is not used. The first that cuBLASLt names is
                 taken where nothing was measured, and where none of the others is 2 % faster
     measured    on scratch memory of the product's sizes, filled with normal numbers; measure.py
+    class       products whose sizes lie between the same powers of two. Of graphs that come in many sizes one of each
+                class is measured; the others take its algorithm where cuBLASLt names it for them, too
 Rows belong to a thread, since a bias's address is written into them: they are made once a thread, product and device,
 and kept. A row of nulls: cuBLASLt has no algorithm, and cuBLAS computes it (with a bias: said once).
 Source: cuBLASLt's manual (numbers of attributes, sizes of what it fills in).
@@ -18,6 +20,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -195,20 +198,42 @@ class Choices:
     said: list[str] = field(default_factory=list)
 
 
-def choose(products: Iterable[Product], compute: int, handle: int) -> Choices:
+Classes = dict[tuple[Product, int], Algorithm | None]  # what was chosen for one of a class: None: the first
+_classes: defaultdict[str, Classes] = defaultdict(dict)  # by place
+
+
+def _class_of(product: Product) -> Product:
+    m, n, k = (1 << (size - 1).bit_length() for size in (product.m, product.n, product.k))
+    return replace(
+        product, m=m, n=n, k=k, lda=0, ldb=0, ldd=0, batch=min(product.batch, 2), stride_a=0, stride_b=0, stride_d=0
+    )
+
+
+def choose(products: Iterable[Product], compute: int, handle: int, classes: Classes | None = None) -> Choices:
     """The fastest algorithm of each on the current device, where it is not the first. compute: how f32 is multiplied.
 
-    Products for which there is no memory, or no time any more, are left out.
+    Products for which there is no memory, or no time any more, are left out. classes: what was chosen before, for a
+    class each; it is added to. None: each product is measured.
     """
     chosen = Choices()
     say = chosen.said.append
     began_s = time.monotonic()
     for product in products:
+        used = compute if product.kind == 0 else _F32
+        key = (_class_of(product), used)
+        if classes is not None and key in classes:
+            known = classes[key]
+            if known is not None and known in _algorithms(_describe(product, used), handle):
+                chosen.algorithms[product] = known
+            say(
+                f"{product}: as another of its class, {'the first' if product not in chosen.algorithms else 'measured'}"
+            )
+            continue
         if time.monotonic() - began_s > LONGEST_S:
             say(f"{product}: not measured, for {LONGEST_S:g} s are over")
             continue
         try:
-            times_us = _measured(product, compute if product.kind == 0 else _F32, handle)
+            times_us = _measured(product, used, handle)
         except (MemoryError, DeviceError) as error:
             say(f"{product}: not measured: {error}")
             continue
@@ -216,6 +241,8 @@ def choose(products: Iterable[Product], compute: int, handle: int) -> Choices:
         first = next(iter(times_us), ())
         if best and times_us[best] < GAIN * times_us[first]:
             chosen.algorithms[product] = best
+        if classes is not None:
+            classes[key] = chosen.algorithms.get(product)
         if best:
             number = [*times_us].index(best)
             say(f"{product}: algorithm {number}, {times_us[best]:.1f} us; the first {times_us[first]:.1f} us")
@@ -260,7 +287,7 @@ def _at(array: Any) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.data.ptr)
 
 
-def choose_on(products: Sequence[Product], number: int | None) -> Choices:
+def choose_on(products: Sequence[Product], number: int | None, *, by_class: bool = False) -> Choices:
     """`choose` on that device (None: the current one); nothing where there is none."""
     if not products or cuda.why_not():
         return Choices()
@@ -268,7 +295,8 @@ def choose_on(products: Sequence[Product], number: int | None) -> Choices:
         tf32, handle = context.tf32_is_permitted(), ctypes.c_void_p()
         driver.call("cublasLtCreate", ctypes.byref(handle))
         try:
-            chosen = choose(products, _TF32 if tf32 else _F32, handle.value or 0)
+            at = place(cuda.current()) + (_WITH_TF32 if tf32 else "")
+            chosen = choose(products, _TF32 if tf32 else _F32, handle.value or 0, _classes[at] if by_class else None)
         finally:
             driver.call("cublasLtDestroy", handle)
-        return replace(chosen, place=place(cuda.current()) + (_WITH_TF32 if tf32 else ""))
+        return replace(chosen, place=at)

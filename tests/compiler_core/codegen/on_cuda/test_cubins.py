@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from compiler_core.codegen.cuda import cubins, worker
+from compiler_core.codegen.cuda import cubins, worker, workers
 from compiler_core.codegen.cuda_backend import CudaBackend
 from compiler_core.codegen.triton.module import Launch, TritonModule
 from compiler_core.config import config
@@ -101,6 +104,53 @@ def test_many_functions_are_compiled_side_by_side(tmp_path: Any) -> None:
     runs = CudaBackend(90).compile(graphs, "side_by_side")
     assert [len(run.entry.functions) for run in runs] == [1, 1, 1]
     assert len({data for run in runs for data in run._cubins.values()}) == 3
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[workers._Kept]:
+    """Workers of this test's own."""
+    made = workers._Kept()
+    monkeypatch.setattr(workers, "_kept", made)
+    yield made
+    made.close()
+
+
+def test_workers_stay_for_whoever_compiles_next(kept: workers._Kept) -> None:
+    compiled_for(90)
+    pool = kept._pool
+    assert pool is not None
+    compiled_for(90)
+    assert kept._pool is pool
+
+
+def test_workers_leave_when_nobody_asks(kept: workers._Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "IDLE_S", 0.01)
+    compiled_for(90)
+    pool = kept._pool
+    if pool is not None:  # it may have left already
+        pool._process.wait(60)
+    while kept._pool is not None:
+        time.sleep(0.01)
+    compiled_for(90)
+
+
+def test_workers_that_end_are_told_and_replaced(kept: workers._Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "__file__", str(Path(worker.__file__).with_name("no_such_file.py")))
+    with pytest.raises(BackendError, match="the process that compiles it ended"):
+        compiled_for(90)
+    monkeypatch.undo()
+    compiled_for(90)
+
+
+def test_a_fork_has_workers_of_its_own(kept: workers._Kept) -> None:
+    compiled_for(90)
+    pool = kept._pool
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if workers._kept._pool is None else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert kept._pool is pool
+    compiled_for(90)
 
 
 def test_two_integers_in_one_register_are_added_one_by_one() -> None:

@@ -13,7 +13,6 @@ from compiler_core.backend import for_many_sizes
 from compiler_core.codegen import native_backend
 from compiler_core.codegen.cuda import cubins
 from compiler_core.codegen.cuda_backend import CudaBackend
-from compiler_core.codegen.families import Families
 from compiler_core.codegen.triton import many_sizes
 from compiler_core.config import config
 from compiler_core.errors import BackendError
@@ -49,7 +48,7 @@ def made(fake_cuda: FakeCuda, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(cubins, "compile_cubins", compiled)
     monkeypatch.setattr(build, "build_library", built)
-    monkeypatch.setattr(many_sizes, "SEEN", Families())
+    monkeypatch.setattr(many_sizes, "SEEN", many_sizes.Seen())
     monkeypatch.setattr(native_backend, "_sizes_seen", None)
     with config.patch(cache_dir=tmp_path, use_cache=True):
         yield found
@@ -79,7 +78,7 @@ def test_the_third_size_compiles_no_kernel(made: Made) -> None:
 def test_multiples_of_16_have_code_of_their_own(made: Made) -> None:
     """Vectors are loaded where rows start on 16 bytes."""
     counts = []
-    for columns in (33, 41, 48, 57):
+    for columns in (65, 73, 112, 81):
         run_at(8, columns)
         counts.append(len(made.functions))
     assert counts == [1, 2, 3, 3]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from compiler_core import log
+from compiler_core.backend import for_many_sizes
 from compiler_core.config import config
 from compiler_core.dtype import DType, bfloat16, float16, float32
 from compiler_core.errors import DeviceError
@@ -263,6 +265,22 @@ def test_the_fastest_algorithm_is_chosen_and_kept(
     assert CudaEntry.from_json(entry.to_json()) == entry
     assert "8 x 8 x 8 NN bf16 -> bf16: algorithm 1" in capsys.readouterr().err
     assert log.is_on("tuning") is False
+
+
+def test_of_many_sizes_one_of_a_class_is_measured(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gemm_cuda, "LEAST_FLOPS", 0)
+    monkeypatch.setattr(products, "_classes", defaultdict(dict))
+    fake_cuda.lt.slowness = {0: 0.004, 2: 0.004}
+    measured, choices = [], []
+    for rows, algorithms in ((40, 3), (48, 3), (56, 1), (72, 3)):  # the last is of another class
+        fake_cuda.calls.clear()
+        fake_cuda.lt.algorithms = algorithms
+        with for_many_sizes():
+            entry = compiled(prims.matmul, TensorMeta((rows, 8), bfloat16), TensorMeta((8, 8), bfloat16)).entry
+        measured.append(bool(fake_cuda.named("cublasLtMatmul")))
+        choices.append(entry.choices[0] and entry.choices[0][0])
+    assert measured == [True, False, False, True]
+    assert choices == [1, 1, None, 1]  # cuBLASLt does not name algorithm 1 for 56 rows
 
 
 def test_a_choice_of_another_place_is_not_used(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,8 @@ import pytest
 import distcompile as torch
 from compiler_core.backend import for_many_sizes
 from compiler_core.codegen import triton_backend
-from compiler_core.codegen.families import Families
 from compiler_core.codegen.triton.load import load
-from compiler_core.codegen.triton.many_sizes import opened
+from compiler_core.codegen.triton.many_sizes import Seen, opened
 from compiler_core.codegen.triton.module import Launch, TritonModule
 from compiler_core.codegen.triton.tiles import Shape
 from distcompile import Tensor
@@ -80,7 +79,7 @@ def assert_same(made: TritonModule, given: TritonModule) -> None:
 
 
 def test_numbers_that_differ_become_parameters() -> None:
-    seen, sizes = Families(), [(100, 3, 5, 0.5), (96, 7, 5, 0.25), (640, 9, 5, 0.125)]
+    seen, sizes = Seen(), [(100, 3, 5, 0.5), (96, 7, 5, 0.25), (640, 9, 5, 0.125)]
     modules = [opened(kernel(*numbers), seen) for numbers in sizes]
     assert launches(modules[0])[0].numbers == ()
     bits = [struct.unpack("<i", struct.pack("<f", x))[0] for *_, x in sizes]
@@ -95,7 +94,7 @@ def test_numbers_that_differ_become_parameters() -> None:
 
 
 def test_a_number_has_the_type_that_triton_gives_the_literal() -> None:
-    seen = Families()
+    seen = Seen()
     opened(kernel(100, 3, 5, 1.0), seen)
     types = [
         launches(opened(kernel(rows, 3, 5, 1.0), seen))[0].signature["n0_"] for rows in (2**31 - 1, 2**31, 2**40 + 1)
@@ -105,7 +104,7 @@ def test_a_number_has_the_type_that_triton_gives_the_literal() -> None:
 
 @pytest.mark.parametrize("text", [KERNEL.replace("64)", "{4})"), KERNEL.replace("8)", "{4})")])
 def test_lanes_and_steps_stay_constants(text: str) -> None:
-    seen = Families()
+    seen = Seen()
     for lanes, rows in ((64, 100), (128, 200), (128, 300), (256, 400)):
         given = module_of(text.format(rows, 3, 5, 1.0, lanes))
         made = opened(given, seen)
@@ -115,7 +114,7 @@ def test_lanes_and_steps_stay_constants(text: str) -> None:
 
 
 def test_reals_of_other_dtypes_keep_their_functions_apart() -> None:
-    seen = Families()
+    seen = Seen()
     half = KERNEL.replace("tl.float32", "tl.float16")
     for factor in (0.5, 0.25, 0.125):
         made = opened(module_of(half.format(100, 3, 5, factor)), seen)
@@ -123,10 +122,35 @@ def test_reals_of_other_dtypes_keep_their_functions_apart() -> None:
 
 
 def test_doubles_keep_their_bits() -> None:
-    seen, wide = Families(), KERNEL.replace("tl.float32", "tl.float64")
+    seen, wide = Seen(), KERNEL.replace("tl.float32", "tl.float64")
     for factor in (0.1, 1e-300, 2.5):
         given = module_of(wide.format(100, 3, 5, factor))
         assert_same(opened(given, seen), given)
+
+
+def test_the_first_code_has_the_holes_that_other_sizes_open() -> None:
+    seen, asked = Seen(), []
+
+    def others() -> list[TritonModule]:
+        asked.append("others")
+        return [kernel(96, 7, 5, 0.5), module_of("def another(): pass\n\n\n" + KERNEL.format(128, 3, 5, 0.5))]
+
+    given = kernel(100, 3, 5, 0.5)
+    made = opened(given, seen, others)
+    assert launches(made)[0].numbers == (100, 3)
+    assert_same(made, given)
+    assert opened(kernel(64, 9, 5, 0.5), seen, others).source == made.source
+    assert asked == ["others"]  # of a skeleton that is new
+
+
+def test_what_is_taken_for_a_multiple_of_16_was_one_at_all_sizes_or_all_sizes_are() -> None:
+    seen = Seen()
+    given = [kernel(rows, 3, 5, 0.5) for rows in (96, 128, 160, 100, 192, 192)]
+    rounds = [False, False, False, False, False, True]
+    made = [opened(one, seen, are_round=are_round) for one, are_round in zip(given, rounds, strict=True)]
+    assert [launches(one)[0].multiples for one in made[1:]] == [{0}, {0}, set(), set(), {0}]
+    small = opened(kernel(48, 3, 5, 0.5), seen)
+    assert launches(small)[0].multiples == set()
 
 
 def softmax(x: Tensor) -> Tensor:
@@ -166,11 +190,11 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> list[tuple[TritonModule, TritonM
     """What is opened from here on, by a process that has seen nothing: as given, and as made."""
     made: list[tuple[TritonModule, TritonModule]] = []
 
-    def noted(module: TritonModule, seen: Families) -> TritonModule:
+    def noted(module: TritonModule, seen: Seen) -> TritonModule:
         made.append((module, opened(module, seen)))
         return made[-1][1]
 
-    monkeypatch.setattr(triton_backend, "SEEN", Families())
+    monkeypatch.setattr(triton_backend, "SEEN", Seen())
     monkeypatch.setattr(triton_backend, "opened", noted)
     return made
 

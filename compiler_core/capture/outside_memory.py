@@ -150,6 +150,7 @@ class OutsideMemory(PlacedBuilder):
         self.overlapping: dict[Cell, None] = {}  # roots of which several cells were used beside a write
         self.rebound: dict[int, Rebound] = {}
         self.copied: set[Node] = set()  # of these the program has copies, which are the same nodes
+        self.told: set[Cell] = set()  # that hold a number which is no value of the graph (`held_numbers.py`)
         self.stand_ins: dict[Cell, SizedValue] = {}  # cells whose sizes the call decides
         self.lost_sizes = False  # whether another thread has made one of these cells another
         self._writers: dict[Cell, Cell] = {}  # root -> the cell of it that `written` holds
@@ -184,6 +185,7 @@ class OutsideMemory(PlacedBuilder):
 
     def read_cell(self, cell: Cell, handle: Tensor | None) -> Value:
         """The node that `cell`, made outside, holds at this point of the trace."""
+        self._check_told(cell)
         writer = self._writers.get(cell.root)
         if writer is None:
             return self._lift(cell, None if handle is None else handle._edge(), handle).placeholder
@@ -191,6 +193,10 @@ class OutsideMemory(PlacedBuilder):
             self._join(cell.root)
         value = self._shown(cell)
         return value if handle is None else self._seen_by(handle, cell, value)
+
+    def _check_told(self, cell: Cell) -> None:
+        if cell.root in self.told:
+            raise GraphBreak("a step's count is computed with after the step", where=user_location())
 
     def _shown(self, cell: Cell) -> Value:
         """What a cell of a root that was written shows now."""
@@ -270,6 +276,7 @@ class OutsideMemory(PlacedBuilder):
         """From here on `cell`, made outside, holds `node`, with the histories that the node has itself."""
         if not isinstance(node, Node):  # an array is what this call gives: the next would give another
             raise GraphBreak("memory from outside is written by what is not captured", where=user_location())
+        self._check_told(cell)
         root = cell.root
         if root.is_lent and root not in self._stamps:
             self._check_apart(root, [lift.cell for lift in self.lifted.values()])

@@ -62,6 +62,7 @@ NATIVE = tuple(
         "distcompile/nn/utils/rnn.py",
         "distcompile/nn/parameter.py",
         "distcompile/optim/update_rules/array_optimizer.py",
+        "distcompile/optim/update_rules/traced.py",
     )
 )
 OURS = tuple(f"{_ROOT / package}{os.sep}" for package in ("compiler_core", "distcompile", "collectives", "launch"))

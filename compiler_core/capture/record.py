@@ -12,7 +12,7 @@ Known limits: an `itertools.count` that was advanced stays so, and so do the cac
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import CellType
@@ -24,7 +24,9 @@ from compiler_core.capture.guards.kinds import _key, is_registry, own_attributes
 from compiler_core.capture.guards.sources import Item, Source
 from compiler_core.capture.numbers.symbols import KINDS, plain_of, plain_parts
 from compiler_core.capture.outside import Outside, contents_of, own_source
+from compiler_core.ops.registry import Array
 from compiler_core.symbolic.size import Sym
+from compiler_core.tensor.tensor import Tensor
 
 COUNTED = frozenset({int, float, Sym, *(kind for plain, kind in KINDS.items() if plain is not str)})
 NOTHING = object()  # an attribute that was not there
@@ -80,6 +82,10 @@ class Record:
     def before_registry(self, table: dict[Any, Any]) -> None:
         """A registry of a module is about to change, as an attribute is set: `written` tells what is read then."""
         self._back.append(partial(_restore, table, dict(table)))
+
+    def before_numbers(self, before: Sequence[tuple[Tensor, Array]]) -> None:
+        """Tensors that hold numbers have got others; these are those before."""
+        self._back.append(partial(_hold_again, before))
 
     # -- after
 
@@ -139,6 +145,11 @@ class Record:
         """Containers, attributes, cells and globals from outside are as they were."""
         for bring_back in reversed(self._back):
             bring_back()
+
+
+def _hold_again(before: Sequence[tuple[Tensor, Array]]) -> None:
+    for tensor, value in before:
+        tensor._cell.write(value)
 
 
 def _attribute(owner: Any, name: str) -> Callable[[], None]:

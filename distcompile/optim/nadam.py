@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
+from compiler_core.capture.held_numbers import single
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from distcompile.optim.adam import moment_numbers, moments
@@ -83,7 +82,7 @@ class NAdam(RuleOptimizer):
     ) -> tuple[dict[str, Any], tuple[float, ...]]:
         lr, beta1, decay = float(group["lr"]), group["betas"][0], group["momentum_decay"]
         mu, mu_next = (beta1 * (1.0 - 0.5 * (0.96 ** (t * decay))) for t in (step, step + 1))
-        product = float(np.float32(scalars[0]) * np.float32(mu))
+        product = single(single(scalars[0]) * single(mu))  # that of two float32 is exact in float64
         numbers = rule.numbers(group, step)
         numbers["step_g"] = -lr * (1.0 - mu) / (1.0 - product)
         numbers["step_m"] = -lr * mu_next / (1.0 - product * mu_next)

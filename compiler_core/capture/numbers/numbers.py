@@ -13,13 +13,14 @@ from compiler_core.capture.numbers.selections import Selections
 from compiler_core.capture.numbers.sourced_sizes import SourcedSizes
 from compiler_core.capture.numbers.symbols import Input, code_of, is_symbol, render, settled, specialised
 from compiler_core.capture.trace import CaptureTrace
+from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 
 
 class Numbers:
-    """symbols: by where they come from. lifted: tensors made of them, by code and dtype. clocks: that are read when the
-    graph has run. guarded: guard -> the number it is about. selections: what masks select, of sizes that change. sizes:
-    that are symbols."""
+    """symbols: by where they come from. lifted: tensors made of them, by code and dtype. clocks: that are read when
+    the graph has run. held: cells that the code told to hold a number. guarded: guard -> the number it is about.
+    selections: what masks select, of sizes that change. sizes: that are symbols."""
 
     def __init__(self, code: Code, trace: CaptureTrace) -> None:
         self.code, self.trace = code, trace
@@ -27,6 +28,7 @@ class Numbers:
         self.lifted: dict[tuple[str, Any], Tensor] = {}
         self.clocks: list[Any] = []
         self.guarded: dict[int, Source] = {}
+        self.held: dict[Cell, Any] = {}
         self.selections = Selections()
         self.sizes = SourcedSizes(code=code)
 

@@ -121,7 +121,9 @@ class Operators(Part):
             left, right = (self.numbers.specialise(side) if is_symbol(side) else side for side in (left, right))
         if op in ("*", "%"):
             self._no_number_by_code(op, left, right)
-        if op not in ("+", "*"):
+        if op == "|" and isinstance(left, dict) and isinstance(right, dict):
+            self.numbers.settle(list(left), list(right))  # what they hold is only passed on
+        elif op not in ("+", "*"):
             self.numbers.settle(left, right)
         self.keys.check_keys(left, right)
         self.classes.vouch(left, name)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from compiler_core.breaking import breaks_graph
+from compiler_core.capture.held_numbers import is_captured, whole_held
 from compiler_core.cuda import is_array as is_cuda_array
 from compiler_core.device import Device, device_of
 from compiler_core.dtype import DType, of
@@ -36,6 +37,7 @@ from distcompile.optim.checks import check_usual
 from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
 from distcompile.optim.update_rules.deferred import defer, deferrable, settle_fences
 from distcompile.optim.update_rules.fused import FusedUpdates
+from distcompile.optim.update_rules.in_graph import is_for_graph, step_in_graph
 from distcompile.optim.update_rules.rule import UpdateRule
 from distcompile.optim.update_rules.update import Update, inputs_of, run_eager_update
 
@@ -81,15 +83,24 @@ class RuleOptimizer(Optimizer):
 
     def step_number(self, state: dict[str, Any]) -> int:
         """The number of the step about to be made for a parameter with this state; 1 is the first."""
-        return int(state["step"]._cell.value) + 1 if "step" in state else 1
+        return whole_held(state["step"]) + 1 if "step" in state else 1
 
-    @breaks_graph("optimizer.step() cannot be traced", "compile the loss, and step outside of it")
     def step(self, closure: Closure | None = None) -> Any:
         """Update every parameter that has a gradient. closure: recomputes the loss, which is returned.
 
-        Raises: BackendError if a group has fused=True and the update cannot be compiled; GraphBreak while tracing.
+        In a graph that is captured it is a part of that (`in_graph.py`).
+        Raises: BackendError if a group has fused=True and the update cannot be compiled.
         """
         loss = run_closure(closure)
+        if is_captured() and is_for_graph(self):
+            step_in_graph(self)
+        else:
+            self._update()
+        return loss
+
+    @breaks_graph("optimizer.step() cannot be traced", "compile the loss, and step outside of it")
+    def _update(self) -> None:
+        """Update by itself."""
         if other_layouts:
             self._update_sparse()
         for compiled in sorted({group.get("fused") is not False for group in self.param_groups}):
@@ -97,7 +108,6 @@ class RuleOptimizer(Optimizer):
             updates = self._gather(compiled, scalars)
             if updates:
                 self._run(updates, scalars, compiled=compiled)
-        return loss
 
     def _gather(self, compiled: bool, scalars: list[dict[str, Array]]) -> list[Update]:
         """The updates of the groups that are (or are not) to be compiled; appends their scalar sets to `scalars`."""

@@ -29,7 +29,7 @@ from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.containers import drained, hashable, is_interpreted
 from compiler_core.capture.tracing.iteration import RunBetween
 from compiler_core.capture.tracing.operators import BINARY, COMPARE, IN_PLACE, UNARY, Operators
-from compiler_core.capture.tracing.rules import autograd_rules, copying, iterable_rules, overriding
+from compiler_core.capture.tracing.rules import autograd_rules, copying, held_rules, iterable_rules, overriding
 from compiler_core.capture.tracing.rules.library_rules import HEAPS
 from compiler_core.capture.tracing.rules.pure_calls import call_pure
 from compiler_core.config import config
@@ -339,6 +339,7 @@ RULES: dict[Any, Any] = {
     **overriding.RULES,
     **iterable_rules.RULES,
     **autograd_rules.RULES,
+    **held_rules.RULES,
     polyfills.places_in_order: _places_in_order,
     finish: _finish_function,
     masked_select: _masked_select,

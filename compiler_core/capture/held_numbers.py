@@ -1,0 +1,68 @@
+"""Numbers that 0-d tensors of the host hold, as numbers of the program's: an optimizer's step count, read and written.
+
+In: tensors. Out: the number of one, an input of the call where it is captured, so that no call compiles anew for the
+next one; `hold_number`, which writes one, an effect there. `tracing/rules/held_rules.py` has what capture does instead.
+`before_the_graph`: what is done once, for real, before anything is captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from compiler_core.device import device_of
+from compiler_core.dtype import DType
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Array, Value
+from compiler_core.tensor.tensor import Tensor
+
+
+def is_captured() -> bool:
+    """Whether the function that asks is being captured, frame by frame."""
+    return False
+
+
+def whole_held(tensor: Tensor) -> int:
+    """The whole number that a 0-d tensor holds."""
+    return int(tensor._cell.value)
+
+
+def float_held(tensor: Tensor) -> float:
+    """The number that a 0-d tensor holds."""
+    return float(tensor._cell.value)
+
+
+def single(number: float) -> float:
+    """A number, rounded as float32 holds it."""
+    return float(np.float32(number))
+
+
+def hold_number(tensors: Iterable[Tensor], number: Any) -> None:
+    """Let 0-d tensors hold this number from now on; they share the array."""
+    arrays: dict[Any, Array] = {}
+    for tensor in tensors:
+        cell = tensor._cell
+        dtype = cell.raw.dtype
+        if dtype not in arrays:
+            arrays[dtype] = np.asarray(number, dtype)
+        value = arrays[dtype]
+        cell.write(value if type(cell.raw) is np.ndarray else device_of(cell.raw).put(value))
+
+
+def changing_item(table: dict[str, Any], key: str) -> Any:
+    """`table[key]`; where it is captured, a number there is an input from the first call on."""
+    return table[key]
+
+
+def scalar_of(number: Any, dtype: DType) -> Value:
+    """A number, or a Tensor of one, as a 0-d value of this dtype to compute with."""
+    if isinstance(number, Tensor):
+        return prims.cast(prims.reshape(number.detach(), ()), dtype)
+    return np.array(float(number), dtype.numpy)
+
+
+def before_the_graph(fill: Callable[[Any], None], owner: Any, table: dict[Any, dict[str, Any]]) -> None:
+    """`fill(owner)`, which adds to `table` and its dicts: what is captured finds that as if it was there before."""
+    fill(owner)

@@ -1,0 +1,79 @@
+"""A step as part of a graph that is captured: the rules of all parameters, inlined where the step stands.
+
+In: an optimizer whose update is a rule, gradients in `.grad`. Out: writes to parameters and state. The machine of
+capture enters this file, so what is read here is guarded or an input: rates, counts and what state holds are inputs;
+which parameters have a gradient, and which terms a formula has, choose the graph. State is made before the graph.
+The numbers of a step are computed as always, on the host in float64: a step has the bits that it has by itself.
+After a graph break it goes on as it is, on real tensors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compiler_core.capture.held_numbers import before_the_graph, changing_item, float_held, hold_number, scalar_of
+from distcompile.optim.update_rules.traced import fits_graph, make_state, update_traced
+
+CHANGING = ("lr", "weight_decay", "momentum")  # options that schedules change
+
+
+def is_for_graph(optimizer: Any) -> bool:
+    """Whether the step may be inlined. What of the first step alone has numbers of its own is not."""
+    for group in optimizer.param_groups:
+        if group.get("momentum") and group.get("dampening"):
+            return False
+        for parameter in group["params"]:
+            if not fits_graph(parameter, parameter.grad):
+                return False
+    return True
+
+
+def step_in_graph(optimizer: Any) -> None:
+    """Update every parameter that has a gradient."""
+    before_the_graph(make_state, optimizer, optimizer.state)
+    for group in optimizer.param_groups:
+        for option in CHANGING:
+            if option in group:
+                changing_item(group, option)
+        rule = optimizer.rule(group)
+        sets: list[Any] = []
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if gradient is not None:
+                _update_one(optimizer, group, rule, parameter, gradient, sets)
+        for count, _, _, _, _, counters in sets:
+            if counters:
+                hold_number(counters, count)
+
+
+def _update_one(optimizer: Any, group: Any, rule: Any, parameter: Any, gradient: Any, sets: list[Any]) -> None:
+    """sets: see `_set_of`."""
+    names = rule.state
+    keeps = optimizer.counts_steps or optimizer.scalar_state or names  # else no entry, as in torch
+    state = optimizer.state[parameter] if keeps else {}
+    count = optimizer.step_number(state)
+    kept = [float_held(state[name]) for name in optimizer.scalar_state]
+    _, _, _, scalars, new, counters = _set_of(optimizer, group, rule, count, kept, parameter.dtype.compute.real, sets)
+    update_traced(rule, parameter, gradient, [state[name] for name in names], scalars)
+    for name, number in zip(optimizer.scalar_state, new):
+        hold_number([state[name]], number)
+    if optimizer.counts_steps:
+        counters.append(state["step"])
+
+
+def _set_of(optimizer: Any, group: Any, rule: Any, count: Any, kept: Any, dtype: Any, sets: list[Any]) -> Any:
+    """(count, numbers of the state, dtype, the scalars of these, what these numbers become, tensors that count)."""
+    for known in sets:
+        if known[0] == count and known[2] is dtype and _all_equal(known[1], kept):
+            return known
+    numbers, new = optimizer.numbers(rule, group, count, tuple(kept))
+    scalars = {}
+    for name, number in numbers.items():
+        scalars[name] = scalar_of(number, dtype)
+    made: tuple[Any, ...] = (count, kept, dtype, scalars, new, [])
+    sets.append(made)
+    return made
+
+
+def _all_equal(first: list[Any], second: list[Any]) -> bool:
+    return all(a == b for a, b in zip(first, second))

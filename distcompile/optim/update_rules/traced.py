@@ -1,0 +1,44 @@
+"""What a step in a graph does with tensors (`in_graph.py`); these functions run as they are, and record themselves.
+
+In: a parameter, its gradient, its state, the scalars of the step. Out: writes to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from compiler_core.ops.registry import Value
+from compiler_core.overrides.state import other_layouts
+from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.tensor import Tensor
+from distcompile.optim.update_rules.rule import UpdateRule, apply_rule
+
+
+def fits_graph(parameter: Tensor, gradient: Tensor | None) -> bool:
+    """Whether the update of a parameter may be part of a graph: not a sparse one, nor one whose gradient travels."""
+    if gradient is None:
+        return True
+    owned = parameter._hooks is not None and parameter._hooks.owner is not None
+    return not owned and type(gradient) not in other_layouts and parameter.device == gradient.device
+
+
+def make_state(optimizer: Any) -> None:
+    """Make the tensors that the first steps of parameters need which have a gradient now."""
+    for group in optimizer.param_groups:
+        names = optimizer.rule(group).state
+        if optimizer.counts_steps or optimizer.scalar_state or names:
+            for parameter in group["params"]:
+                if parameter._grad is not None:
+                    optimizer._make_state(parameter, optimizer.state[parameter], names, group)
+
+
+def update_traced(
+    rule: UpdateRule, parameter: Tensor, gradient: Tensor, state: Sequence[Tensor], scalars: Mapping[str, Value]
+) -> None:
+    """Write the new values of a parameter and its state."""
+    with no_grad():
+        named = dict(zip(rule.state, state, strict=True))
+        results: Any = apply_rule(rule, parameter, gradient, named, scalars)
+        for written, result in zip([parameter, *state], results, strict=True):
+            written._assign(result)

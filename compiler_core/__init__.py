@@ -28,4 +28,5 @@ late.LOADS.update({
     "backend: tuned": "compiler_core.codegen.cuda_backend",
     "backend: tuned-cudagraphs": "compiler_core.codegen.cuda_backend",
     "backend: triton": "compiler_core.codegen.triton_backend",
+    "repro: watched": "compiler_core.repro.watch",
 })  # fmt: skip

@@ -46,12 +46,14 @@ class Knob(Generic[T]):
 
     def read_environment(self) -> T:
         text = os.environ.get(self.env)
-        if text is None:
-            return self.default
+        return self.default if text is None else self.read(text, self.env)
+
+    def read(self, text: str, name: str) -> T:
+        """The value that `text`, of the variable `name`, spells. Raises ConfigError for what is none."""
         try:
             return self.parse(text)
         except ValueError as error:
-            raise ConfigError(f"{self.env}={text!r} is not valid: {error}", expected=self.__doc__ or "") from error
+            raise ConfigError(f"{name}={text!r} is not valid: {error}", expected=self.__doc__ or "") from error
 
 
 def available_cores() -> int:
@@ -111,6 +113,25 @@ def _traceback(text: str) -> str:
     if text not in ("", "folded", "full"):
         raise ValueError("expected folded or full")
     return text or "folded"
+
+
+def _repro(text: str) -> str:
+    if text not in ("", "error", "accuracy"):
+        raise ValueError("expected error or accuracy")
+    return text
+
+
+def _repro_after(text: str) -> str | None:
+    if text not in ("", "dynamo", "aot"):
+        raise ValueError("expected dynamo or aot")
+    return text or None
+
+
+def _repro_level(text: str) -> int:
+    level = int(text)
+    if not 1 <= level <= 4:
+        raise ValueError("expected 1, 2, 3 or 4")
+    return level
 
 
 def _progress(text: str) -> str:
@@ -308,6 +329,36 @@ class Config:
         _seconds,
         None,
         "time limit of waits for other ranks that were given none, in seconds; 0: no watchdog",
+        affects_codegen=False,
+    )
+    repro = Knob(
+        "DISTCOMPILE_REPRO",
+        _repro,
+        "",
+        "error: a step of the compiler that raises is made a script that fails alike; accuracy: so is a step that makes"
+        " something which computes something else",
+        affects_codegen=False,
+    )
+    repro_after = Knob[str | None](
+        "DISTCOMPILE_REPRO_AFTER",
+        _repro_after,
+        None,
+        "torch's TORCHDYNAMO_REPRO_AFTER: dynamo: a script of the graph as captured; aot: of what the backend gets",
+        affects_codegen=False,
+    )
+    repro_level = Knob(
+        "DISTCOMPILE_REPRO_LEVEL",
+        _repro_level,
+        2,
+        "torch's TORCHDYNAMO_REPRO_LEVEL, with the one before: 1: the whole graph of an error; 2: made small; 3: every"
+        " graph, before it is compiled; 4: accuracy",
+        affects_codegen=False,
+    )
+    repro_dir = Knob(
+        "DISTCOMPILE_REPRO_DIR",
+        str,
+        "distcompile_repro",
+        "directory that receives these scripts",
         affects_codegen=False,
     )
     num_threads = Knob(

@@ -215,7 +215,20 @@ class FenceError(DistCompileError):
 
 
 class BackendError(DistCompileError):
-    """A backend that does not exist, or that failed on a graph."""
+    """A backend that does not exist, or that failed on a graph.
+
+    step, graph: in which step of the compiler, of which graph, if it was in one. kept: the graph as captured. script:
+    the file that shows it, where DISTCOMPILE_REPRO asked for one.
+    """
+
+    step = graph = script = ""
+    kept: object = None
+
+    def in_step(self, step: str, graph: str) -> None:
+        """It left a step of the compiler; the innermost counts."""
+        if not self.step:
+            self.step, self.graph = step, graph
+            self.add_note(f"  in step {step!r} of graph {graph}")
 
 
 class CompilationError(BackendError, RuntimeError):

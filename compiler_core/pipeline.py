@@ -31,6 +31,7 @@ An inference call goes from simplify_joint (which also drops what only different
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
@@ -53,8 +54,11 @@ from compiler_core.backend import (
     find_backend,
     for_many_sizes,
 )
+from compiler_core.config import config
+from compiler_core.errors import BackendError
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
+from compiler_core.late import Late
 from compiler_core.steps import compiling, record, record_graph, timed
 
 
@@ -88,17 +92,28 @@ class CompileRequest:
     parameters: Callable[[tuple[int, ...]], Sequence[ParameterInfo]]
 
 
+REPRO: Late[Callable[[CompileRequest, Backend], AbstractContextManager[None]]] = Late("repro: watched")
+
+
 def compile_captured(request: CompileRequest, backend: Backend) -> Compiled:
-    """All steps after capture. What they make lives until their end, and would be looked through in vain."""
-    with collector_paused():
-        return _compile_captured(request, backend)
+    """All steps after capture. What they make lives until their end, and would be looked through in vain.
+
+    A BackendError of theirs has the captured graph, `kept`; where DISTCOMPILE_REPRO asks for it, a script too.
+    """
+    with collector_paused(), REPRO.get()(request, backend) if config.repro or config.repro_after else nullcontext():
+        try:
+            return _compile_captured(request, backend)
+        except BackendError as error:
+            error.kept = request.graph
+            raise
 
 
 def _compile_captured(request: CompileRequest, backend: Backend) -> Compiled:
     name = request.graph.name
     record_graph(name, "capture", request.graph)
     graph = simplify(request.graph)
-    flows = differentiable_nodes(graph, request.wanted)
+    with compiling(name, "joint"):
+        flows = differentiable_nodes(graph, request.wanted)
     if not any(node in flows for node in graph.outputs[: request.results]):
         graph = lay_out(backend, simplify_joint(graph))
         return Compiled(run_backend(backend, [graph], name)[0], None, (), (("forward", graph),))
@@ -110,9 +125,10 @@ def _compile_captured(request: CompileRequest, backend: Backend) -> Compiled:
     forward, *executables = run_backend(
         backend, [replace(made.parts.forward, waits=tuple((i,) for i in waits)), *graphs_of(pieces)], name
     )
-    cut = made.link(plan, pieces, executables) if pieces else Cut(plan, (), 0)  # none: it is put off
-    inside = used_inside(request.graph, request.wanted, joint.tangents)
-    backward = CompiledBackward(layout_of(joint, made.parts, inside, needs), cut, made)
+    with compiling(name, "plan"):
+        cut = made.link(plan, pieces, executables) if pieces else Cut(plan, (), 0)  # none: it is put off
+        inside = used_inside(request.graph, request.wanted, joint.tangents)
+        backward = CompiledBackward(layout_of(joint, made.parts, inside, needs), cut, made)
     shown = (("joint", joint.graph), ("forward", made.parts.forward), ("backward", made.parts.backward))
     return Compiled(forward, backward, joint.tangents, shown, waits)
 
@@ -266,7 +282,8 @@ def plan_gradients(request: CompileRequest, joint: Joint, parts: Partition, anno
 
 def cut_at_stops(joint: Joint, parts: Partition, plan: GradientPlan) -> Sequence[Piece]:
     """Segments -> pieces, between which Python functions run."""
-    pieces = pieces_to_run(joint, parts, plan)
+    with compiling(joint.graph.name, "plan"):
+        pieces = pieces_to_run(joint, parts, plan)
     if joint.stops:
         for number, piece in enumerate(pieces):
             record_graph(joint.graph.name, "plan", piece.graph, part=f"piece{number}", artefact="aot")

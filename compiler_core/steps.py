@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from compiler_core import log, observe
 from compiler_core.config import config
-from compiler_core.errors import CompilationError, DistCompileError
+from compiler_core.errors import BackendError, CompilationError, DistCompileError
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.print import print_call, print_graph, print_node
 from compiler_core.graph.verify import verify
@@ -71,6 +71,9 @@ def compiling(graph: str, step: str) -> Iterator[None]:
     try:
         with timed(graph, step):
             yield
+    except BackendError as error:
+        error.in_step(step, graph)
+        raise
     except (DistCompileError, OSError, MemoryError):
         raise
     except Exception as error:
@@ -82,7 +85,8 @@ def compiling(graph: str, step: str) -> Iterator[None]:
             graph=graph,
             node="" if node is None else print_call(node) if isinstance(node, Call) else print_node(node),
             where=node.location if isinstance(node, Call) else "",
-            remedy=f"report this, with what DISTCOMPILE_DUMP=folder writes; backend={simpler!r} runs without this step",
+            remedy="report this, with the script that DISTCOMPILE_REPRO=error writes; "
+            f"backend={simpler!r} runs without this step",
         ) from error
 
 

@@ -97,7 +97,7 @@ class NativeBackend:
 
         entry = load_or_build(artefact_key(graphs, toolchain, opened=opened), build)
         if not builds and _is_shown():
-            _generate(graphs, name)
+            generate(graphs, name)
         return _load(entry, toolchain, graphs)
 
 
@@ -141,7 +141,7 @@ def artefact_key(graphs: Sequence[Graph], toolchain: Toolchain, *, opened: bool 
     )
 
 
-def _generate(graphs: Sequence[Graph], name: str, *, opened: bool = False) -> tuple[list[Program], Source]:
+def generate(graphs: Sequence[Graph], name: str, *, opened: bool = False) -> tuple[list[Program], Source]:
     """Graphs to programs to C++ text, every stage recorded. The heavy imports are here.
 
     opened: text for many sizes, to be filled (codegen/cpp/many_sizes.py).
@@ -164,10 +164,10 @@ def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchai
     from compiler_core.codegen.step_costs import step_costs
     from compiler_core.runtime.build import build_library
 
-    programs, source = _generate(graphs, name, opened=opened)
+    programs, source = generate(graphs, name, opened=opened)
     with compiling(name, "build"):
         if opened:
-            others = partial(made_elsewhere, name, lambda graphs: _generate(graphs, name, opened=True)[1].units)
+            others = partial(made_elsewhere, name, lambda graphs: generate(graphs, name, opened=True)[1].units)
             units, numbers = share_library(source.units, folder / LIBRARY, toolchain, others)
         else:
             units, numbers = source.units, ()

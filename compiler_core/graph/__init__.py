@@ -5,7 +5,7 @@
 - `interpret.py`: Runs a Graph op by op: the living definition of what a graph means, and the oracle of all generated
   code.
 - `ir.py`: Graph: the tensor IR. Immutable nodes over ops, in topological order.
-- `minify.py`: Makes a graph that shows a fault small, and writes it as a script that somebody else can run.
+- `minify.py`: Makes a graph that shows a fault small. As a script that somebody else can run: compiler_core/repro.
 - `parse.py`: Text -> Graph: the inverse of `print.py`, by recursive descent over a token list.
 - `passes/`: Passes over Graph. Each is a frozen dataclass: a valid Graph in, a valid Graph out, nothing else changed.
 - `print.py`: Graph -> text. The text evaluates back to an equal graph (`parse.py`) and is the graph's identity (cache

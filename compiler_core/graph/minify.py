@@ -1,7 +1,7 @@
-"""Makes a graph that shows a fault small, and writes it as a script that somebody else can run.
+"""Makes a graph that shows a fault small. As a script that somebody else can run: compiler_core/repro.
 
 In: a graph and a predicate "this graph still shows the fault". Out: `minify(graph, fails)`, a graph in which nothing
-more can be left out, and `script(graph, backend)`, at most 30 lines for small graphs.
+more can be left out.
 Method: delta debugging (Zeller and Hildebrandt, IEEE TSE 28, 2002) on the structure of a graph: fewer outputs, then
 calls cut off into placeholders, the largest cuts first, until no single cut keeps the fault.
 Invariant: every graph given to the predicate is valid.
@@ -19,8 +19,7 @@ from compiler_core.backend import Backend, GraphCompiler, find_backend
 from compiler_core.errors import GraphError
 from compiler_core.graph.extract import extract
 from compiler_core.graph.interpret import interpret
-from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
-from compiler_core.graph.print import print_graph
+from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 from compiler_core.graph.verify import verify
 from compiler_core.ops.registry import Array
 
@@ -98,15 +97,3 @@ def _difference(got: Array, want: Array) -> float:
 def differs(backend: str | Backend | GraphCompiler, tolerance: float = 1e-4) -> Fails:
     """The predicate "`backend` gives something else than the interpreter"."""
     return lambda graph: largest_difference(graph, backend) > tolerance
-
-
-def script(graph: Graph, backend: str = "codegen") -> str:
-    """A Python program that runs `graph` by `backend` and by the interpreter, and prints how far they are apart."""
-    long = [node.name for node in graph.nodes if isinstance(node, Constant) and node.array.size > 16]
-    note = f"# long constants: {', '.join(long)}\n" if long else ""
-    return (
-        f"{note}from compiler_core.graph.minify import largest_difference\n"
-        "from compiler_core.graph.parse import parse_graph\n\n"
-        f'GRAPH = """\n{print_graph(graph)}"""\n'
-        f"print(largest_difference(parse_graph(GRAPH), {backend!r}))\n"
-    )

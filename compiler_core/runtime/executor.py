@@ -27,7 +27,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core.dtype import by_name, of
-from compiler_core.errors import BackendError, CacheError, DistCompileError, DTypeError, ShapeError, failed_check
+from compiler_core.errors import (
+    BackendError,
+    CacheError,
+    CompilationError,
+    DistCompileError,
+    DTypeError,
+    ShapeError,
+    failed_check,
+)
 from compiler_core.events import FAILED, Dispatch, Events
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
@@ -247,10 +255,22 @@ class NativeExecutable:
         an index out of bounds, and what events raise.
         """
         if events is None:
-            return self._run(inputs, outs, None, arena_address(self._arena_nbytes))
+            try:
+                return self._run(inputs, outs, None, arena_address(self._arena_nbytes))
+            except (DistCompileError, OSError, MemoryError):
+                raise
+            except Exception as error:
+                raise self._named(error) from error
         arena = arena_address(self._arena_nbytes)
         with Dispatch(events) as dispatch, nested_arena():
             return self._run(inputs, outs, dispatch, arena)
+
+    def _named(self, error: Exception) -> CompilationError:
+        """What no catalogue has, as an error of the step "run"."""
+        name = self.entry.symbol
+        text = f"{type(error).__name__} in step 'run' of graph {name}: {error}"
+        remedy = "report this, with the script that DISTCOMPILE_REPRO=error writes"
+        return CompilationError(text, step="run", graph=name, remedy=remedy)
 
     def _run(
         self, inputs: Sequence[Array], outs: Sequence[Array | None] | None, dispatch: Dispatch | None, arena: int

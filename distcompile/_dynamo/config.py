@@ -18,8 +18,8 @@ rewrite_assert_with_torch_assert report_guard_failures force_parameter_static_sh
 """
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(_OFF.split(), False), **dict.fromkeys(_ON.split(), True),
-    "accumulated_recompile_limit": 256, "accumulated_cache_size_limit": 256, "log_file_name": None, "repro_after": None,
-    "repro_level": 2, "reorderable_logging_functions": set(),
+    "accumulated_recompile_limit": 256, "accumulated_cache_size_limit": 256, "log_file_name": None,
+    "reorderable_logging_functions": set(),
 }  # fmt: skip
 
 
@@ -27,5 +27,12 @@ def __getattr__(name: str) -> Any:  # for readers of this file alone: `hold` put
     raise AttributeError(name)
 
 
-_KNOBS = ("recompile_limit", "automatic_dynamic_shapes", "assume_static_by_default", "allow_ignore_mark_dynamic")
+_KNOBS = (
+    "recompile_limit",
+    "automatic_dynamic_shapes",
+    "assume_static_by_default",
+    "allow_ignore_mark_dynamic",
+    "repro_after",
+    "repro_level",
+)
 hold(__name__, _DEFAULTS, {"cache_size_limit": "recompile_limit"} | {name: name for name in _KNOBS})

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dis
 import importlib
 import multiprocessing.spawn
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -23,6 +24,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from compiler_core.config import Config, config
 from compiler_core.names.spelling import call_library
 from compiler_core.overrides.functions import call_modules
 from distcompile.as_torch import table
@@ -53,7 +55,16 @@ def install() -> None:
     importlib.import_module("torch").__name__ = "torch"  # some libraries compare it
     call_library("torch")
     call_modules()
+    _heed_environment()
     _install_in_processes()
+
+
+def _heed_environment() -> None:
+    """Torch's variables that are knobs here. Raises ConfigError for a value that they do not take."""
+    for knob in ("repro_after", "repro_level"):
+        name = f"TORCHDYNAMO_{knob.upper()}"
+        if text := os.environ.get(name):
+            config.values[knob] = Config.knobs()[knob].read(text, name)
 
 
 def _install_in_processes() -> None:

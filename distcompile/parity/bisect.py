@@ -5,7 +5,7 @@ Method: the backends eager, aot_eager and the one that failed each run one stage
 stage. If that is the backend itself, every graph is run again on the inputs it had, against its own values computed op
 by op (in float64, with float32 op by op as the yardstick), which names the graph; parts of it that end at one node are
 then compiled alone, by bisection over the node's ancestors, which names the first op whose compiled value is off. A
-fault that only shows in company is minified instead (graph/minify.py).
+fault that only shows in company is minified instead (graph/minify.py): what is printed is off when it runs alone.
 A wrong backward rule is no difference between stages: `rules.py` finds it.
 """
 
@@ -105,12 +105,22 @@ class _Search:
         if guilty is not None:
             what = self._compiled_is_off(guilty)
             alone = self._operands_given(guilty)
-            how = "also alone" if self._fails(alone) else "together with the ops before it"
-            return Finding("backend", stage, guilty.op.name, guilty.location, f"{what}, {how}", print_graph(alone))
-        small = minify(self.run.graph, self._fails) if self._fails(self.run.graph) else self.run.graph
+            if self._fails(alone):
+                return Finding(
+                    "backend", stage, guilty.op.name, guilty.location, f"{what}, also alone", print_graph(alone)
+                )
+            whole = _read_only(extract(self.run.graph, f"to_{guilty.name}", [guilty], self.run.graph.inputs))
+            return self._in_company(stage, whole, f"{what}, together with the ops before it")
+        return self._in_company(stage, self.run.graph, "off only in this company")
+
+    def _in_company(self, stage: str, whole: Graph, what: str) -> Finding:
+        """The smallest part of `whole` that is off alone; `whole` itself, where that is said to be off and is not."""
+        fails = self._fails(whole)
+        small = minify(whole, self._fails) if fails else whole
         calls = [node for node in small.outputs if isinstance(node, Call)] or list(small.calls[-1:])
         op, place = (calls[0].op.name, calls[0].location) if calls else ("", "")
-        return Finding("backend", stage, op, place, "off only in this company", print_graph(small))
+        text = what if fails else f"{what}, which this graph alone does not show"
+        return Finding("backend", stage, op, place, text, print_graph(small))
 
     def _first_alone(self, output: Node) -> Call | None:
         """The first node, in the graph's order, that is off when the graph ends there; None if the fault goes away."""

@@ -184,7 +184,7 @@ def test_another_process_finds_it_without_lowering(builds: list[str], monkeypatc
         compiled_at_sizes(softmax, torch.randn(rows, 96))
     expected = compiled_at_sizes(softmax, x)
     monkeypatch.setattr(native_backend, "_sizes_seen", None)  # as in a new process
-    monkeypatch.setattr(native_backend, "_generate", None)
+    monkeypatch.setattr(native_backend, "generate", None)
     torch.testing.assert_close(compiled_at_sizes(softmax, x), expected, rtol=0, atol=0)
 
 
@@ -299,7 +299,7 @@ def test_sizes_are_looked_at_before_the_first_is_compiled(builds: list[str]) -> 
 def test_what_fails_at_other_sizes_does_not_fail_a_compilation(
     builds: list[str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, calls = native_backend._generate, list[int]()
+    made, calls = native_backend.generate, list[int]()
 
     def refused() -> None:
         raise LoweringError("not at these sizes")
@@ -308,7 +308,7 @@ def test_what_fails_at_other_sizes_does_not_fail_a_compilation(
         calls.append(1)
         return made(*args, **kwargs) if len(calls) == 1 else refused()
 
-    monkeypatch.setattr(native_backend, "_generate", generate)
+    monkeypatch.setattr(native_backend, "generate", generate)
     x = torch.randn(9, 96)
     with config.patch(logs=frozenset({"recompiles"})):
         got = torch.compile(softmax, dynamic=True)(x)

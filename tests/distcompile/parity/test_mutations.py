@@ -19,7 +19,10 @@ import distcompile as dc
 from collectives import Communicator, Work, run_ranks
 from collectives.call import Task
 from compiler_core.backend import Executable, find_backend
+from compiler_core.config import config
 from compiler_core.graph.ir import Call, Graph, Node
+from compiler_core.graph.minify import largest_difference
+from compiler_core.graph.parse import parse_graph
 from compiler_core.ops import prims
 from compiler_core.ops.registry import OPS
 from distcompile import nn, parity
@@ -374,3 +377,23 @@ def test_the_page_needs_nothing_and_names_the_line(tmp_path) -> None:
     assert "http" not in page
     assert marked_line() in page
     assert report.to_json(tmp_path / "parity.json") == (tmp_path / "parity.json").read_text()
+
+
+def test_a_fault_that_needs_company_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_at_0(lives: Sequence[Any]) -> tuple[dict[str, int], int]:
+        return {life.name: 0 for life in lives}, max((life.nbytes for life in lives), default=0)
+
+    class Many(Model):
+        def forward(self, x: dc.Tensor) -> dc.Tensor:
+            hidden = dc.tanh(self.first(x))
+            turned = dc.exp(hidden.flip(1)) * hidden.sum(1, keepdim=True)
+            return self.second(hidden * turned.cumsum(0) - turned.mean(0))
+
+    monkeypatch.setattr(importlib.import_module("compiler_core.schedule.program"), "plan_memory", all_at_0)
+    with config.patch(use_cache=False):
+        report = parity.check(Many(), inputs(), loss=mean, judges=BISECT)
+        finding = report.findings[0]
+        graph = parse_graph(finding.graph)
+        assert len(graph.calls) > 1
+        assert finding.op in [call.op.name for call in graph.calls]
+        assert largest_difference(graph, "codegen") > 1e-3

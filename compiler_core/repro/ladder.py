@@ -1,0 +1,292 @@
+"""The stages of the pipeline, one after the other, on one case: the first that raises, or computes something else.
+
+In: a `Case`. Out: `find`: a `Fault`, or None. Every form is run by the interpreter of its language on the same inputs,
+and held to the form before it:
+
+    capture         the graph, op by op: what all others are held to
+    simplify        the graph
+    rule            each operation's gradient, against differences                              rules.py
+    joint           forward and gradients, against the tape, which runs the graph on Tensors
+    simplify_joint, layout                                                                     the joint graph
+    partition       forward, then backward on what it saved
+    plan            the segments
+    expand          of each graph that the backend gets, the graph
+    define ... triangle                                                                        its definitions
+    schedule        its loop IR, temps in one arena; where that heals, what of the schedule:
+                    "schedule, memory" (every temp in memory of its own), "schedule, fusion" (nothing fused)
+    emit            the native code
+    run             what raises while that runs
+
+Other backends than the native one have no stages inside: theirs is "backend".
+Limits: graphs on the CPU. The loop IR's interpreter is slow: `schedule` and `emit` of a large case are told apart only
+once it is small (`shrink.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
+from compiler_core.aot.linking import pieces_to_run
+from compiler_core.aot.partition import partition
+from compiler_core.aot.strategy import LocalGradients
+from compiler_core.backend import Backend, Executable, find_backend
+from compiler_core.config import config
+from compiler_core.errors import DATA_ERRORS, CompilationError, DistCompileError
+from compiler_core.graph.interpret import interpret
+from compiler_core.graph.ir import Graph
+from compiler_core.graph.minify import example_inputs
+from compiler_core.graph.passes import EXPAND, SIMPLIFY, SIMPLIFY_JOINT, run_passes
+from compiler_core.loop_ir import ir
+from compiler_core.loop_ir.interpret import interpret_program
+from compiler_core.lowering.define import define
+from compiler_core.lowering.interpret import interpret_definitions
+from compiler_core.lowering.passes import PASSES
+from compiler_core.lowering.target import CPU
+from compiler_core.ops.registry import Array
+from compiler_core.pipeline import CompileRequest, compile_captured
+from compiler_core.repro.case import Case, Fault, apart, far_apart, fault_of
+from compiler_core.repro.rules import wrong_rule
+from compiler_core.schedule.from_graphs import lower_and_schedule
+from compiler_core.steps import compiling, unrecorded
+from compiler_core.tensor.autograd.backward import backward
+from compiler_core.tensor.autograd.grad_mode import enable_grad
+from compiler_core.tensor.making.creation import leaf
+from compiler_core.tensor.tensor import Tensor
+
+LARGE = 1 << 22  # elements of all values of a graph beyond which its loop IR is not interpreted
+NATIVE = ("codegen", "inductor", "tuned", "cudagraphs", "tuned-cudagraphs")
+
+
+def find(case: Case, *, errors_only: bool = False, builds: bool = True) -> Fault | None:
+    """What is wrong with a case. errors_only: only what raises. builds: False: up to C++ text, and no further. None
+    also where the inputs that are made are none that the graph can take."""
+    with unrecorded(), config.patch(repro="", repro_after="", use_cache=config.use_cache), np.errstate(all="ignore"):
+        try:
+            _compile_whole(case, builds)
+            return _Climb(case, builds, compares=not errors_only).climb() if builds or not errors_only else None
+        except DATA_ERRORS:
+            return None
+        except DistCompileError as error:
+            return fault_of(error)
+
+
+def _compile_whole(case: Case, builds: bool) -> None:
+    backend = find_backend(case.backend)
+    if not builds and case.backend in NATIVE:
+        backend = _TextOnly(backend)
+    request = CompileRequest(case.graph, case.wanting, case.results, LocalGradients(), lambda _: ())
+    compile_captured(request, backend)
+
+
+class _TextOnly:
+    """The native backend up to the text of its code."""
+
+    def __init__(self, inner: Backend) -> None:
+        self.name, self.announces, self.lay_out = inner.name, inner.announces, inner.lay_out
+
+    def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
+        from compiler_core.codegen.native_backend import generate
+
+        generate(graphs, name)
+        return [_unbuilt] * len(graphs)
+
+
+def _unbuilt(*_: object, **__: object) -> list[Array]:
+    raise AssertionError("code that was not built is run")
+
+
+class _Found(Exception):
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+class _Climb:
+    def __init__(self, case: Case, builds: bool, compares: bool) -> None:
+        self.case, self.builds, self.backend, self.compares = case, builds, find_backend(case.backend), compares
+
+    def climb(self) -> Fault | None:
+        """See the head of this file."""
+        try:
+            self._stages()
+        except _Found as found:
+            return found.fault
+        return None
+
+    def _hold(self, stage: str, graph: Graph, got: Sequence[Array], want: Sequence[Array]) -> None:
+        why = far_apart(got, want) if self.compares else ""
+        if why:
+            raise _Found(apart(graph, stage, why))
+
+    def _stages(self) -> None:
+        case, name = self.case, self.case.graph.name
+        inputs = case.inputs()
+        want = interpret(case.graph, inputs)
+        with compiling(name, "simplify"):
+            graph = run_passes(case.graph, SIMPLIFY)
+        self._hold("simplify", graph, interpret(graph, inputs), want)
+        flows = differentiable_nodes(graph, case.wanting)
+        if not any(node in flows for node in graph.outputs[: case.results]):
+            graph = self._joint_passes(graph, inputs, want)
+            self._backend([(graph, inputs)])
+            return
+        fault = wrong_rule(graph, case.seed) if self.compares else None
+        if fault is not None:
+            raise _Found(fault)
+        with compiling(name, "joint"):
+            joint = make_joint(graph, case.wanting, results=case.results)
+        if joint.stops:  # Python runs in the course of the backward: it is no graph
+            self._backend([(graph, inputs)])
+            return
+        tangents = example_inputs(joint.graph, case.seed)[len(inputs) :]
+        given = [*inputs, *tangents]
+        both = interpret(joint.graph, given)
+        if self.compares:
+            self._hold("joint", joint.graph, both, [*want, *_by_tape(graph, joint, inputs, tangents)])
+        joint = replace(joint, graph=self._joint_passes(joint.graph, given, both))
+        self._backend(self._halves(joint, given, both))
+
+    def _joint_passes(self, graph: Graph, inputs: Sequence[Array], want: Sequence[Array]) -> Graph:
+        with compiling(graph.name, "simplify_joint"):
+            graph = run_passes(graph, SIMPLIFY_JOINT)
+        self._hold("simplify_joint", graph, interpret(graph, inputs), want)
+        with compiling(graph.name, "layout"):
+            graph = self.backend.lay_out(graph)
+        self._hold("layout", graph, interpret(graph, inputs), want)
+        return graph
+
+    def _halves(
+        self, joint: Joint, given: Sequence[Array], want: Sequence[Array]
+    ) -> list[tuple[Graph, Sequence[Array]]]:
+        """Forward and segments, each with its inputs."""
+        graph = joint.graph
+        with compiling(graph.name, "partition"):
+            parts = partition(joint)
+        values: dict[str, Array] = dict(zip((node.name for node in graph.inputs), given, strict=True))
+        forward = parts.forward
+        for_forward = _named(forward, values)
+        results = interpret(forward, for_forward)
+        self._hold("partition", forward, results[: joint.outputs], want[: joint.outputs])
+        saved = [parts.forward.outputs[i].name for i in parts.saved]
+        values |= dict(zip(saved, (results[i] for i in parts.saved), strict=True))
+        for node, i in zip(parts.backward.inputs, parts.saved):
+            values[node.name] = results[i]
+        gradients = interpret(parts.backward, _named(parts.backward, values))
+        self._hold("partition", parts.backward, gradients, want[joint.outputs :])
+        plan = LocalGradients().plan(forward, parts.backward, (), announces=False)
+        found: list[tuple[Graph, Sequence[Array]]] = [(forward, for_forward)]
+        for piece in pieces_to_run(joint, parts, plan):
+            piece_inputs = _named(piece.graph, values)
+            made = interpret(piece.graph, piece_inputs)
+            values |= {node.name: value for node, value in zip(piece.graph.outputs, made)}
+            wanted = [(value, gradients[k]) for value, k in zip(made, piece.outputs) if k is not None]
+            self._hold("plan", piece.graph, [a for a, _ in wanted], [b for _, b in wanted])
+            found.append((piece.graph, piece_inputs))
+        return found
+
+    # -- the backend
+
+    def _backend(self, pairs: Sequence[tuple[Graph, Sequence[Array]]]) -> None:
+        wants = [interpret(graph, inputs) for graph, inputs in pairs]
+        is_native = self.case.backend in NATIVE
+        if is_native and self.compares:
+            for (graph, inputs), want in zip(pairs, wants, strict=True):
+                self._lowered(graph, inputs, want)
+        if not self.builds or self.case.backend in ("eager", "aot_eager"):
+            return
+        name = self.case.graph.name
+        with compiling(name, "backend"):
+            executables = self.backend.compile([graph for graph, _ in pairs], name)
+        for (graph, inputs), want, run in zip(pairs, wants, executables, strict=True):
+            got = _ran(graph, run, inputs)
+            if is_native and self.compares and far_apart(got, want):
+                self._scheduled(graph, inputs, want)
+            self._hold("emit" if is_native else "backend", graph, got, want)
+
+    def _lowered(self, graph: Graph, inputs: Sequence[Array], want: Sequence[Array]) -> None:
+        with compiling(graph.name, "expand"):
+            expanded = run_passes(graph, EXPAND)
+        self._hold("expand", expanded, interpret(expanded, inputs), want)
+        values = _by_name(expanded, inputs)
+        with compiling(graph.name, "define"):
+            defined = define(expanded)
+        self._hold("define", expanded, interpret_definitions(defined, values), want)
+        for one in PASSES:
+            if one.is_for(CPU):
+                with compiling(graph.name, one.name):
+                    defined = one.apply(defined, CPU)
+                self._hold(one.name, expanded, interpret_definitions(defined, values), want)
+
+    def _scheduled(self, graph: Graph, inputs: Sequence[Array], want: Sequence[Array]) -> None:
+        """Whether the loop IR is wrong, and what of the schedule is."""
+        if sum(node.meta.numel for node in graph.nodes) > LARGE:
+            return
+        (program,) = lower_and_schedule([graph])
+        why = _program_apart(program, inputs, want)
+        if why:
+            raise _Found(apart(graph, f"schedule{self._healed(graph, program, inputs, want)}", why))
+
+    def _healed(self, graph: Graph, program: ir.Program, inputs: Sequence[Array], want: Sequence[Array]) -> str:
+        if not _program_apart(_roomy(program), inputs, want):
+            return ", memory"
+        with config.patch(fusion=False):
+            (unfused,) = lower_and_schedule([graph])
+        return "" if _program_apart(_roomy(unfused), inputs, want) else ", fusion"
+
+
+def _program_apart(program: ir.Program, inputs: Sequence[Array], want: Sequence[Array]) -> str:
+    try:
+        return far_apart(interpret_program(program, [np.ravel(array) for array in inputs]), want)
+    except DistCompileError as error:  # a place outside of its memory
+        return error.what
+
+
+def _roomy(program: ir.Program) -> ir.Program:
+    """The same, every temp in memory of its own."""
+    buffers, end = [], 0
+    for buffer in program.buffers:
+        if buffer.kind == "temp":
+            buffer = replace(buffer, offset=end)
+            end += -(-buffer.numel * buffer.dtype.itemsize // 64) * 64
+        buffers.append(buffer)
+    return replace(program, buffers=tuple(buffers), arena_nbytes=end)
+
+
+def _ran(graph: Graph, run: Executable, inputs: Sequence[Array]) -> list[Array]:
+    try:
+        return run([np.array(array, order="C") for array in inputs])
+    except DistCompileError:
+        raise
+    except Exception as error:
+        text = f"{type(error).__name__} in step 'run' of graph {graph.name}: {error}"
+        raise CompilationError(text, step="run", graph=graph.name) from error
+
+
+def _named(graph: Graph, values: Mapping[str, Array]) -> list[Array]:
+    return [values[node.name] for node in graph.inputs]
+
+
+def _by_name(graph: Graph, inputs: Sequence[Array]) -> dict[str, Array]:
+    found = {node.name: array for node, array in zip(graph.inputs, inputs, strict=True)}
+    return found | {node.name: node.array for node in graph.constants}
+
+
+def _by_tape(graph: Graph, joint: Joint, inputs: Sequence[Array], tangents: Sequence[Array]) -> list[Array]:
+    """The gradients, from the tape."""
+    takes = set(joint.gradients)
+    leaves = [leaf(np.array(array)).requires_grad_(i in takes) for i, array in enumerate(inputs)]
+    with enable_grad():
+        found = interpret(graph, leaves)
+    wanted: list[Tensor] = [found[i] for i in joint.tangents]
+    given = [leaf(np.array(tangent)) for tangent in tangents]
+    backward(wanted, given)
+    return [_gradient(leaves[i]) for i in joint.gradients]
+
+
+def _gradient(tensor: Tensor) -> Array:
+    grad = tensor.grad
+    return np.zeros(tensor.shape, tensor.dtype.numpy) if grad is None else grad._array("repro")

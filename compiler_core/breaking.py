@@ -1,12 +1,14 @@
-"""`breaks_graph`: a decorator for functions of ours that no graph can hold.
+"""`breaks_graph`, `unbroken`: decorators for functions of ours that no graph can hold, or none in part.
 
-In: a function. Out: the same. Where captured code calls it, the graph breaks, and the call is made as it is.
+In: a function. Out: the same. Where captured code calls it, the graph breaks, and the call is made as it is; of one
+that is `unbroken`, only if something in it breaks the graph.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import CodeType
 from typing import Any, TypeVar
 
 from compiler_core.errors import GraphBreak
@@ -14,6 +16,13 @@ from compiler_core.location import user_location
 from compiler_core.ops.registry import current_trace
 
 F = TypeVar("F", bound=Callable[..., Any])
+UNBROKEN: set[CodeType] = set()  # of functions in which no graph may end: it ends before their call
+
+
+def unbroken(function: F) -> F:
+    """A function that is captured whole or not at all: what it makes of tensors in between means nothing outside."""
+    UNBROKEN.add(function.__code__)
+    return function
 
 
 def breaks_graph(reason: str, remedy: str = "") -> Callable[[F], F]:

@@ -142,6 +142,14 @@ class NoDataError(DeviceError, NotImplementedError):
     """The data of a tensor of device "meta" was asked for: it has none."""
 
 
+class BatchError(DistCompileError, RuntimeError):
+    """What vmap cannot do: read the data of a value that stands for a batch, write one into a tensor for all."""
+
+
+class RandomCallError(DistCompileError, RuntimeError):
+    """A draw where vmap was told that there is none, or a word of it that is none of vmap's."""
+
+
 class AutocastError(DistCompileError, RuntimeError):
     """A function that autocast does not take on a GPU."""
 

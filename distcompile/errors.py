@@ -11,6 +11,7 @@ import pickle
 
 from compiler_core.errors import ArgumentError as ArgumentError  # the core raises it too
 from compiler_core.errors import DistCompileError
+from compiler_core.errors import RandomCallError as RandomCallError
 
 
 class InstallationError(DistCompileError, ImportError):
@@ -60,10 +61,6 @@ class NoInitialRateError(OptimizerStateError, KeyError):
 
 class AssertedArgumentError(ArgumentError, AssertionError):
     """An argument that torch checks by `assert`."""
-
-
-class RandomCallError(DistCompileError, RuntimeError):
-    """A draw where vmap was told that there is none, or a word of it that is none of vmap's."""
 
 
 class GradcheckError(DistCompileError, RuntimeError):

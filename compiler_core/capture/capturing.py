@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import log, observe
+from compiler_core.breaking import UNBROKEN
 from compiler_core.bytecode.completions import THROW
 from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.machine import Machine
@@ -39,11 +40,16 @@ from compiler_core.capture.tracing.semantics import TracingSemantics
 from compiler_core.errors import DATA_ERRORS, ConstraintViolationError, GraphBreak
 from compiler_core.location import interpreting
 from compiler_core.numpy_trace.array import TracedArray
+from compiler_core.ops.batching.value import levels, set_levels
 from compiler_core.ops.registry import use_trace
 from compiler_core.steps import timed
 
 if TYPE_CHECKING:
     from compiler_core.capture.points import Point
+
+
+class BrokeInside(Exception):
+    """A capture has been taken back that ended in a function that is captured whole or not at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,9 @@ class Capture:
         try:
             return self._run()
         except SizesRefused as why:
-            refused = why
+            refused: SizesRefused | None = why
+        except BrokeInside:
+            refused = self.refused
         finally:
             self.segment.forget()
         for frame, before in kept:
@@ -101,6 +109,7 @@ class Capture:
         return Capture(self.point, self.args, self.kwargs, refused).run()
 
     def _run(self) -> Any:
+        mapping = levels()
         try:
             with timed(self.segment.trace.name, "capture"), use_trace(self.segment.trace), interpreting(self.machine):
                 start = self.segment.trace.mark()
@@ -109,10 +118,12 @@ class Capture:
                 if isinstance(ended, Broke) and self.owner.fullgraph:
                     self._take_back(start)
                     self.owner.broke(ended.why, ended.where, silent=False)  # raises GraphBreak: nothing has happened
+                self._keep_whole(ended, start)
                 captured, survivors = self._closed(ended, start)
                 for source in self.segment.record.counters:
                     self.point.memory.note_dynamic(source)
         finally:
+            set_levels(mapping)  # frames that have not come to their end have not left theirs
             self.semantics.retire()
             self.segment.trace.leave()
         try:
@@ -155,6 +166,17 @@ class Capture:
         along = self.segment.outside_sizes.along
         self.point.memory.give_sizes_up(along=along)
         raise SizesRefused(why, where, self.refused, along)
+
+    def _keep_whole(self, ended: Returned | Broke | Raised, start: Mark) -> None:
+        """Raises BrokeInside for an end in a function that is captured whole or not at all: nothing has happened."""
+        inside = next((frame.code for frame in self.machine.frames if frame.code in UNBROKEN), None)
+        if inside is None or not isinstance(ended, Broke):
+            return
+        is_root = self.machine.frames[0].code is inside
+        self._take_back(start)
+        if not is_root:
+            self.point.memory.breaks_in[inside] = ended.why.reason
+            raise BrokeInside
 
     def _take_back(self, start: Mark) -> None:
         """Nothing has happened."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from enum import IntEnum
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.guards.deaths import Mortal
@@ -40,6 +41,7 @@ class Memory:
         self.skips_hooks, self.all_sizes_change = skips_hooks, all_sizes_change
         self.makes_symbols, self.along = True, Along.EQUAL
         self.ends_anyway: set[tuple[str, str]] = set()
+        self.breaks_in: dict[CodeType, str] = {}  # functions that are captured whole or not at all (breaking.py)
         self.changing_dims: dict[Source, frozenset[int]] = {}  # of tensors, where sizes were seen to change
         self.equal_dims: dict[Source, frozenset[int]] = {}  # of others, which may change with these
         self.dynamic: set[Source] = set()

@@ -6,7 +6,7 @@ The files beside this one are what every op uses: `registry.py` (what an op is; 
 The rooms hold the ops, and torch's functions over them: `primitives/`, `composites/`, `special/`, `signal/`,
 `attention/`, `convolution/`, `pooling/`, `linear_algebra/`, `recurrent/`, `indexing/`, `sorting/`, `random/`. Where a
 room is about one op, `op.py` registers it and `composite.py` has torch's functions. A room's first page lists its
-files.
+files. `batching/`: values that stand for a batch (vmap), and the rules of ops on them.
 Importing this package registers every primitive.
 """
 

@@ -40,6 +40,11 @@ class MetaValue:
     def copy(self) -> MetaValue:
         return self
 
+    @staticmethod
+    def no_data(what: str) -> NoDataError:
+        """The error of `what`, which needs its data."""
+        return no_data(what)
+
     def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
         raise no_data("this operation")
 

@@ -27,9 +27,10 @@ from compiler_core.errors import DTypeError, GraphError, OpDefinitionError
 from compiler_core.late import Late
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.aliasing import Alias
+from compiler_core.ops.batching.value import Batched
 from compiler_core.ops.meta_value import MetaValue, infer_value
 from compiler_core.ops.on_device import run_on_device
-from compiler_core.ops.rules import LowerRule, Pointwise
+from compiler_core.ops.rules import ALIKE, LowerRule, Pointwise, VmapRule
 from compiler_core.symbolic.size import symbols_in
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]  # an array of the device's array module
@@ -86,6 +87,7 @@ class Op:
     vjp(g, out, *operands, **attrs) -> one cotangent (or None) per operand; uses only other ops, never array data.
     lower: one of ops/rules.py.
     samples: operands for conformance tests, never empty.
+    vmap: how it goes over a batch, see rules.py; None: example by example. Of elementwise ops it is ALIKE.
     dtypes: the operand dtypes it takes.
     random: the result depends on a generator key. alias: how the result shows operand 0's memory, where it does.
     shares: `eager` may give operand 0's memory back, also where the result is no view: see tensor/memory/lent.py.
@@ -116,6 +118,7 @@ class Op:
     only_for_autograd: bool = False
     remakes_out: bool = False
     host: str = ""
+    vmap: VmapRule | None = None
     doc: str = ""
 
     def __repr__(self) -> str:
@@ -135,7 +138,8 @@ def register(op: Op) -> Op:
                 f"op {op.name!r} has no {rule} rule", remedy="give every rule of compiler_core/ops/registry.py:Op"
             )
     follows = op.follows or (isinstance(op.lower, Pointwise) and op.alias is None)
-    op = replace(op, shares=op.shares or op.alias is not None, follows=follows)
+    vmap = op.vmap or (ALIKE if isinstance(op.lower, Pointwise) else None)
+    op = replace(op, shares=op.shares or op.alias is not None, follows=follows, vmap=vmap)
     OPS[op.name] = op
     return op
 
@@ -182,7 +186,7 @@ def meta_of(value: Value) -> TensorMeta:
     return meta
 
 
-_priorities: dict[type, int] = {np.ndarray: -1}  # of classes that were met as operands; -1: has no `__bind__`
+_priorities: dict[type, float] = {np.ndarray: -1}  # of classes that were met as operands; -1: has no `__bind__`
 
 
 def bind(op: Op, *values: Value, **attrs: Any) -> Value:
@@ -190,7 +194,7 @@ def bind(op: Op, *values: Value, **attrs: Any) -> Value:
 
     The class with the highest `__bind_priority__` interprets it.
     """
-    best, highest = np.ndarray, -1
+    best, highest = np.ndarray, -1.0
     for value in values:
         cls = type(value)
         if cls is best:
@@ -267,6 +271,8 @@ def run_eager(op: Op, arrays: Sequence[Array], attrs: Attrs) -> Array:
     on_device = _checked.get(key)
     if on_device is None:
         operands: Sequence[Any] = arrays
+        if any(type(a) is Batched for a in operands):
+            return Batched.__bind__(op, tuple(operands), attrs)  # type: ignore[no-any-return]
         if any(type(a) is MetaValue for a in operands):
             return infer_value(op, operands, attrs)  # type: ignore[return-value]
         _check(op, arrays, attrs)

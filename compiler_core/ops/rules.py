@@ -108,4 +108,34 @@ class Scatter:
     mode: Literal["set", "add"]
 
 
+@dataclass(frozen=True, slots=True)
+class Front:
+    """How nearly all ops go over a batch (vmap): all operands get it in front, one for all examples is repeated.
+
+    dims: names of attributes that are a dim or several: they move by one. order: of a permutation of dims.
+    sizes, zeros, ones: of those with an entry for each dim: the batch's is its size, 0 or 1.
+    """
+
+    dims: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
+    zeros: tuple[str, ...] = ()
+    ones: tuple[str, ...] = ()
+
+    def attributes(self, size: int, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Those of the op for all examples. attrs: for one."""
+        changed = dict(attrs)
+        for name in self.dims:
+            dim = attrs[name]
+            changed[name] = dim + 1 if isinstance(dim, int) else tuple(d + 1 for d in dim)
+        changed.update({name: (0, *(d + 1 for d in attrs[name])) for name in self.order})
+        for names, first in ((self.sizes, size), (self.zeros, 0), (self.ones, 1)):
+            changed.update({name: (first, *attrs[name]) for name in names})
+        return changed
+
+
+ALIKE, OVER_DIM, OVER_DIMS = Front(), Front(dims=("dim",)), Front(dims=("dims",))
+# (op, size of the batch, which operands have it, operands, attributes for one example) -> value, the batch in front
+VmapRule = Front | Callable[..., Any]
+
 LowerRule = Pointwise | Movement | Indexed | Reduction | IndexedReduction | Scatter | Scan | Expansion | Routine

@@ -25,6 +25,8 @@ from typing import Any, TypeAlias
 
 from compiler_core.errors import OpDefinitionError
 from compiler_core.late import Late
+from compiler_core.ops.batching.value import Batched
+from compiler_core.ops.batching.whole import mapped
 from compiler_core.ops.broadcasting import rounded_once
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.lying import as_told
@@ -89,6 +91,12 @@ class Composite:
             if self.pointwise or self.rows:
                 derive(self)
         return self.there
+
+    def elsewhere(self, arrays: Sequence[Any]) -> Any:
+        """Its definition for operands that are not all arrays of the CPU; None where there is none."""
+        if any(type(array) is Batched for array in arrays):
+            return mapped(self, arrays)
+        return self.on_device()
 
     @property
     def numbers(self) -> tuple[str, ...]:

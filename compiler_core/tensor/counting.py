@@ -14,6 +14,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.names.spelling import result_text
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array
+from compiler_core.tensor.by_example import by_example
 from compiler_core.tensor.making.creation import leaf
 from compiler_core.tensor.making.placement import beside
 from compiler_core.tensor.tensor import Tensor
@@ -63,6 +64,7 @@ def _edges(column: Array, bins: Any, span: Sequence[float] | None) -> Array:
     return np.linspace(low, high, bins + 1, dtype=column.dtype)
 
 
+@by_example
 @beside
 def histogram(
     input: Tensor,
@@ -82,6 +84,7 @@ def histogram(
     return Histogram(leaf(counts.astype(column.dtype)), leaf(edges))
 
 
+@by_example
 @beside
 def histogramdd(
     input: Tensor,

@@ -14,6 +14,7 @@ from compiler_core.ops import functional as F
 from compiler_core.ops.composites.trigonometry import floating_operands
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.registry import Value
+from compiler_core.tensor.by_example import of_all
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.tensor.torch_arguments import need_a_tensor
 
@@ -26,7 +27,7 @@ def _recurrence(first: Callable[[Value], Value], step: Step, doc: str) -> Callab
 
     def polynomial(input: Any, n: Any) -> Tensor:
         need_a_tensor(input, n)
-        highest = int(n) if isinstance(n, (int, float)) else int(F.amax(n)) if n.numel() else 0
+        highest = int(n) if isinstance(n, (int, float)) else int(F.amax(of_all(n))) if n.numel() else 0
         x, degrees = (F.detach(v) for v in floating_operands(input, n))
         degrees = F.trunc(degrees)
         before, now = F.mul(F.ones_like(x), 1.0), first(x)

@@ -19,6 +19,7 @@ import numpy as np
 from compiler_core import dtype as dt
 from compiler_core.breaking import breaks_graph
 from compiler_core.forward.level import tangent_of
+from compiler_core.ops.batching.value import levels_of
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.autograd.tape import GradNode
 from compiler_core.tensor.nodes.names import name_of
@@ -80,6 +81,8 @@ def format_tensor(tensor: Tensor, *, tensor_contents: str | None = None) -> str:
     tensor_contents: what stands for its numbers.
     """
     prefix = vars(type(tensor)).get("printed_as", type(tensor).__name__) + "("
+    if levels := levels_of(tensor._cell.raw):
+        return f"BatchedTensor({prefix[:-1]} of shape {tuple(tensor.shape)}, in {len(levels)} levels of vmap)"
     if tensor.is_meta:
         text = with_suffixes(f"{prefix}{tensor_contents or '...'}", _meta_suffixes(tensor), len(prefix))
     else:

@@ -18,6 +18,7 @@ from compiler_core.ops.composites import logic as composite_logic
 from compiler_core.ops.composites import statistics as composite_statistics
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import current_trace
+from compiler_core.tensor.by_example import by_example
 from compiler_core.tensor.making.creation import arange, leaf
 from compiler_core.tensor.making.filling import exponential_like
 from compiler_core.tensor.making.placement import beside, check_generator
@@ -42,6 +43,7 @@ def _there(array: Any) -> Tensor:
     return Tensor._wrap(array.astype(np.int64, copy=False))
 
 
+@by_example
 @beside
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """The places of the elements that are not zero: i64[K, ndim], or one i64[K] a dim."""
@@ -102,6 +104,7 @@ def _unique_there(array: Any, return_inverse: bool, return_counts: bool) -> Any:
     return (Tensor._wrap(values), *map(_there, others))
 
 
+@by_example
 @beside
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """How often each of 0, 1, 2, ... occurs in a vector of whole numbers, or the sum of their weights."""
@@ -121,6 +124,7 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     return leaf(counts.astype(wanted, copy=False))
 
 
+@by_example
 @beside
 def multinomial(
     input: Tensor,

@@ -22,7 +22,8 @@ from compiler_core.dtype import BY_VALUES, DType, of
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops import prims
-from compiler_core.ops.meta_value import MetaValue, no_data
+from compiler_core.ops.batching.running import recorded
+from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.primitives.arithmetic import add_gradients
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, Trace, Value, current_trace, meta_of, run_eager
 from compiler_core.ops.whole import Composite
@@ -34,6 +35,7 @@ from compiler_core.tensor.autograd import hooks, inference
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
 from compiler_core.tensor.autograd.hooks import LeafHooks
 from compiler_core.tensor.autograd.tape import TRACED, Edge, GradNode, OpNode, OutputNode, WholeNode, is_traced, watch
+from compiler_core.tensor.batching import lifted
 from compiler_core.tensor.making.placement import check_together, place_of
 from compiler_core.tensor.memory import copying, layout, lent, views, writing
 from compiler_core.tensor.memory.cell import Cell, DataCell, ViewCell, cell_of, memory_of, read, shown
@@ -91,9 +93,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         self._requires_grad = False
         if cls.__torch_function__ is not disabled and cls is not Tensor:
             turn_on()
-        if requires_grad:
-            self.requires_grad_()
-        return self
+        return self.requires_grad_() if requires_grad else self
 
     @staticmethod
     def _from_cell(cell: Cell, node: GradNode | None = None) -> Tensor:
@@ -133,8 +133,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
                 remedy="keep data-dependent Python out of the compiled function, or compile with fullgraph=False",
             )
         value = shown(self._cell)
-        if type(value) is MetaValue:
-            raise no_data(what)
+        if hasattr(value, "no_data"):
+            raise value.no_data(what)
         return value  # type: ignore[no-any-return]
 
     @property
@@ -389,7 +389,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
             for edge in edges:
                 if edge is not None:
                     saved = [v._cell if isinstance(v, Tensor) else v for v in values]
-                    result._node = OpNode(op, attrs, edges, saved, cell)
+                    result._node = OpNode(op, attrs, edges if on_host else lifted(edges, saved, out), saved, cell)
                     break
         elif Inference.entered:
             inference.made(cell)
@@ -412,7 +412,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
             on_host = on_host and (type(v) is np.ndarray or v is None)
             arrays.append(v)
             edges.append(edge)
-        definition = composite if on_host else composite.on_device()
+        definition: Any = composite if on_host else composite.elsewhere(arrays)
         made = None if definition is None else definition.forward(*arrays, **attrs)
         if made is None:
             return None
@@ -425,7 +425,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         result = Tensor._from_cell(cell)
         if is_recorded:
             saved = [v._cell if isinstance(v, Tensor) else v for v in operands]
-            node = WholeNode(definition, attrs, edges, saved, cell)  # type: ignore[arg-type]
+            node = WholeNode(definition, attrs, edges if on_host else lifted(edges, saved, out), saved, cell)
             node.kept = kept
             if watch.active:
                 node.pack_kept()
@@ -484,7 +484,7 @@ def _bind_traced(trace: Trace, op: Op, values: tuple[Value, ...], attrs: Attrs) 
         writing.check_leaves(values)
     if op.name == "detach" and isinstance(values[0], Tensor):
         return values[0].detach()
-    node = trace.bind(op, tuple(v._read() if isinstance(v, Tensor) else v for v in values), attrs)
+    node = recorded(trace, op, tuple(v._read() if isinstance(v, Tensor) else v for v in values), attrs)
     history = TRACED if differentiable and of(node.dtype).is_inexact else None
     if op.alias is None or not isinstance(values[0], Tensor) or not views.aliases(op, attrs, values[0]._cell):
         fresh = Cell(node)

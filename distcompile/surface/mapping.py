@@ -1,28 +1,26 @@
 """torch.func.vmap: a function of one example, mapped over a dimension of its arguments.
 
 In: a function, where the dimension is in its arguments and results. Out: a function of batches.
-Method: one call for each example, in order, and the results stacked: the meaning of torch's vmap, differentiable and
-nested as deep as wanted; not its speed, for nothing is vectorised. It compiles as any other code with randomness=
-"different"; the others look at the generator's state: a call of theirs ends the graph. So what torch refuses
-because it is not vectorised (`item()`, an `if` on a value) works here, and what is written in place into a tensor from
-outside is written by every example in turn, where torch refuses it. Without an example there is nothing to call, which
-is an error. `chunk_size` changes nothing.
+Method: the function is called once. Its arguments are views of the batch that stand for one example
+(compiler_core/tensor/batching.py), and each op in it works on all examples at once by the rule in its block; one that
+has none runs once for each example, which is said. So `item()`, an `if` on a value and a write of what depends on the
+example into a tensor from outside are errors, as in torch. chunk_size: so many examples a call.
 Source: torch's documentation; its tests judge (tests/distcompile/surface/test_vmap_against_torch.py).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from compiler_core.breaking import breaks_graph
+from compiler_core.breaking import unbroken
 from compiler_core.ops import functional as F
-from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.making.random import default_generator, get_rng_state, set_rng_state
-from compiler_core.tensor.making.random_state import Together, Torch
+from compiler_core.ops.batching.value import Level, levels_of, running
+from compiler_core.ops.broadcasting import normalize_dim
+from compiler_core.tensor.batching import entered, left
 from compiler_core.tensor.tensor import Tensor
-from distcompile.errors import ArgumentError, NotSupportedError, RandomCallError
+from distcompile.errors import ArgumentError, RandomCallError
 from distcompile.utils._pytree import tree_flatten, tree_unflatten
 
 __all__ = ["vmap"]
@@ -44,7 +42,7 @@ def vmap(
     or a tuple in the arguments' structure. Keyword arguments are the same for all. out_dims: its place in the results.
     randomness: "different" draws, or the "same" for each example; "error": none are allowed.
     Raises: ArgumentError (a ValueError) for dimensions, structures and results that do not fit, RandomCallError for
-    draws under "error", NotSupportedError for a dimension of size 0.
+    draws under "error", BatchError for what is not the same operation for every example.
     """
     if randomness not in RANDOMNESS:
         raise RandomCallError(
@@ -53,57 +51,43 @@ def vmap(
     if chunk_size is not None and chunk_size < 1:
         raise ArgumentError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
 
+    @unbroken
     @functools.wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         name = getattr(func, "__name__", repr(func))
         dims, leaves, spec = _mapped_dims(name, in_dims, args)
         size = _size(leaves, dims)
-        if size == 0:
-            raise NotSupportedError("vmap: there is no example to map over", remedy="skip the call for an empty batch")
-        draws, found = _Draws(randomness, size), []
-        for k in range(size):
-            row = [leaf if dim is None else leaf.select(dim, k) for leaf, dim in zip(leaves, dims, strict=True)]
-            with draws:
-                found.append(func(*tree_unflatten(row, spec), **kwargs))
-        return _stacked(name, found, out_dims)
+        found = []
+        for part, count in _parts(leaves, dims, size, chunk_size):
+            level = Level(count, randomness)
+            rows = [leaf if dim is None else entered(leaf, level, dim) for leaf, dim in zip(part, dims, strict=True)]
+            with running(level):
+                result = func(*tree_unflatten(rows, spec), **kwargs)
+            found.append(_all_left(name, result, level, out_dims))
+        return found[0] if len(found) == 1 else _joined(found, out_dims)
 
-    return mapped if randomness == "different" else _looking(mapped)
-
-
-_looking = breaks_graph(
-    "vmap looks at the state of the random generator", 'pass randomness="different", if the function may draw'
-)
+    return mapped
 
 
-class _Draws:
-    """A block for each example's draws from the default generator; different ones of all examples are one draw."""
+def _parts(leaves: list[Any], dims: list[int | None], size: int, most: int | None) -> Iterator[tuple[list[Any], int]]:
+    """The arguments of each call, and how many examples those are."""
+    if most is None or most >= size:
+        yield leaves, size
+        return
+    for start in range(0, size, most):
+        count = min(most, size - start)
+        yield (
+            [leaf if dim is None else leaf.narrow(dim, start, count) for leaf, dim in zip(leaves, dims, strict=True)],
+            count,
+        )
 
-    def __init__(self, randomness: str, size: int) -> None:
-        self.randomness = randomness
-        self.first = get_rng_state() if randomness != "different" else None
-        self.together: Together | None = None
-        if randomness == "different" and current_trace() is None:
-            state = default_generator._state()
-            self.together = Together(state, size) if isinstance(state, Torch) else None
 
-    def __enter__(self) -> None:
-        if self.randomness == "same" and self.first is not None:
-            set_rng_state(self.first)
-        if self.together is not None:
-            self.together.next_call()
-            default_generator._put(self.together)
-
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        if self.together is not None:
-            default_generator._put(self.together.of)
-        if self.randomness != "error" or self.first is None or kind is not None:
-            return
-        if not bool((get_rng_state() == self.first).all()):
-            set_rng_state(self.first)
-            raise RandomCallError(
-                "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
-                "'different' randomness flags on vmap or perform the randomness operation out of vmap"
-            )
+def _joined(found: list[Any], out_dims: Any) -> Any:
+    """The results of several calls, one behind the other."""
+    rows, spec = [tree_flatten(result)[0] for result in found], tree_flatten(found[0])[1]
+    dims = _spread(out_dims, found[0]) or []
+    columns = zip(zip(*rows, strict=True), dims, strict=True)
+    return tree_unflatten([column[0] if dim is None else F.cat(column, dim) for column, dim in columns], spec)
 
 
 def _mapped_dims(name: str, in_dims: Any, args: tuple[Any, ...]) -> tuple[list[int | None], list[Any], Any]:
@@ -171,44 +155,31 @@ def _size(leaves: list[Any], dims: list[int | None]) -> int:
     return sizes[0]
 
 
-def _stacked(name: str, results: list[Any], out_dims: Any) -> Any:
-    rows = [tree_flatten(result)[0] for result in results]
-    spec = tree_flatten(results[0])[1]
-    if any(tree_flatten(result)[1] != spec for result in results):
-        raise ArgumentError(f"vmap({name}, ...): `{name}` returned other structures for other examples")
-    dims = _spread(out_dims, results[0])
+def _all_left(name: str, result: Any, level: Level, out_dims: Any) -> Any:
+    """What the function returned, for all examples."""
+    leaves, spec = tree_flatten(result)
+    dims = _spread(out_dims, result)
     if dims is None:
         raise ArgumentError(
             f"vmap({name}, ..., out_dims={out_dims})(<inputs>): out_dims is not compatible with the structure of "
             "`outputs`."
         )
-    return tree_unflatten(
-        [_stack(name, leaves, dim, out_dims) for leaves, dim in zip(zip(*rows, strict=True), dims, strict=True)], spec
-    )
+    return tree_unflatten([_left(name, leaf, level, dim, out_dims) for leaf, dim in zip(leaves, dims)], spec)
 
 
-def _stack(name: str, leaves: tuple[Any, ...], dim: Any, out_dims: Any) -> Any:
-    """leaves: one of each example."""
+def _left(name: str, leaf: Any, level: Level, dim: Any, out_dims: Any) -> Any:
     if dim is None:
-        if not all(leaf is leaves[0] or _is_same(leaf, leaves[0]) for leaf in leaves):
+        if isinstance(leaf, Tensor) and level in levels_of(leaf._cell.raw):
             raise ArgumentError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
-        return leaves[0]
+        return leaf
     if not isinstance(dim, int):
         raise ArgumentError(
             f"vmap({name}, ..., out_dims={out_dims}): `out_dims` must be an int, None or a python collection of ints "
             "representing where in the outputs the vmapped dimension should appear."
         )
-    for leaf in leaves:
-        if not isinstance(leaf, Tensor):
-            raise ArgumentError(
-                f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(leaf)}. Did you mean to set "
-                "out_dims= to None for output?"
-            )
-    return F.stack(leaves, dim)
-
-
-def _is_same(a: Any, b: Any) -> bool:
-    """Whether the results of two examples are one that depends on neither, as far as can be seen."""
-    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
-        return type(a) is type(b) and bool(a == b)
-    return not (a.requires_grad or b.requires_grad) and a.shape == b.shape and bool((a == b).all())
+    if not isinstance(leaf, Tensor):
+        raise ArgumentError(
+            f"vmap({name}, ...): `{name}` must only return Tensors, got type {type(leaf)}. Did you mean to set "
+            "out_dims= to None for output?"
+        )
+    return left(leaf, level, normalize_dim(dim, leaf.dim() + 1))

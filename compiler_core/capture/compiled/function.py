@@ -49,6 +49,7 @@ from compiler_core.errors import GraphBreak, RecompileLimitError
 from compiler_core.forward import level
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes.dce import Dce
+from compiler_core.ops.batching.value import levels as mapping
 from compiler_core.ops.registry import current_trace
 from compiler_core.pipeline import CompileRequest, compile_captured
 
@@ -76,7 +77,7 @@ class CompiledFunction:
         functools.update_wrapper(self, function, updated=())  # sets __wrapped__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if current_trace() is not None or stance.name == "force_eager" or (level.on and level.levels()):
+        if current_trace() is not None or stance.name == "force_eager" or mapping() or (level.on and level.levels()):
             return self._function(*args, **kwargs)
         outcome = self._state.root.run(args, kwargs)
         return self._state.finish(outcome) if type(outcome) is Paused else outcome

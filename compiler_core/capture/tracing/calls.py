@@ -212,6 +212,8 @@ class Calls:
                 *args,
                 **{key: loaded(self.segment, self.parts.classes, value) for key, value in kwargs.items()},
             )
+        if why := self.segment.memory.breaks_in.get(function.__code__):
+            raise Break(f"{why} (in {function.__qualname__}, which is captured whole or not at all)")
         match policy.how(function):
             case policy.Breaks() as breaks:
                 return self._call_own_random(function, args, kwargs, breaks)

@@ -39,6 +39,7 @@ from compiler_core.ops.attention import by_numpy as attention_numpy
 from compiler_core.ops.attention import composed
 from compiler_core.ops.attention import kernels as attention_kernels
 from compiler_core.ops.attention import native as attention_native
+from compiler_core.ops.attention.mapped import attended
 from compiler_core.ops.attention.sizes import DTYPES, NARROW, AttentionSizes, check
 from compiler_core.ops.broadcasting import cast, dtype_of
 from compiler_core.ops.checks import check_dtype, check_shape
@@ -197,6 +198,7 @@ ATTENTION = register(
         infer=_infer,
         eager=_eager,
         vjp=_vjp,
+        vmap=attended,
         lower=_routine("attention", _eager, attention_native.FORWARD, attention_kernels.FORWARD),
         samples=_samples(True),
         dtypes=(*DTYPES, *NARROW),
@@ -208,6 +210,7 @@ ATTENTION_BACKWARD = register(
         infer=_infer_backward,
         eager=_eager_backward,
         vjp=_vjp_backward,
+        vmap=attended,
         lower=_routine("attention_backward", _eager_backward, attention_native.BACKWARD, attention_kernels.BACKWARD),
         samples=_samples(False),
         dtypes=(*DTYPES, *NARROW),

@@ -18,10 +18,11 @@ from typing import Any
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
+from compiler_core.ops.batching.rules import convolved, convolved_weight
 from compiler_core.ops.checks import INEXACT, check_dtype, check_shape
 from compiler_core.ops.pooling.windows import window_counts
 from compiler_core.ops.registry import Array, Op, PerOperand, Sample, Value, register, use_trace
-from compiler_core.ops.rules import Expansion
+from compiler_core.ops.rules import Expansion, VmapRule
 
 Dims = tuple[int, ...]
 
@@ -228,10 +229,14 @@ def _samples(kind: str) -> tuple[Sample, ...]:
     return tuple(found)
 
 
-def _register(name: str, infer: Any, expand: Callable[..., Value], vjp: Any, cost: Callable[..., int]) -> Op:
-    return register(Op(name, infer, _eager(expand), vjp, Expansion(expand, cost), _samples(name), INEXACT))
+def _register(
+    name: str, infer: Any, expand: Callable[..., Value], vjp: Any, cost: Callable[..., int], vmap: VmapRule = convolved
+) -> Op:
+    return register(Op(name, infer, _eager(expand), vjp, Expansion(expand, cost), _samples(name), INEXACT, vmap=vmap))
 
 
 CONVOLUTION = _register("convolution", _infer, _expand, PerOperand(_vjp_x, _vjp_filters), flops)
 CONVOLUTION_INPUT = _register("convolution_input", _infer_input, _expand_input, _vjp_input, flops_input)
-CONVOLUTION_WEIGHT = _register("convolution_weight", _infer_weight, _expand_weight, _vjp_weight, flops_weight)
+CONVOLUTION_WEIGHT = _register(
+    "convolution_weight", _infer_weight, _expand_weight, _vjp_weight, flops_weight, convolved_weight
+)

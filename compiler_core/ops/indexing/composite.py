@@ -40,7 +40,6 @@ from compiler_core.ops.composites.movement import movedim, permute, reshape
 from compiler_core.ops.composites.unary import truth
 from compiler_core.ops.indexing.ends import check_int, clip
 from compiler_core.ops.lying import as_told, lies
-from compiler_core.ops.meta_value import MetaValue, no_data
 from compiler_core.ops.primitives.movement import slice_size
 from compiler_core.ops.refusals import check_fits, need_index, need_one_dtype
 from compiler_core.ops.registry import Value
@@ -164,8 +163,8 @@ def _expand_masks(entries: tuple[Any, ...]) -> tuple[Any, ...]:
         if isinstance(e, (bool, np.bool_)):
             result.append(bool(e))
         elif _is_mask(e):
-            if isinstance(e, MetaValue):
-                raise no_data("indexing by a bool mask")
+            if hasattr(e, "no_data"):
+                raise e.no_data("indexing by a bool mask")
             if not is_array(e):
                 raise GraphBreak("indexing by a bool mask needs its data", remedy="use where or masked_fill")
             with device_of(e).working():

@@ -20,11 +20,12 @@ from compiler_core.errors import IndexError_, ShapeError
 from compiler_core.late import Late
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
+from compiler_core.ops.batching.rules import rows_of_all
 from compiler_core.ops.checks import EVERY, INDEX, NUMERIC, check_dim, check_dtype, check_shape
 from compiler_core.ops.indexing.adding import add_at
 from compiler_core.ops.primitives.pointwise import as_array
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
-from compiler_core.ops.rules import Indexed, Scatter
+from compiler_core.ops.rules import ALIKE, OVER_DIM, Indexed, Scatter
 
 Index = tuple[Any, ...]
 Metas = tuple[TensorMeta, ...]
@@ -90,6 +91,7 @@ TAKE = register(
         infer=_infer_take,
         eager=_eager_take,
         vjp=_vjp_take,
+        vmap=rows_of_all,
         lower=Indexed(_emit_take),
         samples=(
             Sample(((5, 3), (4,)), make=_integers(5, (4,), first=(5, 3))),
@@ -174,6 +176,7 @@ INDEX_ADD = register(
         infer=_infer_rows("index_add", NUMERIC),
         eager=_eager_index_add,
         vjp=_vjp_index_add,
+        vmap=rows_of_all,
         lower=Scatter(_target_rows("index_add"), source=2, mode="add"),
         samples=_ROWS,
         dtypes=NUMERIC,
@@ -186,6 +189,7 @@ INDEX_COPY = register(
         infer=_infer_rows("index_copy", EVERY),
         eager=_eager_index_copy,
         vjp=_vjp_index_copy,
+        vmap=rows_of_all,
         lower=Scatter(_target_rows("index_copy"), source=2, mode="set"),
         samples=(Sample(((5, 3), (4,), (4, 3)), make=_distinct_rows), _ROWS[2]),
         dtypes=EVERY,
@@ -241,6 +245,7 @@ GATHER = register(
         infer=_infer_gather,
         eager=_eager_gather,
         vjp=_vjp_gather,
+        vmap=OVER_DIM,
         lower=Indexed(_emit_gather),
         samples=(
             Sample(((3, 5), (3, 2)), {"dim": 1}, make=_integers(5, (3, 2), first=(3, 5))),
@@ -301,6 +306,7 @@ SCATTER_ADD = register(
         infer=_infer_scatter("scatter_add", NUMERIC),
         eager=_eager_scatter_add,
         vjp=_vjp_scatter_add,
+        vmap=OVER_DIM,
         lower=Scatter(_target_along("scatter_add"), source=2, mode="add"),
         samples=(
             Sample(((3, 5), (3, 2), (3, 2)), {"dim": 1}, make=_integers(5, (3, 2), (3, 2), first=(3, 5))),
@@ -316,6 +322,7 @@ SCATTER = register(
         infer=_infer_scatter("scatter", EVERY),
         eager=_eager_scatter,
         vjp=_vjp_scatter,
+        vmap=OVER_DIM,
         lower=Scatter(_target_along("scatter"), source=2, mode="set"),
         samples=(Sample(((3, 5), (3, 2), (3, 2)), {"dim": 1}, make=_distinct_along),),
         dtypes=EVERY,
@@ -346,6 +353,7 @@ CHECK_INDEX = register(
         infer=_infer_check_index,
         eager=_eager_check_index,
         vjp=NotDifferentiable("indices have no gradient"),
+        vmap=ALIKE,
         lower=Indexed(_emit_check_index),
         samples=(Sample(((4,),), {"size": 5}, low=0, high=5), Sample(((2, 3),), {"size": 5}, low=0, high=5)),
         dtypes=INDEX,

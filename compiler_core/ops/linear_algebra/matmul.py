@@ -13,6 +13,7 @@ import numpy as np
 from compiler_core.errors import ShapeError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
+from compiler_core.ops.batching.rules import multiplied
 from compiler_core.ops.checks import INEXACT, check_dtype
 from compiler_core.ops.linear_algebra.gemm import GEMM
 from compiler_core.ops.quiet import quietly
@@ -54,6 +55,7 @@ MATMUL = register(
             lambda g, out, a, b: prims.matmul(g, adjoint(b)),
             lambda g, out, a, b: prims.matmul(adjoint(a), g),
         ),
+        vmap=multiplied,
         lower=GEMM,
         samples=tuple(
             Sample((a, b))

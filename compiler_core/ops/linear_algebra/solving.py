@@ -25,6 +25,7 @@ from compiler_core.ops.linear_algebra.matmul import adjoint as H
 from compiler_core.ops.linear_algebra.matmul import transpose_last
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
 from compiler_core.ops.routine import call_back
+from compiler_core.ops.rules import ALIKE
 
 mm = prims.matmul
 
@@ -280,6 +281,7 @@ CHOLESKY_INFO = register(
         call_back("cholesky_info", _eager_cholesky_info, why="LAPACK, through NumPy"),
         _SQUARE,
         DTYPES,
+        vmap=ALIKE,
         host="CuPy does not say at which minor a factorisation fails",
     )
 )

@@ -26,7 +26,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.aliasing import Alias, Strides
 from compiler_core.ops.checks import EVERY, NUMERIC, ORDERED, ORDERED_NUMBERS, check_dtype, check_shape
 from compiler_core.ops.registry import Array, Attrs, NotDifferentiable, Op, Sample, Value, register
-from compiler_core.ops.rules import IndexedReduction, Movement
+from compiler_core.ops.rules import ALIKE, IndexedReduction, Movement
 
 Dims = tuple[int, ...]
 Index = tuple[Any, ...]
@@ -122,6 +122,7 @@ WINDOWS = register(
         infer=_infer_windows,
         eager=_eager_windows,
         vjp=_vjp_windows,
+        vmap=ALIKE,
         lower=Movement(_source_windows),
         samples=tuple(Sample((n,), {"kernel": k, "stride": s, "dilation": d}) for n, k, s, d in _CASES),
         dtypes=EVERY,
@@ -228,6 +229,7 @@ WINDOWS_ADD = register(
         infer=_infer_windows_add,
         eager=_eager_windows_add,
         vjp=_vjp_windows_add,
+        vmap=ALIKE,
         lower=IndexedReduction(
             "sum", lambda metas, kernel, **_: kernel, _emit_windows_add, lambda trailing=0, **_: trailing
         ),
@@ -335,6 +337,7 @@ WINDOWS_PUT = register(
         infer=_infer_windows_put,
         eager=_eager_windows_put,
         vjp=_vjp_windows_put,
+        vmap=ALIKE,
         lower=IndexedReduction(
             "sum", lambda metas, kernel, **_: kernel, _emit_windows_put, lambda trailing=0, **_: trailing
         ),
@@ -378,6 +381,7 @@ WINDOW_SUM = register(
         infer=_infer_window_sum,
         eager=_eager_window_sum,
         vjp=_vjp_window_sum,
+        vmap=ALIKE,
         lower=IndexedReduction("sum", lambda metas, kernel, **_: kernel, _emit_window_sum),
         samples=tuple(Sample((n,), {"kernel": k, "stride": s, "dilation": d}) for n, k, s, d in _CASES),
         dtypes=NUMERIC,
@@ -420,6 +424,7 @@ WINDOW_MAX = register(
         infer=_infer_window_max,
         eager=_eager_window_max,
         vjp=_vjp_window_max,
+        vmap=ALIKE,
         lower=IndexedReduction(
             "max", lambda metas, kernel, **_: kernel, lambda *args, low=(), **attrs: _emit_window_sum(*args, **attrs)
         ),
@@ -475,6 +480,7 @@ WINDOW_ARGMAX = register(
         infer=_infer_window_argmax,
         eager=_eager_window_argmax,
         vjp=NotDifferentiable("the result is an index"),
+        vmap=ALIKE,
         lower=IndexedReduction("argmax_nan", lambda metas, kernel, **_: (math.prod(kernel),), _emit_window_argmax),
         samples=tuple(Sample((n,), {"kernel": k, "stride": s, "dilation": d}) for n, k, s, d in _CASES),
         dtypes=ORDERED,

@@ -26,6 +26,7 @@ from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.pooling.windows import WINDOW_ARGMAX, WINDOW_MAX, WINDOWS_PUT, lowest, window_counts
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
 from compiler_core.ops.routine import Attrs, CCall, Native, call_back, is_contiguous, no_symbols
+from compiler_core.ops.rules import ALIKE
 
 Dims = tuple[int, ...]
 
@@ -182,6 +183,7 @@ WINDOW_MAX_PUT = register(
         infer=_infer,
         eager=_eager,
         vjp=_vjp,
+        vmap=ALIKE,
         lower=call_back(
             "window_max_put",
             _eager,

@@ -17,6 +17,7 @@ from compiler_core.ops.aliasing import Alias, Strides
 from compiler_core.ops.checks import EVERY
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
 from compiler_core.ops.routine import call_back
+from compiler_core.ops.rules import ALIKE
 
 
 def _infer(x: TensorMeta, source: DType, dtype: DType) -> TensorMeta:
@@ -49,6 +50,7 @@ BITCAST = register(
         infer=_infer,
         eager=_eager,
         vjp=NotDifferentiable("bytes read as another dtype's have no gradient"),
+        vmap=ALIKE,
         lower=call_back("bitcast", _eager, why="bytes are read as another dtype's"),
         samples=(
             Sample(((3, 4),), {"source": float32, "dtype": int32}, dtypes=(float32,)),

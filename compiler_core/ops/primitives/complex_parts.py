@@ -19,7 +19,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.aliasing import Alias, Strides
 from compiler_core.ops.checks import COMPLEX, check_alike, check_dtype
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
-from compiler_core.ops.rules import Indexed, Pointwise
+from compiler_core.ops.rules import ALIKE, Indexed, Pointwise
 
 PARTS = (dt.float64, dt.float32)
 _SHAPES = ((3, 4), (), (2, 1, 5))
@@ -129,6 +129,7 @@ VIEW_AS_REAL = register(
         infer=_infer_as_real,
         eager=_eager_as_real,
         vjp=lambda g, out, x: (prims.view_as_complex(g),),
+        vmap=ALIKE,
         lower=Indexed(_emit_as_real),
         samples=tuple(Sample((shape,)) for shape in (*_SHAPES, (0,))),
         dtypes=COMPLEX,
@@ -166,6 +167,7 @@ VIEW_AS_COMPLEX = register(
         infer=_infer_as_complex,
         eager=_eager_as_complex,
         vjp=lambda g, out, x: (prims.view_as_real(g),),
+        vmap=ALIKE,
         lower=Indexed(_emit_as_complex),
         samples=tuple(Sample((shape,)) for shape in ((3, 4, 2), (2,), (2, 1, 5, 2), (0, 2))),
         dtypes=PARTS,

@@ -17,7 +17,7 @@ from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.checks import EVERY
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
-from compiler_core.ops.rules import Indexed, Movement
+from compiler_core.ops.rules import ALIKE, Indexed, Movement
 
 
 def _infer_cast(x: TensorMeta, dtype: DType) -> TensorMeta:
@@ -62,6 +62,7 @@ CAST = register(
         infer=_infer_cast,
         eager=_eager_cast,
         vjp=_vjp_cast,
+        vmap=ALIKE,
         lower=Indexed(_emit_cast),
         samples=_cast_samples(),
         dtypes=EVERY,
@@ -80,6 +81,7 @@ DETACH = register(
         infer=lambda x: x,
         eager=lambda xp, x: x,
         vjp=NotDifferentiable("detach cuts the gradient"),
+        vmap=ALIKE,
         lower=Movement(_source_detach),
         samples=(Sample(((3, 4),)), Sample(((),))),
         dtypes=EVERY,

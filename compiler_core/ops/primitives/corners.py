@@ -17,7 +17,7 @@ from compiler_core.ops.primitives.pointwise import as_array
 from compiler_core.ops.primitives.tied import tied
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
-from compiler_core.ops.rules import Expansion
+from compiler_core.ops.rules import ALIKE, Expansion
 
 _FLOPS = 20  # an element
 
@@ -41,6 +41,7 @@ def _cornered(name: str, value: Callable[..., Value], vjp: Callable[..., Any], *
             samples,
             FLOATING,
             follows=True,
+            vmap=ALIKE,
         )
     )
 

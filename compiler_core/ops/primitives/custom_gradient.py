@@ -21,7 +21,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import EVERY
 from compiler_core.ops.registry import Array, Op, Sample, Value, meta_of, register
-from compiler_core.ops.rules import Indexed
+from compiler_core.ops.rules import ALIKE, Indexed
 
 
 class Rule(str):
@@ -98,6 +98,7 @@ CUSTOM_GRADIENT = register(
         infer=_infer,
         eager=_eager,
         vjp=_vjp,
+        vmap=ALIKE,
         lower=Indexed(_emit),
         samples=(Sample(((2, 3), (2, 3)), _ATTRS), Sample(((), ()), _ATTRS), Sample(((2,), (3,)), _ATTRS)),
         dtypes=EVERY,

@@ -17,7 +17,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.checks import EVERY, check_dim, check_dtype, check_shape
 from compiler_core.ops.primitives.movement import SLICE, Dims, Index, python_slices
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
-from compiler_core.ops.rules import Indexed, Scatter
+from compiler_core.ops.rules import OVER_DIM, Front, Indexed, Scatter
 
 Metas = tuple[TensorMeta, ...]
 
@@ -64,6 +64,7 @@ PAD = register(
         infer=_infer_pad,
         eager=_eager_pad,
         vjp=_vjp_pad,
+        vmap=Front(zeros=("low", "high")),
         lower=Indexed(_emit_pad),
         samples=(
             Sample(((2, 3),), {"low": (1, 0), "high": (0, 2), "value": 0.0}),
@@ -122,6 +123,7 @@ CAT = register(
         infer=_infer_cat,
         eager=lambda xp, *xs, dim: xp.concatenate(xs, axis=dim),
         vjp=_vjp_cat,
+        vmap=OVER_DIM,
         lower=Indexed(_emit_cat),
         samples=(
             Sample(((2, 3), (2, 3)), {"dim": 0}),
@@ -168,6 +170,7 @@ SLICE_SCATTER = register(
         infer=_infer_slice_scatter,
         eager=_eager_slice_scatter,
         vjp=_vjp_slice_scatter,
+        vmap=Front(zeros=("starts",), sizes=("stops",), ones=("steps",)),
         lower=Scatter(_target_slice_scatter, source=1, mode="set"),
         samples=(
             Sample(((4, 5), (2, 5)), {"starts": (1, 0), "stops": (3, 5), "steps": (1, 1)}),

@@ -17,9 +17,10 @@ from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.aliasing import Alias, Strides, reshaped_strides
+from compiler_core.ops.batching.rules import expanded
 from compiler_core.ops.checks import EVERY, check_dims
 from compiler_core.ops.registry import Op, Sample, Value, register
-from compiler_core.ops.rules import Movement
+from compiler_core.ops.rules import ALIKE, OVER_DIMS, Front, Movement
 
 Index = tuple[Any, ...]
 Dims = tuple[int, ...]
@@ -71,6 +72,7 @@ DIAGONAL = register(
         infer=_infer_diagonal,
         eager=lambda xp, x, offset: xp.diagonal(x, offset, -2, -1),
         vjp=lambda g, out, x, offset: (put_on_diagonal(prims.full_like(x, 0), g, offset),),
+        vmap=ALIKE,
         lower=Movement(_source_diagonal),
         samples=(
             Sample(((3, 4),), {"offset": 0}),
@@ -148,6 +150,7 @@ RESHAPE = register(
         infer=_infer_reshape,
         eager=lambda xp, x, shape: x.reshape(shape),
         vjp=lambda g, out, x, shape: (prims.reshape(g, x.shape),),
+        vmap=Front(sizes=("shape",)),
         lower=Movement(_source_reshape),
         samples=(
             Sample(((2, 6),), {"shape": (3, 4)}),
@@ -182,6 +185,7 @@ PERMUTE = register(
         infer=_infer_permute,
         eager=lambda xp, x, dims: x.transpose(dims),
         vjp=lambda g, out, x, dims: (prims.permute(g, inverse_permutation(dims)),),
+        vmap=Front(order=("dims",)),
         lower=Movement(lambda index, in_shape, dims: tuple(index[d] for d in inverse_permutation(dims))),
         samples=(
             Sample(((2, 3),), {"dims": (1, 0)}),
@@ -252,6 +256,7 @@ EXPAND = register(
         infer=_infer_expand,
         eager=lambda xp, x, shape: xp.broadcast_to(x, shape),
         vjp=_vjp_expand,
+        vmap=expanded,
         lower=Movement(_source_expand),
         samples=(
             Sample(((3,),), {"shape": (2, 3)}),
@@ -326,6 +331,7 @@ SLICE = register(
         infer=_infer_slice,
         eager=lambda xp, x, starts, stops, steps: x[python_slices(starts, stops, steps)],
         vjp=_vjp_slice,
+        vmap=Front(zeros=("starts",), sizes=("stops",), ones=("steps",)),
         lower=Movement(_source_slice),
         samples=(
             Sample(((4, 5),), {"starts": (1, 0), "stops": (3, 5), "steps": (1, 1)}),
@@ -357,6 +363,7 @@ FLIP = register(
         infer=_infer_flip,
         eager=lambda xp, x, dims: xp.flip(x, dims),
         vjp=lambda g, out, x, dims: (prims.flip(g, dims),),
+        vmap=OVER_DIMS,
         lower=Movement(_source_flip),
         samples=(Sample(((3, 4),), {"dims": (0,)}), Sample(((3, 4),), {"dims": (0, 1)})),
         dtypes=EVERY,

@@ -23,7 +23,7 @@ from compiler_core.ops.checks import NUMERIC, ORDERED, check_dims, check_dtype
 from compiler_core.ops.primitives.pointwise import as_array
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
-from compiler_core.ops.rules import Reduction, ReductionKind
+from compiler_core.ops.rules import OVER_DIMS, Reduction, ReductionKind
 
 Dims = tuple[int, ...]
 
@@ -152,7 +152,7 @@ def _reduction(
     nests: bool = True,
 ) -> Op:
     """Register reduction `name`; its loop-IR kind has the same name."""
-    return register(Op(name, infer, eager, vjp, Reduction(name), samples, dtypes, nests=nests))
+    return register(Op(name, infer, eager, vjp, Reduction(name), samples, dtypes, nests=nests, vmap=OVER_DIMS))
 
 
 _PLACE = NotDifferentiable("the result is an index")

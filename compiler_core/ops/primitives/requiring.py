@@ -16,7 +16,7 @@ from compiler_core.errors import check_message, failed_check
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.checks import NUMERIC, check_dtype, check_shape
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
-from compiler_core.ops.rules import Indexed
+from compiler_core.ops.rules import ALIKE, Indexed
 
 
 def _infer(x: TensorMeta, fails: TensorMeta, error: str, message: str) -> TensorMeta:
@@ -53,6 +53,7 @@ REQUIRE = register(
         infer=_infer,
         eager=_eager,
         vjp=_vjp,
+        vmap=ALIKE,
         lower=Indexed(_emit),
         samples=(Sample(((3, 4), (3, 4)), {"error": "value", "message": "never"}, make=_passing),),
         dtypes=NUMERIC,

@@ -21,7 +21,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import NUMERIC, ORDERED, check_alike, check_dim, check_dtype
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
-from compiler_core.ops.rules import Scan
+from compiler_core.ops.rules import OVER_DIM, Scan
 
 
 def _running(dtype: np.dtype[Any]) -> Any:
@@ -60,6 +60,7 @@ CUMSUM = register(
         infer=_infer_cumsum,
         eager=_eager_cumsum,
         vjp=_vjp_cumsum,
+        vmap=OVER_DIM,
         lower=Scan("sum"),
         samples=(
             Sample(((3, 4),), {"dim": 1, "reverse": False}),
@@ -121,6 +122,7 @@ LINEAR_SCAN = register(
         infer=_infer_linear_scan,
         eager=_eager_linear_scan,
         vjp=_vjp_linear_scan,
+        vmap=OVER_DIM,
         lower=Scan("linear"),
         samples=(
             Sample(((3, 4), (3, 4)), {"dim": 1, "reverse": False}),
@@ -186,6 +188,7 @@ def _running_places(name: str, kind: str, *, largest: bool) -> Op:
             eager=_eager_places(largest),
             vjp=NotDifferentiable("places do not change with small changes of the values"),
             lower=Scan(kind),
+            vmap=OVER_DIM,
             samples=(
                 Sample(((3, 4),), {"dim": 1}),
                 Sample(((6, 20),), {"dim": 0}),

@@ -14,6 +14,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.aliasing import Alias
+from compiler_core.ops.batching.rules import strode
 from compiler_core.ops.checks import EVERY
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
 from compiler_core.ops.rules import Movement
@@ -102,6 +103,7 @@ STRIDED = register(
         infer=_infer_strided,
         eager=_eager_strided,
         vjp=_vjp_strided,
+        vmap=strode,
         lower=Movement(_source_strided),
         samples=tuple(Sample(((n,),), {"size": m, "stride": s, "offset": o}) for n, m, s, o in _CASES),
         dtypes=EVERY,

@@ -6,6 +6,7 @@
   generator.
 - `draws.py`: Large draws of random floats outside of a trace: `rand` and `randn` computed block by block, by
   several threads.
+- `mapped.py`: Draws of functions that vmap maps: one for each example, of all of them at once, or the same for all.
 - `mersenne.py`: Torch's random numbers of the CPU: mt19937, and what torch's kernels make of its words, in their
   order.
 - `on_device.py`: Random numbers made on a CUDA device: words, uniform and normal ones, each by one kernel, the

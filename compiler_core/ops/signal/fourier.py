@@ -21,6 +21,7 @@ from compiler_core.ops.checks import COMPLEX, check_dim, check_dims, check_dtype
 from compiler_core.ops.primitives.complex_parts import PARTS
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
 from compiler_core.ops.routine import call_back
+from compiler_core.ops.rules import OVER_DIM, OVER_DIMS
 
 Dims = tuple[int, ...]
 _WHY = "pocketfft, through NumPy"
@@ -52,6 +53,7 @@ FFT = register(
         infer=_infer_fft,
         eager=_eager_fft,
         vjp=lambda g, out, x, dims, inverse: (prims.fft(g, dims, not inverse),),
+        vmap=OVER_DIMS,
         lower=call_back("fft", _eager_fft, why=_WHY),
         samples=tuple(
             Sample((shape,), {"dims": dims, "inverse": inverse})
@@ -92,6 +94,7 @@ RFFT = register(
         infer=_infer_rfft,
         eager=_eager_rfft,
         vjp=_vjp_rfft,
+        vmap=OVER_DIM,
         lower=call_back("rfft", _eager_rfft, why=_WHY),
         samples=tuple(
             Sample((shape,), {"dim": dim}) for shape, dim in (((5,), 0), ((4, 3), 0), ((2, 3, 2), 1), ((1,), 0))
@@ -133,6 +136,7 @@ IRFFT = register(
         infer=_infer_irfft,
         eager=_eager_irfft,
         vjp=_vjp_irfft,
+        vmap=OVER_DIM,
         lower=call_back("irfft", _eager_irfft, why=_WHY),
         samples=tuple(
             Sample((shape,), {"dim": dim, "size": size})

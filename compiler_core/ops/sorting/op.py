@@ -18,6 +18,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops.checks import ORDERED, check_dim, check_dtype
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
 from compiler_core.ops.routine import call_back
+from compiler_core.ops.rules import OVER_DIM
 from compiler_core.ops.sorting.native import RANK, SORT, TOPK
 
 _PLACES = NotDifferentiable("places do not change with small changes of the values")
@@ -52,6 +53,7 @@ ARGSORT = register(
         infer=_infer_argsort,
         eager=_eager_argsort,
         vjp=_PLACES,
+        vmap=OVER_DIM,
         lower=call_back("argsort", _eager_argsort, why=_WHY, native=SORT),
         samples=(
             Sample(((3, 4),), {"dim": 1, "descending": False}),
@@ -113,6 +115,7 @@ TOPK_PLACES = register(
         infer=_infer_topk_places,
         eager=_eager_topk_places,
         vjp=_PLACES,
+        vmap=OVER_DIM,
         lower=call_back("topk_places", _eager_topk_places, why=_WHY, native=TOPK),
         samples=(
             Sample(((3, 40),), {"k": 3, "dim": 1, "largest": True}),
@@ -131,6 +134,7 @@ RANK_PLACE = register(
         infer=_infer_rank_place,
         eager=_eager_rank_place,
         vjp=_PLACES,
+        vmap=OVER_DIM,
         lower=call_back("rank_place", _eager_rank_place, why=_WHY, native=RANK),
         samples=(
             Sample(((3, 4),), {"rank": 2, "dim": 1}),

@@ -16,6 +16,7 @@ import numpy as np
 from compiler_core.ops.checks import FLOATING, infer_alike
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
 from compiler_core.ops.routine import call_back
+from compiler_core.ops.rules import ALIKE
 
 _STEPS = 20000
 _LGAMMA = np.vectorize(math.lgamma, otypes=[np.float64])
@@ -90,6 +91,7 @@ def _register(name: str, eager: Any) -> Op:
             infer=infer_alike(name, FLOATING),
             eager=eager,
             vjp=NotDifferentiable("its derivative for x is added by special/gamma.py; for a there is none"),
+            vmap=ALIKE,
             lower=call_back(name, eager, why="its number of steps depends on the data"),
             samples=tuple(Sample((shape, shape), low=0.1, high=9.0) for shape in ((3, 4), (), (2, 1, 5))),
             dtypes=FLOATING,

@@ -21,7 +21,14 @@ __all__ = ["Application", "Function", "FunctionContext", "observe_functions", "o
 
 
 class Function:
-    """Base class of user-defined differentiable functions."""
+    """Base class of user-defined differentiable functions.
+
+    vmap(info, in_dims, *args) -> (outputs, out_dims): a rule of its own, static, for batches; None: forward and
+    backward are mapped as other code is, whatever `generate_vmap_rule` says.
+    """
+
+    generate_vmap_rule = False
+    vmap: Callable[..., Any] | None = None
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:

@@ -11,10 +11,14 @@ from typing import Any
 from compiler_core.forward.level import resting
 from compiler_core.tensor.autograd.function_calls import begin, finish
 from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.batching import level_among, put_in, taken_out
 
 
 def apply(cls: Any, *args: Any) -> Any:
     """Run forward; record backward if an argument requires a gradient, and call jvp if one carries a tangent."""
+    if cls.vmap is not None and (level := level_among(args)) is not None:
+        results, dims = cls.vmap(*taken_out(args, level))
+        return put_in(results, dims, level)
     ctx = begin(cls, args)
     with no_grad(), resting():
         if cls.setup_context is cls.__default_setup__:

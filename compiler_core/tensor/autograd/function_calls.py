@@ -26,6 +26,7 @@ from compiler_core.tensor.autograd.backward import attach_node
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
 from compiler_core.tensor.autograd.inference import has_no_version, saved_error
 from compiler_core.tensor.autograd.tape import FunctionNode, watch
+from compiler_core.tensor.batching import lifted_edges
 from compiler_core.tensor.making.placement import moved
 from compiler_core.tensor.memory.rebinding import rebound
 from compiler_core.tensor.nodes.saving import Packed, pack_context
@@ -186,7 +187,7 @@ class FunctionCall:
         if Inference.in_use and any(t is not None and has_no_version(t._cell) for t, _ in self.ctx._saved):
             raise saved_error()
         results = [o if id(o) in self.dirty else fresh(o) for o in self.outputs]
-        edges = tuple(a._edge() if isinstance(a, Tensor) else None for a in self.args)
+        edges = lifted_edges(self.args, results)
         node = FunctionNode(self.name, edges, len(results), self._pull, raw=False)
         attach_node(node, [r if k in self.differentiable else None for k, r in enumerate(results)])
         if watch.active:

@@ -27,6 +27,7 @@ from compiler_core.ops.refusals import check_fits
 from compiler_core.ops.registry import Array, Value, current_trace
 from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.autograd.inference import made
+from compiler_core.tensor.batching import of_each
 from compiler_core.tensor.making.placement import creation_names, placed
 from compiler_core.tensor.memory.cell import cell_of, cell_trace
 from compiler_core.tensor.memory.lent import borrow
@@ -249,7 +250,7 @@ def full_like(
     requires_grad: bool = False,
 ) -> Tensor:
     """`full` of input's shape and dtype."""
-    return leaf(creation.full_like(input, fill_value, dtype=dtype), requires_grad, device)
+    return of_each(leaf(creation.full_like(input, fill_value, dtype=dtype), requires_grad, device), input)
 
 
 @creation_names

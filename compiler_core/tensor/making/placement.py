@@ -23,6 +23,7 @@ from compiler_core.errors import DeviceError, GraphBreak
 from compiler_core.late import Late
 from compiler_core.location import user_location
 from compiler_core.memory_format import strided
+from compiler_core.ops.batching.value import Batched
 from compiler_core.ops.composites.creation import elsewhere
 from compiler_core.ops.meta_value import MetaValue, infer_value, no_data
 from compiler_core.ops.numpy_names import numpy_names
@@ -97,6 +98,8 @@ def place_of(value: Value) -> Device:
         return cpu
     if isinstance(value, MetaValue):
         return meta
+    if type(value) is Batched:
+        return place_of(value.value)
     trace: Any = current_trace()
     return trace.place_of(value) if hasattr(trace, "place_of") else cpu
 
@@ -329,7 +332,7 @@ def grads_beside(saved: Sequence[Any], grads: Sequence[Any]) -> Sequence[Any]:
 def _grad_at(saved: Any, grad: Any) -> Any:
     operand = getattr(saved, "raw", None)
     place = device_of(operand) if is_array(operand) else getattr(saved, "place", None)
-    if place is None or place.type == "meta":
+    if place is None or place.type == "meta" or type(grad) is Batched:
         return grad
     return place.put(grad) if is_array(grad) else moved(grad, place)
 

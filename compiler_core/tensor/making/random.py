@@ -26,8 +26,10 @@ from compiler_core.breaking import breaks_graph
 from compiler_core.device import Device, check_device, cpu, cuda_device
 from compiler_core.errors import GraphBreak, RandomStateError
 from compiler_core.location import user_location
+from compiler_core.ops.batching.value import levels
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.random.composite import Draw
+from compiler_core.ops.random.mapped import draw_for
 from compiler_core.ops.random.on_device import drawing
 from compiler_core.ops.registry import Array, Value, current_trace
 from compiler_core.tensor.making.placement import is_meta_trace
@@ -90,6 +92,10 @@ class Generator:
 
     def draw(self, draw: Draw) -> Value:
         """The draw; under a trace the node of it, of the default generator alone."""
+        every = levels()
+        return draw_for(every, draw, self._draw) if every else self._draw(draw)
+
+    def _draw(self, draw: Draw) -> Value:
         trace = current_trace()
         if trace is None:
             return self._state().draw(draw)
@@ -102,6 +108,8 @@ class Generator:
     def mask_or_key(self, draw: Draw) -> Value | tuple[Value, int]:
         """A mask, drawn; or, where it is drawn by a key, the key and the stream, by which whoever uses it draws it."""
         trace = current_trace()
+        if levels():
+            return self.draw(draw)
         if trace is None:
             state = self._state()
             return state.draw(draw) if isinstance(state, Torch) else (state.take_keys(1), 0)

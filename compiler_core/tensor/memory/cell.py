@@ -21,6 +21,7 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.device import copy_of
 from compiler_core.errors import GraphError
+from compiler_core.ops.batching.value import Batched, held
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, Value, bind, current_trace, use_trace
 from compiler_core.tensor.memory import views
@@ -154,6 +155,7 @@ class DeviceCell(Cell):
 
 def is_outside(value: Value) -> bool:
     """Whether a cell's value is an array (or stands for one), not a node of a trace."""
+    value = held(value) if type(value) is Batched else value
     return isinstance(value, (np.ndarray, MetaValue)) or cuda.is_array(value)
 
 

@@ -37,6 +37,7 @@ from compiler_core.dtype import of
 from compiler_core.errors import DomainError, ShapeError
 from compiler_core.log import warn_once
 from compiler_core.ops.aliasing import contiguous_strides
+from compiler_core.ops.batching.value import Batched, held
 from compiler_core.ops.meta_value import MetaValue, no_data
 from compiler_core.ops.primitives.strided import overlaps
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, Value, bind, current_trace, use_trace
@@ -64,7 +65,7 @@ class LentCell(Cell):
             _fill(self.raw, value)
 
     def put_view(self, view: ViewCell, value: Value) -> None:
-        if current_trace() is not None or not _overlap(shown := view.current(), self.raw):
+        if current_trace() is not None or not _overlap(shown := view.current(), self.raw) or type(shown) is Batched:
             super().put_view(view, value)
         elif overlaps(shown.shape, view.strides()):
             super().put_view(view, value)  # says so
@@ -102,6 +103,7 @@ def check_writeable(memory: Array) -> None:
 
 def _overlap(a: Any, b: Array) -> bool:
     """Whether an array, if it is one, shows memory of another."""
+    a = held(a)
     if type(a) is not type(b):
         return False
     return bool(np.may_share_memory(a, b) if type(b) is np.ndarray else cuda.module().may_share_memory(a, b))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import prims
+from compiler_core.ops.batching.value import Batched
 from compiler_core.ops.meta_value import no_data
 from compiler_core.ops.primitives.custom_gradient import COPIED, HISTORY, OVERWRITTEN
 from compiler_core.ops.registry import OPS, Value, current_trace, meta_of
@@ -114,7 +115,11 @@ def _put(self: Tensor, result: Tensor, recorded: bool) -> None:
 
 
 def _fit(self: Tensor, result: Tensor) -> Tensor:
-    if type(result._cell.raw) is not type(self._cell.raw):
+    if Batched in (kinds := (type(result._cell.raw), type(self._cell.raw))):
+        from compiler_core.tensor.batching import fitted
+
+        result = fitted(self, result)
+    elif kinds[0] is not kinds[1]:
         result = _fit_device(self, result)
     mine, other = meta_of(self), meta_of(result)
     if mine.shape != other.shape:

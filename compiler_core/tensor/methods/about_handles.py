@@ -22,6 +22,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor.autograd.inference import made
+from compiler_core.tensor.batching import of_each
 from compiler_core.tensor.making.placement import in_pinned_memory, moved
 from compiler_core.tensor.memory.cell import Cell, ViewCell, cell_of, note_copy
 from compiler_core.tensor.memory.layout import laid, lies_in, order_for, order_in, relaid, suggested
@@ -264,21 +265,21 @@ def _new_full(self: Tensor, size: Any, fill_value: Any, **options: Any) -> Tenso
     """`full` with this dtype, unless one is given. Options: dtype, device, requires_grad."""
     from compiler_core.tensor.making.creation import full
 
-    return full(size, fill_value, **_as(self, options))
+    return of_each(full(size, fill_value, **_as(self, options)), self)
 
 
 def _new_zeros(self: Tensor, *size: Any, **options: Any) -> Tensor:
     """`zeros` with this dtype, unless one is given."""
     from compiler_core.tensor.making.creation import zeros
 
-    return zeros(*size, **_as(self, options))
+    return of_each(zeros(*size, **_as(self, options)), self)
 
 
 def _new_ones(self: Tensor, *size: Any, **options: Any) -> Tensor:
     """`ones` with this dtype, unless one is given."""
     from compiler_core.tensor.making.creation import ones
 
-    return ones(*size, **_as(self, options))
+    return of_each(ones(*size, **_as(self, options)), self)
 
 
 def _new_tensor(self: Tensor, data: Any, **options: Any) -> Tensor:

@@ -21,6 +21,7 @@ from compiler_core.capture import policy
 from compiler_core.device import Device
 from compiler_core.dtype import DType, float64
 from compiler_core.tensor.autograd.grad_mode import is_grad_enabled, no_grad
+from compiler_core.tensor.batching import level_among, put_in, taken_out
 from compiler_core.tensor.memory.cell import memory_of
 from compiler_core.tensor.tensor import Tensor
 from distcompile.amp.autocasting import autocast, is_autocast_enabled
@@ -62,6 +63,9 @@ def call_defined(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) 
                 named = {name: cast(one, device, dtype) for name, one in kwargs.items()}
                 return call_defined(op, tuple(cast(one, device, dtype) for one in args), named)
     inputs, named = op._schema.bind(args, kwargs)
+    if registered.vmap is not None and (level := level_among(inputs)) is not None:
+        results, dims = registered.vmap(*taken_out(inputs, level), **named)
+        return put_in(results, dims, level)
     if AUTOGRAD in registered.kernels and not _below.on:
         return registered.kernels[AUTOGRAD](*inputs, **named)
     if not (registered.is_custom or registered.gradient):

@@ -42,6 +42,7 @@ class Registered:
 
     kernels: dict[str, Callable[..., Any]] = field(default_factory=dict)
     gradient: OperatorGradient | None = None
+    vmap: Callable[..., Any] | None = None
     autocast: dict[str, Any] = field(default_factory=dict)
     off: set[str] = field(default_factory=set)
     is_custom: bool = False

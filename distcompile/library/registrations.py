@@ -194,8 +194,12 @@ def register_autograd(
 
 
 def register_vmap(op: Any, func: Function | None = None, /, *, lib: Any = None) -> Any:
-    """A rule for vmap, which runs the kernel as it runs any function here, and so needs none."""
-    return (lambda fn: fn) if func is None else func
+    """A rule for vmap: func(info, in_dims, *inputs) -> (results, out_dims). Without one the kernel is mapped as any
+    code."""
+    if func is None:
+        return lambda fn: register_vmap(op, fn, lib=lib)
+    operators.registered(_name(op)).vmap = func
+    return func
 
 
 def register_autocast(op: Any, device_type: str, cast_inputs: Any, /, *, lib: Any = None) -> None:

@@ -57,9 +57,7 @@ def _batch(x: Any) -> Any:
     return torch.stack([x * factor if inexact else x for factor in (1.0, 0.9, 0.8)])
 
 
-def mapped(
-    function: Any, leaves: list[Any], chosen: list[int], spec: Any, named: Any, kind: type
-) -> Any:
+def mapped(function: Any, leaves: list[Any], chosen: list[int], spec: Any, named: Any, kind: type) -> Any:
     """(function of the chosen tensors for one example, these tensors)."""
 
     def of_one(*examples: Any) -> tuple[Any, ...]:

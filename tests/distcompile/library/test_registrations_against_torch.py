@@ -116,6 +116,13 @@ def functions(t: Any) -> Any:
 def batched(t: Any) -> Any:
     op = t.library.custom_op(f"{SPACE}::doubled", lambda x: x * 2, mutates_args=(), schema="(Tensor x) -> Tensor")
     op.register_vmap(lambda info, in_dims, x: (op(x), in_dims[0]))
+
+    @t.library.custom_op(f"{SPACE}::by_numpy", mutates_args=())
+    def by_numpy(x: t.Tensor) -> t.Tensor:
+        return t.tensor(x.numpy() ** 2)
+
+    by_numpy.register_vmap(lambda info, in_dims, x: (by_numpy(x) * info.batch_size, in_dims[0]))
+    assert t.vmap(by_numpy)(t.arange(6.0).reshape(2, 3)).tolist() == [[0, 2, 8], [18, 32, 50]]
     return t.vmap(op)(t.arange(6.0).reshape(2, 3)), t.vmap(op, in_dims=1, out_dims=1)(t.arange(6.0).reshape(2, 3))
 
 

@@ -114,12 +114,21 @@ def unrecorded() -> Iterator[None]:
         _UNRECORDED.reset(token)
 
 
-def record(name: str, step: str, text: Callable[[], str], *, part: str = "", artefact: str = "graph") -> None:
-    """Log and dump what a step made; `text` is called only if somebody wants it."""
+def record(
+    name: str,
+    step: str,
+    text: Callable[[], str],
+    *,
+    part: str = "",
+    artefact: str = "graph",
+    whole: Callable[[], str] | None = None,
+) -> None:
+    """Log and dump what a step made; `text` is called only if somebody wants it. whole: the text for the dump, where
+    it has what the log leaves out: it reads back."""
     if _UNRECORDED.get():
         return
     if config.dump_dir:
-        log.dump(name, _NUMBER[step], f"{step}_{part}" if part else step, text())
+        log.dump(name, _NUMBER[step], f"{step}_{part}" if part else step, (whole or text)())
     if log.is_on(artefact):
         log.emit(artefact, f"after {step}{f' ({part})' if part else ''}\n{text()}")
 
@@ -128,4 +137,11 @@ def record_graph(name: str, step: str, graph: Graph, *, part: str = "", artefact
     """Log and dump a graph; verify it, if asked to."""
     if config.verify:
         verify(graph)
-    record(name, step, lambda: print_graph(graph, locations=True, elide=True), part=part, artefact=artefact)
+    record(
+        name,
+        step,
+        lambda: print_graph(graph, locations=True, elide=True),
+        part=part,
+        artefact=artefact,
+        whole=lambda: print_graph(graph, locations=True),
+    )

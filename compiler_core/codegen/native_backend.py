@@ -161,10 +161,34 @@ def generate(graphs: Sequence[Graph], name: str, *, opened: bool = False) -> tup
 
 def _build(folder: Path, graphs: Sequence[Graph], name: str, toolchain: Toolchain, *, opened: bool = False) -> Manifest:
     """Everything that a cache hit skips. opened: the library is one that other sizes may share."""
+    programs, source = generate(graphs, name, opened=opened)
+    return _build_programs(folder, programs, source, graphs, name, toolchain, opened=opened)
+
+
+def run_programs(programs: Sequence[Program], graphs: Sequence[Graph], folder: Path) -> list[NativeExecutable]:
+    """Native code of programs that somebody else made for `graphs`, built in `folder`, which must last."""
+    from compiler_core.codegen.cpp.program import print_source
+
+    toolchain, named = find_toolchain(), with_symbols(programs)
+    with compiling(graphs[0].name, "emit"):
+        source = print_source(named)
+    manifest = _build_programs(folder, named, source, graphs, graphs[0].name, toolchain)
+    return _load(Entry(folder, manifest), toolchain, graphs)
+
+
+def _build_programs(
+    folder: Path,
+    programs: Sequence[Program],
+    source: Source,
+    graphs: Sequence[Graph],
+    name: str,
+    toolchain: Toolchain,
+    *,
+    opened: bool = False,
+) -> Manifest:
     from compiler_core.codegen.step_costs import step_costs
     from compiler_core.runtime.build import build_library
 
-    programs, source = generate(graphs, name, opened=opened)
     with compiling(name, "build"):
         if opened:
             others = partial(made_elsewhere, name, lambda graphs: generate(graphs, name, opened=True)[1].units)

@@ -4,6 +4,7 @@
   apart.
 - `ladder.py`: The stages of the pipeline, one after the other, on one case: the first that raises, or computes
   something else.
+- `replay.py`: What DISTCOMPILE_DUMP wrote, run again from one of its stages on.
 - `rules.py`: Is the gradient rule of an operation its derivative? Each call of a graph alone, in float64, by central
   differences.
 - `script.py`: A fault as a script that somebody else can run: at most 30 lines, run once in a process of its own

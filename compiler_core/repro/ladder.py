@@ -24,7 +24,7 @@ once it is small (`shrink.py`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -67,7 +67,7 @@ def find(case: Case, *, errors_only: bool = False, builds: bool = True) -> Fault
     with unrecorded(), config.patch(repro="", repro_after="", use_cache=config.use_cache), np.errstate(all="ignore"):
         try:
             _compile_whole(case, builds)
-            return _Climb(case, builds, compares=not errors_only).climb() if builds or not errors_only else None
+            return Climb(case, builds, compares=not errors_only).climb() if builds or not errors_only else None
         except DATA_ERRORS:
             return None
         except DistCompileError as error:
@@ -105,34 +105,46 @@ class _Found(Exception):
         self.fault = fault
 
 
-class _Climb:
+class Climb:
+    """The stages on one case; `held` are those that hold, and of which graph. Each method begins at another stage.
+
+    builds, compares: as `find` has them.
+    """
+
     def __init__(self, case: Case, builds: bool, compares: bool) -> None:
         self.case, self.builds, self.backend, self.compares = case, builds, find_backend(case.backend), compares
+        self.held: list[tuple[str, str]] = []
 
     def climb(self) -> Fault | None:
-        """See the head of this file."""
+        """All stages, from the captured graph on."""
+        return self.found_by(self.run)
+
+    def found_by(self, stages: Callable[[], None]) -> Fault | None:
+        """What ends `stages`."""
         try:
-            self._stages()
+            stages()
         except _Found as found:
             return found.fault
         return None
 
-    def _hold(self, stage: str, graph: Graph, got: Sequence[Array], want: Sequence[Array]) -> None:
+    def hold(self, stage: str, graph: Graph, got: Sequence[Array], want: Sequence[Array]) -> None:
+        """What a stage gives is what the one before it gives, or the climb ends here."""
         why = far_apart(got, want) if self.compares else ""
         if why:
             raise _Found(apart(graph, stage, why))
+        self.held.append((stage, graph.name))
 
-    def _stages(self) -> None:
+    def run(self) -> None:
+        """From the captured graph on."""
         case, name = self.case, self.case.graph.name
         inputs = case.inputs()
         want = interpret(case.graph, inputs)
         with compiling(name, "simplify"):
             graph = run_passes(case.graph, SIMPLIFY)
-        self._hold("simplify", graph, interpret(graph, inputs), want)
+        self.hold("simplify", graph, interpret(graph, inputs), want)
         flows = differentiable_nodes(graph, case.wanting)
         if not any(node in flows for node in graph.outputs[: case.results]):
-            graph = self._joint_passes(graph, inputs, want)
-            self._backend([(graph, inputs)])
+            self.undifferentiated(graph, inputs, want)
             return
         fault = wrong_rule(graph, case.seed) if self.compares else None
         if fault is not None:
@@ -140,23 +152,31 @@ class _Climb:
         with compiling(name, "joint"):
             joint = make_joint(graph, case.wanting, results=case.results)
         if joint.stops:  # Python runs in the course of the backward: it is no graph
-            self._backend([(graph, inputs)])
+            self.compiled([(graph, inputs)])
             return
         tangents = example_inputs(joint.graph, case.seed)[len(inputs) :]
         given = [*inputs, *tangents]
         both = interpret(joint.graph, given)
         if self.compares:
-            self._hold("joint", joint.graph, both, [*want, *_by_tape(graph, joint, inputs, tangents)])
-        joint = replace(joint, graph=self._joint_passes(joint.graph, given, both))
-        self._backend(self._halves(joint, given, both))
+            self.hold("joint", joint.graph, both, [*want, *_by_tape(graph, joint, inputs, tangents)])
+        self.after_joint(joint, given, both)
+
+    def after_joint(self, joint: Joint, given: Sequence[Array], want: Sequence[Array]) -> None:
+        """From the joint graph on. given: its inputs; want: its outputs on them."""
+        joint = replace(joint, graph=self._joint_passes(joint.graph, given, want))
+        self.compiled(self._halves(joint, given, want))
+
+    def undifferentiated(self, graph: Graph, inputs: Sequence[Array], want: Sequence[Array]) -> None:
+        """From a graph on that nobody differentiates."""
+        self.compiled([(self._joint_passes(graph, inputs, want), inputs)])
 
     def _joint_passes(self, graph: Graph, inputs: Sequence[Array], want: Sequence[Array]) -> Graph:
         with compiling(graph.name, "simplify_joint"):
             graph = run_passes(graph, SIMPLIFY_JOINT)
-        self._hold("simplify_joint", graph, interpret(graph, inputs), want)
+        self.hold("simplify_joint", graph, interpret(graph, inputs), want)
         with compiling(graph.name, "layout"):
             graph = self.backend.lay_out(graph)
-        self._hold("layout", graph, interpret(graph, inputs), want)
+        self.hold("layout", graph, interpret(graph, inputs), want)
         return graph
 
     def _halves(
@@ -170,13 +190,13 @@ class _Climb:
         forward = parts.forward
         for_forward = _named(forward, values)
         results = interpret(forward, for_forward)
-        self._hold("partition", forward, results[: joint.outputs], want[: joint.outputs])
+        self.hold("partition", forward, results[: joint.outputs], want[: joint.outputs])
         saved = [parts.forward.outputs[i].name for i in parts.saved]
         values |= dict(zip(saved, (results[i] for i in parts.saved), strict=True))
         for node, i in zip(parts.backward.inputs, parts.saved):
             values[node.name] = results[i]
         gradients = interpret(parts.backward, _named(parts.backward, values))
-        self._hold("partition", parts.backward, gradients, want[joint.outputs :])
+        self.hold("partition", parts.backward, gradients, want[joint.outputs :])
         plan = LocalGradients().plan(forward, parts.backward, (), announces=False)
         found: list[tuple[Graph, Sequence[Array]]] = [(forward, for_forward)]
         for piece in pieces_to_run(joint, parts, plan):
@@ -184,13 +204,14 @@ class _Climb:
             made = interpret(piece.graph, piece_inputs)
             values |= {node.name: value for node, value in zip(piece.graph.outputs, made)}
             wanted = [(value, gradients[k]) for value, k in zip(made, piece.outputs) if k is not None]
-            self._hold("plan", piece.graph, [a for a, _ in wanted], [b for _, b in wanted])
+            self.hold("plan", piece.graph, [a for a, _ in wanted], [b for _, b in wanted])
             found.append((piece.graph, piece_inputs))
         return found
 
     # -- the backend
 
-    def _backend(self, pairs: Sequence[tuple[Graph, Sequence[Array]]]) -> None:
+    def compiled(self, pairs: Sequence[tuple[Graph, Sequence[Array]]]) -> None:
+        """From the graphs on that the backend gets, each with its inputs."""
         wants = [interpret(graph, inputs) for graph, inputs in pairs]
         is_native = self.case.backend in NATIVE
         if is_native and self.compares:
@@ -202,24 +223,24 @@ class _Climb:
         with compiling(name, "backend"):
             executables = self.backend.compile([graph for graph, _ in pairs], name)
         for (graph, inputs), want, run in zip(pairs, wants, executables, strict=True):
-            got = _ran(graph, run, inputs)
+            got = run_native(graph, run, inputs)
             if is_native and self.compares and far_apart(got, want):
                 self._scheduled(graph, inputs, want)
-            self._hold("emit" if is_native else "backend", graph, got, want)
+            self.hold("emit" if is_native else "backend", graph, got, want)
 
     def _lowered(self, graph: Graph, inputs: Sequence[Array], want: Sequence[Array]) -> None:
         with compiling(graph.name, "expand"):
             expanded = run_passes(graph, EXPAND)
-        self._hold("expand", expanded, interpret(expanded, inputs), want)
-        values = _by_name(expanded, inputs)
+        self.hold("expand", expanded, interpret(expanded, inputs), want)
+        values = by_name(expanded, inputs)
         with compiling(graph.name, "define"):
             defined = define(expanded)
-        self._hold("define", expanded, interpret_definitions(defined, values), want)
+        self.hold("define", expanded, interpret_definitions(defined, values), want)
         for one in PASSES:
             if one.is_for(CPU):
                 with compiling(graph.name, one.name):
                     defined = one.apply(defined, CPU)
-                self._hold(one.name, expanded, interpret_definitions(defined, values), want)
+                self.hold(one.name, expanded, interpret_definitions(defined, values), want)
 
     def _scheduled(self, graph: Graph, inputs: Sequence[Array], want: Sequence[Array]) -> None:
         """Whether the loop IR is wrong, and what of the schedule is."""
@@ -256,7 +277,8 @@ def _roomy(program: ir.Program) -> ir.Program:
     return replace(program, buffers=tuple(buffers), arena_nbytes=end)
 
 
-def _ran(graph: Graph, run: Executable, inputs: Sequence[Array]) -> list[Array]:
+def run_native(graph: Graph, run: Executable, inputs: Sequence[Array]) -> list[Array]:
+    """The outputs of what a backend made. Raises CompilationError of step "run"."""
     try:
         return run([np.array(array, order="C") for array in inputs])
     except DistCompileError:
@@ -270,7 +292,8 @@ def _named(graph: Graph, values: Mapping[str, Array]) -> list[Array]:
     return [values[node.name] for node in graph.inputs]
 
 
-def _by_name(graph: Graph, inputs: Sequence[Array]) -> dict[str, Array]:
+def by_name(graph: Graph, inputs: Sequence[Array]) -> dict[str, Array]:
+    """Inputs and constants."""
     found = {node.name: array for node, array in zip(graph.inputs, inputs, strict=True)}
     return found | {node.name: node.array for node in graph.constants}
 

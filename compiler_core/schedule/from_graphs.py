@@ -7,6 +7,7 @@ among all of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from compiler_core.config import config
 from compiler_core.graph.ir import Graph
@@ -32,11 +33,18 @@ def lower_and_schedule(graphs: Sequence[Graph], name: str = "", target: Target =
             from compiler_core.loop_ir.verify import verify_program
 
             verify_program(program)
-        record(name, "schedule", lambda: _text(program), part=program.name, artefact="loop_ir")  # noqa: B023
+        record(
+            name,
+            "schedule",
+            partial(_text, program, elide=True),
+            part=program.name,
+            artefact="loop_ir",
+            whole=partial(_text, program),
+        )
     return programs
 
 
-def _text(program: ir.Program) -> str:
+def _text(program: ir.Program, *, elide: bool = False) -> str:
     from compiler_core.loop_ir.print import print_program
 
-    return print_program(program, notes=True, elide=True)
+    return print_program(program, notes=True, elide=elide)

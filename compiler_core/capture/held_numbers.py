@@ -2,7 +2,8 @@
 
 In: tensors. Out: the number of one, an input of the call where it is captured, so that no call compiles anew for the
 next one; `hold_number`, which writes one, an effect there. `tracing/rules/held_rules.py` has what capture does instead.
-`before_the_graph`: what is done once, for real, before anything is captured.
+`before_the_graph`: what is done once, for real, before anything is captured. `keep_tensors`, `keep_state`,
+`put_gradients`: guards and effects of many tensors at once.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from compiler_core.device import device_of
 from compiler_core.dtype import DType
 from compiler_core.ops import prims
-from compiler_core.ops.registry import Array, Value
+from compiler_core.ops.registry import Array, Value, current_trace
 from compiler_core.tensor.tensor import Tensor
 
 
@@ -49,6 +50,29 @@ def hold_number(tensors: Iterable[Tensor], number: Any) -> None:
             arrays[dtype] = np.asarray(number, dtype)
         value = arrays[dtype]
         cell.write(value if type(cell.raw) is np.ndarray else device_of(cell.raw).put(value))
+
+
+def keep_tensors(tensors: list[Tensor]) -> None:
+    """A list of tensors that is the same at every call, as an optimizer's parameters: captured, it is guarded whole."""
+
+
+def keep_state(state: dict[Tensor, dict[str, Any]]) -> None:
+    """The same, of what an optimizer keeps of each parameter."""
+
+
+def is_kept(tensor: Tensor) -> bool:
+    """Whether a tensor, where it is captured, is the same at every call."""
+    return False
+
+
+def put_gradients(tensors: Iterable[Tensor], gradients: Iterable[Tensor | None]) -> None:
+    """Give each tensor its `.grad`, of which it is known that it fits."""
+    if current_trace() is not None:
+        for tensor, gradient in zip(tensors, gradients):
+            tensor.grad = gradient
+    else:
+        for tensor, gradient in zip(tensors, gradients):
+            tensor._grad = gradient
 
 
 def changing_item(table: dict[str, Any], key: str) -> Any:

@@ -46,6 +46,7 @@ class Memory:
         self.equal_dims: dict[Source, frozenset[int]] = {}  # of others, which may change with these
         self.dynamic: set[Source] = set()
         self.unstable: IdentitySet = IdentitySet()
+        self.refilled: set[Source] = set()  # containers of tensors that hold others after a while
         self._tables: set[Source] = set()  # of which two items are such numbers: all are
         self._in_one: dict[Source, Source] = {}  # of a table -> its only item that is
 

@@ -142,6 +142,8 @@ class Point:
         with self.owner.lock:
             dead = [item[1].captured.guards for item in self.entries if item[1].captured.guards.deaths.happened]
             self.lost += [guards.modules for guards in dead]
+            for guards in dead:
+                self.memory.refilled.update(guards.refilled())
             self.entries = [item for item in self.entries if item[1].captured.guards not in dead]
             self.skipped = [skipped for skipped in self.skipped if not skipped.deaths.happened]
 
@@ -205,6 +207,7 @@ class Point:
             assert isinstance(failed, int)
             guards = entry.captured.guards
             self.memory.learn(entry.captured, failed, args, kwargs, sizes=self.owner.learns_sizes)
+            self.memory.refilled.update(guards.refilled(failed))
             for thing in guards.culprits(failed):
                 self.memory.unstable.add(thing)
             if not position:

@@ -22,6 +22,7 @@ from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.capture.guards.kinds import _key, is_registry, own_attributes, plain_copy, raw_item
 from compiler_core.capture.guards.sources import Item, Source
+from compiler_core.capture.held_numbers import put_gradients
 from compiler_core.capture.numbers.symbols import KINDS, plain_of, plain_parts
 from compiler_core.capture.outside import Outside, contents_of, own_source
 from compiler_core.ops.registry import Array
@@ -138,8 +139,24 @@ class Record:
         return id(container) not in (self.moved if isinstance(container, (list, deque)) else self.originals)
 
     def replayed(self) -> list[Change]:
-        """What later calls do again."""
-        return self.changes if self.is_replayed else []
+        """What later calls do again. Of what is put into one `.grad`, the last: nothing looks at it in between."""
+        if not self.is_replayed:
+            return []
+        kept: list[Change] = []
+        given: set[int] = set()  # ids of tensors whose `.grad` a later change tells
+        for change in reversed(self.changes):
+            if change.function is put_gradients:
+                left = [pair for pair in zip(change.target, *change.args, strict=True) if id(pair[0]) not in given]
+                given.update(id(tensor) for tensor, _ in left)
+                if left:
+                    kept.append(Change(put_gradients, [tensor for tensor, _ in left], ([new for _, new in left],)))
+            elif change.function is setattr and isinstance(change.target, Tensor) and change.args[0] == "grad":
+                if id(change.target) not in given:
+                    given.add(id(change.target))
+                    kept.append(change)
+            else:
+                kept.append(change)
+        return kept[::-1]
 
     def take_back(self) -> None:
         """Containers, attributes, cells and globals from outside are as they were."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from compiler_core import observe
+from compiler_core.capture.held_numbers import keep_tensors
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.autograd.grad_mode import enable_grad
 from compiler_core.tensor.autograd.handles import RemovableHandle
@@ -118,6 +119,7 @@ class Optimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset every parameter's gradient: to None, or to zeros."""
         for group in self.param_groups:
+            keep_tensors(group["params"])
             for parameter in group["params"]:
                 if set_to_none:
                     parameter.grad = None

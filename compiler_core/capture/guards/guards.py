@@ -15,7 +15,7 @@ from __future__ import annotations
 import linecache
 from collections.abc import Callable, Collection, Hashable, Iterable
 from types import CodeType, FunctionType
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,10 @@ from compiler_core.tensor.memory.cell import Cell, ViewCell
 from compiler_core.tensor.memory.rebinding import TensorWatch, lags
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.watch import Watch
+
+if TYPE_CHECKING:
+    from compiler_core.capture.guards.same_items import SameTensors
+    from compiler_core.capture.guards.sources import Source
 
 PLAIN = (bool, int, float, complex, str, bytes, slice, range)
 Handed: TypeAlias = tuple[list[Any], tuple[Any, ...]]  # (inputs, outside)
@@ -59,6 +63,7 @@ class Guards:
         self._absent: list[str] = []  # what the locals hold
         self._explained: dict[int, Explains] = {}  # number of a guard -> who knows what exactly fails
         self._tensors: list[TensorWatch] = []
+        self.kept: list[SameTensors] = []
         self._codes: list[CodeType] = []  # of functions that are the same at every call
         self._coded: dict[str, str] = {}  # code for each of them -> what the user calls the function
         self._line_of_codes = 0
@@ -230,6 +235,11 @@ class Guards:
     def moved(self) -> list[Tensor]:
         """The tensors that have been bound to other memory than they had."""
         return [tensor for watch in self._tensors for tensor in watch.culprits()]
+
+    def refilled(self, index: int | None = None) -> list[Source]:
+        """The containers that hold other tensors, since guard `index` failed; None: since something died."""
+        why = None if index is None else self._explained.get(index)
+        return [same.source for same in self.kept if same is why or (index is None and same.has_lost())]
 
     def culprits(self, index: int) -> list[Any]:
         """The modules and tensors because of which condition `index` failed, and which may do so at every call.

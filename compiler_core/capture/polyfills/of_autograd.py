@@ -10,12 +10,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler_core.capture.differentiating import add_in_place
+from compiler_core.capture.held_numbers import is_kept, put_gradients
 
 
 def accumulate(leaves: Sequence[Any], gradients: Sequence[Any]) -> None:
+    without: list[Any] = []
+    new: list[Any] = []
     for leaf, gradient in zip(leaves, gradients):
         before = leaf.grad
-        if before is None:
-            leaf.grad = gradient
-        else:
+        if before is not None:
             add_in_place(before, gradient)
+        elif is_kept(leaf):
+            without.append(leaf)
+            new.append(gradient)
+        else:
+            leaf.grad = gradient
+    if without:
+        put_gradients(without, new)

@@ -11,7 +11,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from compiler_core.capture.held_numbers import before_the_graph, changing_item, float_held, hold_number, scalar_of
+from compiler_core.capture.held_numbers import (
+    before_the_graph,
+    changing_item,
+    float_held,
+    hold_number,
+    keep_state,
+    keep_tensors,
+    scalar_of,
+)
 from distcompile.optim.update_rules.traced import fits_graph, make_state, update_traced
 
 CHANGING = ("lr", "weight_decay", "momentum")  # options that schedules change
@@ -22,6 +30,7 @@ def is_for_graph(optimizer: Any) -> bool:
     for group in optimizer.param_groups:
         if group.get("momentum") and group.get("dampening"):
             return False
+        keep_tensors(group["params"])
         for parameter in group["params"]:
             if not fits_graph(parameter, parameter.grad):
                 return False
@@ -31,6 +40,7 @@ def is_for_graph(optimizer: Any) -> bool:
 def step_in_graph(optimizer: Any) -> None:
     """Update every parameter that has a gradient."""
     before_the_graph(make_state, optimizer, optimizer.state)
+    keep_state(optimizer.state)
     for group in optimizer.param_groups:
         for option in CHANGING:
             if option in group:

@@ -64,7 +64,7 @@ def _backward(parts: Parts, tensors: Any, grads: Any, given: dict[str, Any]) -> 
         leaves = [(leaf, found[node]) for leaf, node in pairs if leaf is not None and leaf._requires_grad]
         for leaf, _ in leaves:
             _check_leaf(parts, leaf)
-        return [leaf for leaf, _ in leaves], [_finished(gradient) for _, gradient in leaves]
+        return [leaf for leaf, _ in leaves], [_finished(parts, leaf, gradient) for leaf, gradient in leaves]
 
     leaves, gradients = _tracing(parts, compute)
     return parts.call(accumulate, (leaves, gradients), {})
@@ -86,8 +86,8 @@ def _grad(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
             if (leaf := _leaf_of(parts, node)) is not None:
                 _check_leaf(parts, leaf)
         recorded = requiring(trace.body, trace) if create else set()
-        given_back = [found.get(node) for node in wanted]
-        results = [g if g is None else _finished(g, g in recorded) for g in given_back]
+        given_back = [(tensor, found.get(node)) for tensor, node in zip(inputs, wanted, strict=True)]
+        results = [g if g is None else _finished(parts, of, g, g in recorded) for of, g in given_back]
         unused, materialize = bool(given["allow_unused"]), given["materialize_grads"]
         pairs = enumerate(zip(inputs, results, strict=True))
         return tuple(tape._result(tensor, grad, k, unused, materialize) for k, (tensor, grad) in pairs)
@@ -178,9 +178,11 @@ def _check_leaf(parts: Parts, leaf: Tensor) -> None:
     parts.code.require_once(f"{parts.code.local(known.source)}._hooks is None", f"{known.source.text} has no hooks")
 
 
-def _finished(gradient: Node, recorded: bool = False) -> Tensor:
-    """A gradient as the program gets it."""
+def _finished(parts: Parts, of: Tensor, gradient: Node, recorded: bool = False) -> Tensor:
+    """The gradient of a tensor, as the program gets it: where the tensor is, if it is a constant too."""
     value = gradient if recorded else prims.detach(gradient)
+    if of.device.type == "cuda":
+        parts.segment.trace.note_made(value, of.device)
     return Tensor._from_cell(Cell(value), TRACED if recorded else None)
 
 

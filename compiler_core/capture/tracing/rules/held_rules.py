@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core.bytecode.semantics import Break
+from compiler_core.capture.guards.kinds import key_of
+from compiler_core.capture.guards.same_items import SameTensors, ids_in_list, ids_in_state
 from compiler_core.capture.guards.sources import Item, Raw
 from compiler_core.capture.held_numbers import (
     before_the_graph,
@@ -18,14 +20,19 @@ from compiler_core.capture.held_numbers import (
     float_held,
     hold_number,
     is_captured,
+    is_kept,
+    keep_state,
+    keep_tensors,
+    put_gradients,
     scalar_of,
     single,
     whole_held,
 )
 from compiler_core.capture.numbers.lifting import lifted
 from compiler_core.capture.numbers.symbols import applied, is_symbol, plain_of, symbol
-from compiler_core.capture.outside import contents_of
+from compiler_core.capture.outside import Outside, contents_of
 from compiler_core.ops.registry import use_trace
+from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from compiler_core.capture.tracing.parts import Parts
@@ -80,6 +87,65 @@ def _scalar_of(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     return parts.native.run(scalar_of, number, dtype)
 
 
+def _keep_tensors(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    (tensors,) = args
+    if type(tensors) is list:
+        _keep(parts, tensors, ids_in_list, list(tensors), [])
+
+
+def _keep_state(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    (state,) = args
+    tables = list(state.values())
+    if all(type(table) is dict for table in tables):
+        held = [value for table in tables for value in table.values()]
+        _keep(parts, state, ids_in_state, [*state, *held], tables)
+
+
+def _keep(parts: Parts, container: Any, identify: Any, things: list[Any], tables: list[Any]) -> None:
+    """Guard a container whole, if it may hold the same at every call, and nothing has looked into it."""
+    known, memory, looked = parts.outside.find(container), parts.segment.memory, parts.contents.whole
+    changed = parts.segment.record.originals
+    if (
+        known is None
+        or known.source in memory.refilled
+        or any(id(part) in looked or id(part) in changed for part in (container, *tables))
+    ):
+        return
+    if any(not isinstance(thing, Tensor) or thing in memory.unstable for thing in things):
+        return
+    if any(found is not None and not found.fixed for found in map(parts.outside.find, (*things, *tables))):
+        return
+    watch = SameTensors(identify, container, known.source, things, parts.code.guards.deaths)
+    parts.code.guards.kept.append(watch)
+    condition = f"{parts.code.guards.bind(watch, 'same')}({parts.code.local(contents_of(known))})"
+    parts.code.guards.require_explained(condition, watch.difference, watch)
+    looked.add(id(container))
+    for key, item in list(enumerate(container)) if type(container) is list else list(container.items()):
+        source = Item(contents_of(known), key)
+        if isinstance(item, Tensor):
+            parts.outside.load(source, item, fixed=True)
+            continue
+        parts.outside.things[id(item)] = Outside(item, source, False)
+        looked.add(id(item))
+        for name, tensor in item.items():
+            parts.outside.load(Item(source, name), tensor, fixed=True)
+
+
+def _put_gradients(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    """An effect for all of them: capture knows them, and they are the same at every call."""
+    tensors, gradients = args
+    parts.native.hand_on(put_gradients, tensors, gradients)
+    record = parts.segment.record
+    record.made(put_gradients, tensors, gradients)
+    for tensor, gradient in zip(tensors, gradients, strict=True):
+        record.written[key_of(tensor, "grad")] = gradient
+
+
+def _is_kept(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    known = parts.outside.find(args[0])
+    return known is not None and known.fixed
+
+
 def _single(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     (number,) = args
     if not is_symbol(number):
@@ -111,6 +177,10 @@ def _size(table: dict[Any, dict[str, Any]]) -> int:
 
 
 RULES = {
+    is_kept: _is_kept,
+    keep_state: _keep_state,
+    keep_tensors: _keep_tensors,
+    put_gradients: _put_gradients,
     is_captured: lambda parts, args, kwargs: True,
     whole_held: _reading(whole_held),
     float_held: _reading(float_held),

@@ -181,8 +181,7 @@ def _check_leaf(parts: Parts, leaf: Tensor) -> None:
 def _finished(parts: Parts, of: Tensor, gradient: Node, recorded: bool = False) -> Tensor:
     """The gradient of a tensor, as the program gets it: where the tensor is, if it is a constant too."""
     value = gradient if recorded else prims.detach(gradient)
-    if of.device.type == "cuda":
-        parts.segment.trace.note_made(value, of.device)
+    parts.segment.trace.note_made(value, of.device)
     return Tensor._from_cell(Cell(value), TRACED if recorded else None)
 
 

@@ -2,7 +2,9 @@
 
 In: text, or what capture hands to the compiler. Out: `Case`; `Fault`: what is wrong with it, and in which stage.
 Inputs are made from a seed: floats in (-1, 1), small whole numbers, bits. `far_apart` is the one measure of accuracy:
-the largest difference, against the largest value, of each output; NaNs and infinities must be in the same places.
+the largest difference, against the largest value, of each output; NaNs and infinities must be in the same places. An
+output that is much smaller than others is measured against these: a gradient that is zero but for rounding (of a bias
+before a batch norm) is rounded otherwise by every form.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from compiler_core.ops.registry import Array
 
 _LIMITS = {8: 1e-7, 4: 1e-4}  # itemsize -> how far apart floats may be; narrower ones:
 _NARROW = 3e-2
+_SMALL = 3e-2  # of the largest value of all outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +103,20 @@ def apart(graph: Graph, stage: str, why: str) -> Fault:
 
 def far_apart(got: Sequence[Array], want: Sequence[Array]) -> str:
     """Where two lists of outputs are not the same but for rounding, and by how much; empty if they are."""
+    least = _SMALL * max(map(_largest, want), default=0.0)
     for k, (a, b) in enumerate(zip(got, want, strict=True)):
-        why = _difference(np.asarray(a), np.asarray(b))
+        why = _difference(np.asarray(a), np.asarray(b), least)
         if why:
             return f"output {k}: {why}"
     return ""
 
 
-def _difference(got: Array, want: Array) -> str:
+def _largest(array: Array) -> float:
+    wide = np.abs(np.asarray(array).astype(np.complex128 if array.dtype.kind == "c" else np.float64))
+    return float(wide[np.isfinite(wide)].max(initial=0.0))
+
+
+def _difference(got: Array, want: Array, least: float) -> str:
     if got.size != want.size or got.dtype != want.dtype:
         return f"{got.dtype}{list(got.shape)} in place of {want.dtype}{list(want.shape)}"
     got = got.reshape(want.shape)
@@ -119,7 +128,7 @@ def _difference(got: Array, want: Array) -> str:
     finite = np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return "NaNs or infinities are in other places"
-    most = np.abs(a - b)[finite].max(initial=0.0) / max(np.abs(b[finite]).max(initial=0.0), 1e-6)
+    most = np.abs(a - b)[finite].max(initial=0.0) / max(np.abs(b[finite]).max(initial=0.0), least, 1e-6)
     return "" if most <= limit else f"apart by {most:.3g} of the largest value"
 
 

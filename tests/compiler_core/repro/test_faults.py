@@ -111,6 +111,17 @@ def test_far_apart() -> None:
     assert "other places" in far_apart([ones], [ones * np.float32(np.nan)])
     assert "whole numbers" in far_apart([np.arange(3)], [np.arange(3)[::-1]])
     assert "in place of" in far_apart([ones], [ones.astype(np.float64)])
+    assert far_apart([ones, ones * np.float32(3e-8)], [ones, ones * np.float32(1e-8)]) == ""
+    assert "output 1" in far_apart([ones, ones * np.float32(2e-2)], [ones, ones * np.float32(1e-2)])
+
+
+def test_a_gradient_that_is_rounding_alone_is_no_fault(tmp_path: Path) -> None:
+    nn = dc.nn
+    dc.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2))
+    with config.patch(repro="accuracy", repro_dir=str(tmp_path)):
+        dc.compile(net)(dc.randn(2, 3, 12, 12)).sum().backward()
+    assert not list(tmp_path.iterdir())
 
 
 # ---- what asks for scripts

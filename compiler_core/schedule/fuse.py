@@ -21,11 +21,12 @@ from itertools import pairwise
 from compiler_core import log
 from compiler_core.errors import LoweringError
 from compiler_core.lowering import definition as d
-from compiler_core.schedule.legality import Group, Hazard, Info, Legal, can_fuse, describe, initial_group, is_optional
+from compiler_core.schedule.legality import Group, Hazard, Info, Legal, can_fuse, describe, initial_group, merged
 
 Urgency = Mapping[str, int]  # value -> the first event that needs it; a large number if none does
 
 _MIN_SHARED = 1024  # elements: sharing less than this is not worth a wider kernel
+_MOST_TRIED = 64  # readers of a value that each of them is tried with: all pairs of thousands would take minutes
 _MOST_SMALL = 32  # values of a kernel that are together for the launch's sake
 
 
@@ -72,7 +73,7 @@ class Grouping:
         if self._delays(a, b) or self._delays(b, a):
             return Hazard("event", "an event that announces the one would wait for what the other needs")
         members = tuple(sorted((*self.groups[a].members, *self.groups[b].members), key=self.position.__getitem__))
-        self.groups[a] = Group(members, verdict.shape, is_optional(members, verdict.shape, self.infos))
+        self.groups[a] = merged(self.groups[a], self.groups[b], members, verdict.shape, self.infos)
         self._absorb(a, b)
         return verdict
 
@@ -215,7 +216,7 @@ def _is_small(partition: Grouping, a: int, b: int, small: int) -> bool:
 
 
 def _pairs(names: Sequence[str]) -> Iterable[tuple[str, str]]:
-    return ((first, second) for k, first in enumerate(names) for second in names[k + 1 :])
+    return ((first, second) for k, first in enumerate(names) for second in names[k + 1 : k + 1 + _MOST_TRIED])
 
 
 def _report(first: str, second: str, saved_nbytes: int, verdict: Legal | Hazard) -> None:

@@ -13,7 +13,7 @@ softmax and layer norm (Zheng et al., AStitch, ASPLOS'22).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
@@ -85,12 +85,15 @@ class Info:
 class Group:
     """Definitions that share a loop nest, in order.
 
-    `optional_cols`: cols may be dropped, nothing inside depends on it.
+    `optional_cols`: cols may be dropped, nothing inside depends on it. streams: what they read side by side, of others.
+    sums: those that are reductions. Of several members it is known that they may share loops of `shape`.
     """
 
     members: tuple[str, ...]
     shape: LoopShape
     optional_cols: bool = False
+    streams: frozenset[str] = frozenset()
+    sums: tuple[str, ...] = ()
 
 
 def describe(definition: d.Definition, numel_of: Mapping[str, int]) -> Info:
@@ -126,7 +129,19 @@ def initial_group(info: Info) -> Group:
         is_place = REDUCING[info.definition.kind].is_place
         optional = not is_place
         cols = info.domain if is_place or info.domain <= MAX_COLS else None
-    return Group((info.definition.name,), LoopShape(info.domain, cols), optional)
+    name = info.definition.name
+    sums = (name,) if isinstance(info.definition, d.Reduce) else ()
+    return Group((name,), LoopShape(info.domain, cols), optional, _streams((name,), info.reads), sums)
+
+
+def merged(a: Group, b: Group, members: tuple[str, ...], shape: LoopShape, infos: Mapping[str, Info]) -> Group:
+    """The group of both, which may share loops of `shape`. members: of both, in order."""
+    streams, sums = (a.streams | b.streams).difference(members), (*a.sums, *b.sums)
+    return Group(members, shape, is_optional(members, shape, infos), streams, sums)
+
+
+def _streams(members: Collection[str], reads: Iterable[Read]) -> frozenset[str]:
+    return frozenset(read.source for read in reads if read.cols is None and read.source not in members)
 
 
 def level_of(info: Info, shape: LoopShape) -> Level | None:
@@ -155,7 +170,7 @@ def can_fuse(a: Group, b: Group, infos: Mapping[str, Info]) -> Verdict:
 
     `b` may read from `a`, not the reverse.
     """
-    for name in (*a.members, *b.members):
+    for name in (group.members[0] for group in (a, b) if len(group.members) == 1):  # others are of those that may
         definition = infos[name].definition
         if isinstance(definition, d.Gemm | d.LibraryCall | d.Assembly):
             return Hazard("library", f"{name} is a library call")
@@ -165,11 +180,12 @@ def can_fuse(a: Group, b: Group, infos: Mapping[str, Info]) -> Verdict:
             return Hazard("scan", f"{name} goes along its line one element after the other")
     if len(a.members) + len(b.members) > MAX_MEMBERS:
         return Hazard("size", f"more than {MAX_MEMBERS} values in one kernel")
-    links = [(infos[name], read) for name in b.members for read in infos[name].reads if read.source in a.members]
+    inside = frozenset(a.members)
+    links = [(infos[name], read) for name in b.members for read in infos[name].reads if read.source in inside]
     shape = _joint_shape(a, b, links)
     if isinstance(shape, Hazard):
         return shape
-    return _check_levels((*a.members, *b.members), shape, infos)
+    return _check_levels(a, b, shape, infos)
 
 
 def _joint_shape(a: Group, b: Group, links: Iterable[tuple[Info, Read]]) -> LoopShape | Hazard:
@@ -193,13 +209,29 @@ def _joint_shape(a: Group, b: Group, links: Iterable[tuple[Info, Read]]) -> Loop
     return LoopShape(numel, cols)
 
 
-def _check_levels(members: tuple[str, ...], shape: LoopShape, infos: Mapping[str, Info]) -> Verdict:
-    inside = set(members)
-    streams = {
-        read.source for name in members for read in infos[name].reads if read.cols is None and read.source not in inside
-    }
+def _check_levels(a: Group, b: Group, shape: LoopShape, infos: Mapping[str, Info]) -> Verdict:
+    inside = {*a.members, *b.members}
+    streams = (a.streams | b.streams) - inside
     if len(streams) > MAX_STREAMS:
         return Hazard("size", f"{len(streams)} arrays read side by side")
+    for group in (a, b):
+        among = inside
+        if len(group.members) > 1 and group.shape == shape:  # it is right so far
+            if group is a:
+                continue
+            among = set(a.members)
+        hazard = _check_members(group.members, among, shape, infos)
+        if hazard is not None:
+            return hazard
+    if not _are_nested((*a.sums, *b.sums), shape, infos):
+        return Hazard("shape", "sums over rows whose axes cut each other")
+    return Legal(shape)
+
+
+def _check_members(
+    members: Iterable[str], among: Collection[str], shape: LoopShape, infos: Mapping[str, Info]
+) -> Hazard | None:
+    """Why one of them may not stand in loops of `shape`, or not read what it does of `among`."""
     for name in members:
         info = infos[name]
         level = level_of(info, shape)
@@ -208,21 +240,19 @@ def _check_levels(members: tuple[str, ...], shape: LoopShape, infos: Mapping[str
         if _is_place(info) and not is_row_reduction(info, shape):
             return Hazard("shape", f"{name} must run along the columns")
         for read in info.reads:
-            if read.source in inside:
+            if read.source in among:
                 hazard = _check_read(name, level, read, shape, infos[read.source])
                 if hazard is not None:
                     return hazard
-    if not _are_nested(members, shape, infos):
-        return Hazard("shape", "sums over rows whose axes cut each other")
-    return Legal(shape)
+    return None
 
 
-def _are_nested(members: tuple[str, ...], shape: LoopShape, infos: Mapping[str, Info]) -> bool:
+def _are_nested(sums: Iterable[str], shape: LoopShape, infos: Mapping[str, Info]) -> bool:
     """Whether the axes of all sums over rows may be loops at once: of two strides, one divides the other."""
     strides = {shape.cols or 1, shape.numel}
-    for name in members:
+    for name in sums:
         info = infos[name]
-        if isinstance(info.definition, d.Reduce) and not is_row_reduction(info, shape):
+        if not is_row_reduction(info, shape):
             unit = (shape.cols or 1) if level_of(info, shape) == "row" else 1
             strides |= {unit * stride for stride in d.row_major(tuple(axis.extent for axis in info.definition.axes))}
     return all(larger % smaller == 0 for smaller, larger in pairwise(sorted(strides)) if smaller)

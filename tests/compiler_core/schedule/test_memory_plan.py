@@ -25,6 +25,24 @@ def test_living_temps_never_overlap(seed: int) -> None:
             assert a is b or apart or a.last < b.first or b.last < a.first
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_each_temp_lies_as_low_as_those_placed_before_it_let_it(seed: int) -> None:
+    rng = random.Random(seed)
+    lives = []
+    for k in range(rng.randint(1, 60)):
+        first = rng.randrange(40)
+        lives.append(Life(f"t{k}", 64 * rng.randint(1, 63), first, min(first + int(rng.expovariate(0.2)), 40)))
+    offsets, _ = plan_memory(lives)
+    placed: list[Life] = []
+    for life in sorted(lives, key=lambda life: (-life.nbytes, life.first, life.name)):
+        meeting = [o for o in placed if o.first <= life.last and life.first <= o.last]
+        taken = sorted((offsets[o.name], offsets[o.name] + o.nbytes) for o in meeting)
+        free = [0, *(end for _, end in taken)]
+        fits = [at for at in free if all(at + life.nbytes <= begin or at >= end for begin, end in taken)]
+        assert offsets[life.name] == min(fits)
+        placed.append(life)
+
+
 def test_a_chain_reuses_two_places() -> None:
     _, total = plan_memory([Life(f"t{k}", 1024, k, k + 1) for k in range(10)])
     assert total == 2048

@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias, get_args
 from collectives.communicator import Communicator
 from collectives.errors import CollectiveArgumentError, NcclNotFoundError
 from collectives.native import Build
-from collectives.nccl.communicator import NcclCommunicator
 from collectives.nccl.library import is_there
 from collectives.over_mpi.transfer import Reduction
 from collectives.threaded import ThreadedWorld
@@ -59,7 +58,11 @@ def connect(
         made = _connect_over_mpi(timeout_s, reduction, build)
     else:
         made = ThreadedWorld(1, timeout_s=timeout_s).communicator(0)
-    return NcclCommunicator(made) if has_gpu else made
+    if not has_gpu:
+        return made
+    from collectives.nccl.communicator import NcclCommunicator
+
+    return NcclCommunicator(made)
 
 
 def _connect_over_mpi(timeout_s: float, reduction: Reduction, build: Build | None) -> Communicator:

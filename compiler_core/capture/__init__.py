@@ -10,8 +10,19 @@ holds.
 
 from __future__ import annotations
 
-from compiler_core.capture.compiled.entry_point import compile
-from compiler_core.capture.compiled.function import CompiledFunction
-from compiler_core.capture.compiled.module import CompiledModule
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from compiler_core.capture.compiled.entry_point import compile
+    from compiler_core.capture.compiled.function import CompiledFunction
+    from compiler_core.capture.compiled.module import CompiledModule
 
 __all__ = ["CompiledFunction", "CompiledModule", "compile"]
+_PLACES = {"compile": "entry_point", "CompiledFunction": "function", "CompiledModule": "module"}
+
+
+def __getattr__(name: str) -> Any:  # a program that compiles nothing loads none of it
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"compiler_core.capture.compiled.{_PLACES[name]}"), name)

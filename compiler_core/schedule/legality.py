@@ -252,7 +252,7 @@ def _are_nested(sums: Iterable[str], shape: LoopShape, infos: Mapping[str, Info]
     strides = {shape.cols or 1, shape.numel}
     for name in sums:
         info = infos[name]
-        if not is_row_reduction(info, shape):
+        if isinstance(info.definition, d.Reduce) and not is_row_reduction(info, shape):
             unit = (shape.cols or 1) if level_of(info, shape) == "row" else 1
             strides |= {unit * stride for stride in d.row_major(tuple(axis.extent for axis in info.definition.axes))}
     return all(larger % smaller == 0 for smaller, larger in pairwise(sorted(strides)) if smaller)

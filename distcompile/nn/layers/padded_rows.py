@@ -9,11 +9,11 @@ so that they are computed here all the same. Compiled code packs where `mask_che
 from __future__ import annotations
 
 from compiler_core.ops import functional as C
+from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.autograd.grad_mode import is_grad_enabled
 from compiler_core.tensor.tensor import Tensor
 from distcompile import backends
 from distcompile.amp.autocasting import is_autocast_enabled
-from distcompile.compiler import is_compiling
 from distcompile.nn import functional as F
 from distcompile.nn.layers.activation import GELU, ReLU
 from distcompile.nn.module import Module
@@ -40,7 +40,7 @@ def is_packed(layer: Module, src: Tensor, mask: Tensor | None, padding: Tensor |
         and not layer.training
         and src.dim() == 3
         and padding is not None
-        and not (look and (is_compiling() or not _is_at_the_end(padding)))
+        and not (look and (current_trace() is not None or not _is_at_the_end(padding)))
         and mask is None
         and not is_autocast_enabled()
         and not (is_grad_enabled() and (src.requires_grad or any(p.requires_grad for p in layer.parameters())))

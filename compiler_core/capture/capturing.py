@@ -43,6 +43,7 @@ from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.ops.batching.value import levels, set_levels
 from compiler_core.ops.registry import use_trace
 from compiler_core.steps import timed
+from compiler_core.tensor.autograd.grad_mode import taping
 
 if TYPE_CHECKING:
     from compiler_core.capture.points import Point
@@ -109,7 +110,7 @@ class Capture:
         return Capture(self.point, self.args, self.kwargs, refused).run()
 
     def _run(self) -> Any:
-        mapping = levels()
+        mapping, depth = levels(), taping.depth
         try:
             with timed(self.segment.trace.name, "capture"), use_trace(self.segment.trace), interpreting(self.machine):
                 start = self.segment.trace.mark()
@@ -124,6 +125,7 @@ class Capture:
                     self.point.memory.note_dynamic(source)
         finally:
             set_levels(mapping)  # frames that have not come to their end have not left theirs
+            taping.depth = depth
             self.semantics.retire()
             self.segment.trace.leave()
         try:

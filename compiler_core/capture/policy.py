@@ -37,6 +37,7 @@ ENTERED = tuple(
         "distcompile/utils/checkpoint.py",
         "distcompile/ddp/ddp.py",
         "distcompile/surface/determinism.py",
+        "distcompile/surface/derivatives.py",
         "distcompile/surface/loops.py",
         "distcompile/parity/case.py",
         "distcompile/distributed/functional_collectives.py",
@@ -90,7 +91,6 @@ RECORDING = tuple(
         "distcompile/cuda/amp.py",
         "distcompile/cuda/devices.py",
         "distcompile/ddp/modes.py",
-        "distcompile/surface/derivatives.py",
         "distcompile/errors.py",
         "distcompile/fft.py",
         "distcompile/surface/flat.py",
@@ -125,9 +125,7 @@ RECORDING = tuple(
     )
 )
 # of these, what keeps the functions of the program's that it is given, and calls them later
-KEEPING = tuple(
-    str(_ROOT / part) for part in ("compiler_core/tensor/autograd/hooks.py", "distcompile/surface/derivatives.py")
-)
+KEEPING = (str(_ROOT / "compiler_core/tensor/autograd/hooks.py"),)
 TALKING = tuple(str(_ROOT / part) for part in ("collectives/", "distcompile/distributed/", "distcompile/futures.py"))
 # files of Python's library whose functions speak to the system, keep state of their own, or look at the stack
 SYSTEM = frozenset(

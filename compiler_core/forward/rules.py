@@ -17,6 +17,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.registry import OPS, Attrs, NotDifferentiable, Op, Value, bind, meta_of
 from compiler_core.tensor.autograd.backward import grad
 from compiler_core.tensor.autograd.grad_mode import enable_grad, no_grad, thread_mode
+from compiler_core.tensor.autograd.taped import inside
 
 Tangents = Sequence[Value | None]
 # linear in their operands that have tangents, together: a missing one is zero; the others are places and conditions
@@ -78,7 +79,7 @@ def _product(product: Callable[[Value, Value], Value], values: Sequence[Value], 
 
 def _pulled_twice(op: Op, values: Sequence[Value], attrs: Attrs, out: Value, tangents: Tangents) -> Value:
     recorded = thread_mode.enabled
-    with enable_grad():
+    with inside():
         cotangent = zeros_like(out).requires_grad_()
         pulled = op.vjp(cotangent, out, *values, **attrs)  # type: ignore[operator]
         pairs = [

@@ -21,7 +21,7 @@ from compiler_core.ops.batching.running import enter, leave
 from compiler_core.ops.batching.value import Level, levels, levels_of
 from compiler_core.ops.registry import Op, Value, current_trace
 from compiler_core.ops.rules import Movement
-from compiler_core.tensor.autograd.grad_mode import thread_mode
+from compiler_core.tensor.autograd.grad_mode import taping, thread_mode
 from compiler_core.tensor.autograd.tape import TRACED, Edge, OpNode
 from compiler_core.tensor.memory.cell import Cell, ViewCell, cell_of, read
 from compiler_core.tensor.memory.layout import laid
@@ -121,7 +121,7 @@ def _carry(x: Tensor, made: Tensor, move: Callable[[Tensor], Tensor]) -> None:
 
 
 def _node(op: Op, attrs: dict[str, Any], edge: Edge, saved: Cell, out: Cell) -> Any:
-    if edge is None or current_trace() is not None:
+    if edge is None or (current_trace() is not None and not taping.depth):
         return None if edge is None else TRACED
     return OpNode(op, attrs, [edge], [saved], out)
 

@@ -31,8 +31,8 @@ from compiler_core.overrides.state import disabled, other_layouts
 from compiler_core.overrides.subclasses import as_subclass, iterate, make_subclass, torch_function
 from compiler_core.overrides.surface import make_overridable
 from compiler_core.overrides.switch import turn_on
-from compiler_core.tensor.autograd import hooks, inference
-from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
+from compiler_core.tensor.autograd import hooks, inference, taped
+from compiler_core.tensor.autograd.grad_mode import Inference, taping, thread_mode
 from compiler_core.tensor.autograd.hooks import LeafHooks
 from compiler_core.tensor.autograd.tape import TRACED, Edge, GradNode, OpNode, OutputNode, WholeNode, is_traced, watch
 from compiler_core.tensor.batching import lifted
@@ -192,7 +192,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         assert isinstance(cell, ViewCell)
         if edge is None:
             self._node = None
-        elif is_traced(edge) or (current_trace() is not None and not cell.is_external):
+        elif is_traced(edge) or (current_trace() is not None and not cell.is_external and not taping.depth):
             self._node = TRACED
         else:
             cell.current()
@@ -363,7 +363,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         """Run (or, under a trace, record) a primitive on values of which at least one is a Tensor."""
         trace = current_trace()
         if trace is not None:
-            return _bind_traced(trace, op, values, attrs)
+            return taped.record(_bind_traced(trace, op, values, attrs), op, values, attrs)
         if op is _DETACH:
             tensor: Tensor = values[0]
             return tensor.detach()

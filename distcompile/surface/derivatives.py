@@ -6,27 +6,27 @@ their derivatives, views of themselves. `jvp` pushes tangents forward (compiler_
 double backward of Pearlmutter's trick (Neural Computation 6, 1994), `jacfwd` is `jacrev`: so these ask a Function for
 its backward, not for its jvp. What the function reads from outside keeps its history: if that requires a gradient, so
 do the results.
-In compiled code each call ends the graph; the function that is differentiated is compiled by itself where it can be.
-An argument that does not matter has zero derivatives. `chunk_size` and `randomness` are taken, and change nothing.
+The rows of a Jacobian are one backward under vmap, which maps the cotangent.
+In compiled code the derivative is part of the graph; if something in the function breaks it, it ends before the call.
+An argument that does not matter has zero derivatives. `randomness` is taken, and changes nothing.
 Source: torch's documentation; its results judge (tests/distcompile/surface/test_derivatives_against_torch.py).
 """
 
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler_core.breaking import breaks_graph
-from compiler_core.forward import duals, level
+from compiler_core.breaking import unbroken
+from compiler_core.forward import duals
 from compiler_core.forward.level import resting
 from compiler_core.ops import functional as F
-from compiler_core.tensor.autograd import backward as autograd
-from compiler_core.tensor.autograd.grad_mode import enable_grad, is_grad_enabled
-from compiler_core.tensor.autograd.tape import GradNode
-from compiler_core.tensor.making.creation import full_like
+from compiler_core.ops.batching.value import Level, running
+from compiler_core.tensor.autograd.grad_mode import is_grad_enabled
+from compiler_core.tensor.autograd.taped import depth, detached, fresh, gradients, inside, reads_others
+from compiler_core.tensor.batching import entered, left
+from compiler_core.tensor.making.creation import eye, full_like
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
@@ -34,32 +34,6 @@ from distcompile.utils._pytree import tree_flatten, tree_map_only, tree_unflatte
 __all__ = ["grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "vjp"]
 
 Function = Callable[..., Any]
-_by_itself = breaks_graph("torch.func's derivatives run on the tape, which no graph holds", "call it outside")
-
-
-class _Nesting(threading.local):
-    """depth: how many of these functions this thread is in: what an inner one gives belongs to an outer one's tape.
-
-    leaves: all that these have made, by id.
-    """
-
-    def __init__(self) -> None:
-        self.depth = 0
-        self.leaves: dict[int, Tensor] = {}
-
-    @contextmanager
-    def inside(self) -> Iterator[None]:
-        self.depth += 1
-        try:
-            with enable_grad():
-                yield
-        finally:
-            self.depth -= 1
-            if not self.depth:
-                self.leaves = {}
-
-
-_nesting = _Nesting()
 
 
 class _Run:
@@ -77,16 +51,16 @@ class _Run:
             if not isinstance(leaf, Tensor):
                 raise ArgumentError(f"Thing passed to transform API must be Tensor, got {type(leaf)}", where=name)
         records = is_grad_enabled()
-        self.attached = records and (_nesting.depth > 0 or any(leaf.requires_grad for leaf in before))
-        with _nesting.inside():
-            self.leaves = [x.view_as(x) if self.attached and x.requires_grad else _fresh(x) for x in before]
+        self.attached = records and (depth() > 0 or any(leaf.requires_grad for leaf in before))
+        with inside():
+            self.leaves = [fresh(x, self.attached) for x in before]
             found, self.aux = _split(name, func(*call(tree_unflatten(self.leaves, self.spec))), has_aux)
             self.outs, self.out_spec = tree_flatten(found)
-            self.attached = self.attached or (records and _reads_others(self.outs))
+            self.attached = self.attached or (records and reads_others(self.outs))
 
     def seen(self, value: Any) -> Any:
         """As somebody outside may have it."""
-        return value if self.attached else tree_map_only(Tensor, _detached, value)
+        return value if self.attached else tree_map_only(Tensor, detached, value)
 
     @property
     def value(self) -> Any:
@@ -94,7 +68,7 @@ class _Run:
 
     def gradients(self, outs: Sequence[Tensor], weights: Sequence[Tensor | None]) -> list[Tensor]:
         """Of outs, weighted, in all leaves; the tape stays."""
-        return _gradients(outs, self.leaves, weights, create_graph=self.attached)
+        return gradients(outs, self.leaves, weights, create_graph=self.attached)
 
 
 def _split(name: str, found: Any, has_aux: bool) -> tuple[Any, Any]:
@@ -106,50 +80,6 @@ def _split(name: str, found: Any, has_aux: bool) -> tuple[Any, Any]:
             f"{name}(f)(*args): output of function f should be a tuple: (output, aux) if has_aux is True"
         )
     return found
-
-
-def _detached(x: Tensor) -> Tensor:
-    """Without its history; with its tangents."""
-    found: Tensor = x.detach()
-    if level.on:
-        level.carry(x, found)
-    return found
-
-
-def _fresh(x: Tensor) -> Tensor:
-    leaf: Tensor = _detached(x).requires_grad_()
-    _nesting.leaves[id(leaf)] = leaf
-    return leaf
-
-
-def _gradients(
-    outs: Sequence[Tensor], leaves: Sequence[Tensor], weights: Sequence[Tensor | None], create_graph: bool
-) -> list[Tensor]:
-    used = [(out, weight) for out, weight in zip(outs, weights, strict=True) if out.requires_grad]
-    if not used:
-        return [full_like(x, 0.0) for x in leaves]
-    of, by = zip(*used)
-    with enable_grad():
-        found = autograd.grad(
-            of, leaves, by, retain_graph=True, create_graph=create_graph, allow_unused=True, materialize_grads=True
-        )
-    return [g for g in found if g is not None]
-
-
-def _reads_others(outs: Sequence[Any]) -> bool:
-    """Whether there are leaves behind `outs` that none of these functions has made: parameters, say."""
-    todo: list[Any] = [out._edge() for out in outs if isinstance(out, Tensor)]
-    seen: set[int] = set()
-    while todo:
-        edge = todo.pop()
-        if edge is None or id(edge) in seen:
-            continue
-        seen.add(id(edge))
-        if isinstance(edge, GradNode):
-            todo += edge.edges
-        elif id(edge) not in _nesting.leaves:
-            return True
-    return False
 
 
 def _chosen(name: str, argnums: int | tuple[int, ...], args: tuple[Any, ...]) -> tuple[Any, Function]:
@@ -181,7 +111,7 @@ def grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = Fal
     """
     both = grad_and_value(func, argnums, has_aux)
 
-    @_by_itself
+    @unbroken
     @functools.wraps(func)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         found, value = both(*args, **kwargs)
@@ -193,7 +123,7 @@ def grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = Fal
 def grad_and_value(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Function:
     """(gradient, result) of a function whose result is one number; with has_aux (gradient, (result, aux))."""
 
-    @_by_itself
+    @unbroken
     @functools.wraps(func)
     def both(*args: Any, **kwargs: Any) -> Any:
         chosen, call = _chosen("grad", argnums, args)
@@ -212,7 +142,7 @@ def grad_and_value(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: 
     return both
 
 
-@_by_itself
+@unbroken
 def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """(func(*primals), a function of cotangents that gives a tuple: v^T J for each primal), and perhaps aux.
 
@@ -221,7 +151,7 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]
     """
     run = _Run("vjp", func, primals, tuple, has_aux)
 
-    @_by_itself
+    @unbroken
     def product(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
         weights, spec = tree_flatten(cotangents)
         if spec != run.out_spec:
@@ -229,9 +159,9 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]
                 f"Expected pytree structure of cotangents to be the same as pytree structure of outputs to the "
                 f"function. cotangents: {spec}, primal output: {run.out_spec}"
             )
-        outside = run.attached or _nesting.depth > 0 or any(weight.requires_grad for weight in weights)
-        found = _gradients(run.outs, run.leaves, weights, create_graph=outside and is_grad_enabled())
-        return tree_unflatten(found if outside else [_detached(x) for x in found], run.spec)
+        outside = run.attached or depth() > 0 or any(weight.requires_grad for weight in weights)
+        found = gradients(run.outs, run.leaves, weights, create_graph=outside and is_grad_enabled())
+        return tree_unflatten(found if outside else [detached(x) for x in found], run.spec)
 
     return (run.value, product, run.seen(run.aux)) if has_aux else (run.value, product)
 
@@ -239,35 +169,48 @@ def vjp(func: Function, *primals: Any, has_aux: bool = False) -> tuple[Any, ...]
 def jacrev(
     func: Function, argnums: int | tuple[int, ...] = 0, *, has_aux: bool = False, chunk_size: int | None = None
 ) -> Function:
-    """The Jacobian in the arguments `argnums`, row by row: (*shape of a result, *shape of an argument)."""
+    """The Jacobian in the arguments `argnums`: (*shape of a result, *shape of an argument).
 
-    @_by_itself
+    All its rows are computed at once, or `chunk_size` of them.
+    """
+    if chunk_size is not None and chunk_size < 1:
+        raise ArgumentError("jacrev: `chunk_size` should be greater than 0.")
+
+    @unbroken
     @functools.wraps(func)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         chosen, call = _chosen("jacrev", argnums, args)
         run = _Run("jacrev", functools.partial(func, **kwargs), chosen, call, has_aux)
-        blocks = [tree_unflatten(_rows(run, out), run.spec) for out in run.outs]
+        blocks = [tree_unflatten(_rows(run, out, chunk_size), run.spec) for out in run.outs]
         found = run.seen(tree_unflatten(blocks, run.out_spec))
         return (found, run.seen(run.aux)) if has_aux else found
 
     return jacobian
 
 
-def _rows(run: _Run, out: Tensor) -> list[Tensor]:
-    """The Jacobians of one result in all leaves."""
-    with enable_grad():
-        flat = out.reshape(-1)
-    shapes = [(*out.shape, *leaf.shape) for leaf in run.leaves]
-    rows = [run.gradients([flat[k]], [None]) for k in range(flat.numel())]
-    if not rows:
+def _rows(run: _Run, out: Tensor, most: int | None) -> list[Tensor]:
+    """The Jacobians of one result in all leaves: its gradients by each unit vector, `most` of them at once."""
+    shapes, count = [(*out.shape, *leaf.shape) for leaf in run.leaves], out.numel()
+    if not count:
         return [leaf.new_zeros(shape) for leaf, shape in zip(run.leaves, shapes, strict=True)]
-    return [F.reshape(F.stack(column, 0), shape) for column, shape in zip(zip(*rows), shapes, strict=True)]
+    units = eye(count, dtype=out.dtype, device=out.device)
+    step = most or count
+    parts = [_rows_by(run, out, units[start : start + step]) for start in range(0, count, step)]
+    return [F.reshape(F.cat(column, 0), shape) for column, shape in zip(zip(*parts), shapes, strict=True)]
+
+
+def _rows_by(run: _Run, out: Tensor, vectors: Tensor) -> list[Tensor]:
+    """The gradients by each of `vectors`, as rows."""
+    level = Level(vectors.shape[0])
+    with running(level):
+        found = run.gradients([out], [entered(vectors, level, 0).reshape(out.shape)])
+        return [left(gradient, level, 0) for gradient in found]
 
 
 # ---- forward mode
 
 
-@_by_itself
+@unbroken
 def jvp(func: Function, primals: Any, tangents: Any, *, strict: bool = False, has_aux: bool = False) -> tuple[Any, ...]:
     """(func(*primals), J v), v = `tangents`, in the structure of primals; and perhaps aux. In one pass forward.
 
@@ -292,23 +235,23 @@ def jvp(func: Function, primals: Any, tangents: Any, *, strict: bool = False, ha
     return (value, tree_unflatten(products, out_spec), *([aux] if has_aux else []))
 
 
-@_by_itself
+@unbroken
 def linearize(func: Function, *primals: Any) -> tuple[Any, Function]:
     """(func(*primals), the function of tangents that gives J v), computed from one call of `func`."""
     run = _Run("linearize", func, primals, tuple, False)
-    return run.value, _by_itself(lambda *tangents: _push(run, tangents))
+    return run.value, unbroken(lambda *tangents: _push(run, tangents))
 
 
 def _push(run: _Run, tangents: Any) -> Any:
     """J v: the gradient in w of v^T J^T w, which is linear in w."""
     vectors = _vectors(run.leaves, run.spec, tangents)
-    outside = run.attached or _nesting.depth > 0 or any(vector.requires_grad for vector in vectors)
+    outside = run.attached or depth() > 0 or any(vector.requires_grad for vector in vectors)
     outside = outside and is_grad_enabled()
-    with _nesting.inside():
+    with inside():
         weights = [full_like(out, 0.0).requires_grad_() for out in run.outs]
-        back = _gradients(run.outs, run.leaves, weights, create_graph=True)
-        found = _gradients(back, weights, vectors, create_graph=outside)
-    return tree_unflatten(found if outside else [_detached(x) for x in found], run.out_spec)
+        back = gradients(run.outs, run.leaves, weights, create_graph=True)
+        found = gradients(back, weights, vectors, create_graph=outside)
+    return tree_unflatten(found if outside else [detached(x) for x in found], run.out_spec)
 
 
 def _vectors(primals: Sequence[Tensor], spec: Any, tangents: Any) -> list[Tensor]:

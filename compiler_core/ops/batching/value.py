@@ -13,8 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -50,15 +49,20 @@ def set_levels(these: tuple[Level, ...]) -> None:
     _thread.levels = these
 
 
-@contextmanager
-def running(level: Level) -> Iterator[None]:
+class running:
     """Inside, the function of `level` runs."""
-    before = _thread.levels
-    _thread.levels = (*before, level)
-    try:
-        yield
-    finally:
-        _thread.levels = before
+
+    __slots__ = ("before", "level")
+
+    def __init__(self, level: Level) -> None:
+        self.level = level
+
+    def __enter__(self) -> None:
+        self.before = _thread.levels
+        _thread.levels = (*self.before, self.level)
+
+    def __exit__(self, *error: object) -> None:
+        _thread.levels = self.before
 
 
 class Batched:

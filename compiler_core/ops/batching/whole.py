@@ -40,6 +40,11 @@ def mapped(composite: Composite, operands: Sequence[Any]) -> Mapped | None:
     return Mapped(composite, first.level) if fits else None
 
 
+def takes(composite: Any, grad: Value) -> bool:
+    """Whether a composite's backward of arrays takes this cotangent: no Tensor, which may carry a tangent."""
+    return not hasattr(grad, "_cell") and (type(grad) is not Batched or isinstance(composite, Mapped))
+
+
 class Mapped:
     """A composite of one example of `level`. Two are equal if the composites are: what they read is the same."""
 

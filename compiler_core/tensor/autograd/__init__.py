@@ -26,6 +26,8 @@
   gradient.
 - `segment.py`: A segment of the tape that is thrown away and computed again when the backward reaches it.
 - `tape.py`: The eager tape: one node for each recorded op application, linked to the nodes that made its operands.
+- `taped.py`: Derivatives of functions (torch.func): leaves of their own, the tape behind them, gradients, also while
+  capturing.
 - `windows.py`: Gradients of parts of one value, put together once all have come: those of `unbind`, `chunk`,
   `split`, of slices.
 """

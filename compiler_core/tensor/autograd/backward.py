@@ -17,6 +17,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.composites.movement import stack
 from compiler_core.ops.registry import Array, Value, current_trace, meta_of
 from compiler_core.tensor.autograd.engine import Backward, queue_callback, turned_back
+from compiler_core.tensor.autograd.grad_mode import taping
 from compiler_core.tensor.autograd.tape import HANDLED, Edge, FunctionNode, Gradient, GradNode, OutputNode
 from compiler_core.tensor.making.placement import grad_beside
 from compiler_core.tensor.nodes.edges import GradientEdge, meta_at, tape_edge
@@ -35,7 +36,7 @@ def _sequence(tensors: Any) -> list[Any]:
 
 def _roots(tensors: Sequence[Tensor], grads: Sequence[Tensor | None], create_graph: bool) -> list[tuple[Edge, Value]]:
     """(edge, first gradient) of each tensor. Raises AutogradError where there is none."""
-    if current_trace() is not None:
+    if current_trace() is not None and not taping.depth:
         raise GraphBreak(
             "backward() cannot be traced", where=user_location(), remedy="call it outside the compiled function"
         )

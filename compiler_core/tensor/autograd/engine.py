@@ -18,7 +18,7 @@ from compiler_core.aot.strategy import DELIVERED, HANDLED
 from compiler_core.errors import AutogradError
 from compiler_core.memory_format import strided
 from compiler_core.ops.casting import casting
-from compiler_core.ops.registry import Value, meta_of
+from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.autograd.again import deferred_outputs, run_again
 from compiler_core.tensor.autograd.anomaly import check
 from compiler_core.tensor.autograd.anomaly import state as anomaly
@@ -195,7 +195,7 @@ class Backward:
             grads = (window,)
         else:
             grads = node.apply(grad, self.create_graph)
-            if type(grad) is not np.ndarray and isinstance(node, OpNode):
+            if type(grad) is not np.ndarray and isinstance(node, OpNode) and current_trace() is None:
                 grads = grads_beside(node.saved, grads)
         if hooks is not None and hooks.after and grad is not None:
             grads = run_after(hooks.after, grads, grad if call is not None else (grad,))

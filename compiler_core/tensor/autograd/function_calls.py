@@ -23,7 +23,7 @@ from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.tensor.autograd.backward import attach_node
-from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
+from compiler_core.tensor.autograd.grad_mode import Inference, taping, thread_mode
 from compiler_core.tensor.autograd.inference import has_no_version, saved_error
 from compiler_core.tensor.autograd.tape import FunctionNode, watch
 from compiler_core.tensor.batching import lifted_edges
@@ -153,7 +153,7 @@ def _recorded(function: Any, ctx: FunctionContext, args: tuple[Any, ...], output
     if not (thread_mode.enabled and any(ctx.needs_input_grad)):
         return output
     call = FunctionCall(function, ctx, args, output if isinstance(output, tuple) else (output,))
-    if current_trace() is None:
+    if current_trace() is None or taping.depth:
         results = call.record()
     else:
         from compiler_core.tensor.autograd.function_rules import record_in_graph

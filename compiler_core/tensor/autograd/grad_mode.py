@@ -189,3 +189,12 @@ class set_grad_enabled(_Block):
         thread_mode.enabled, thread_mode.inference, thread_mode.wanted = self.at_creation  # no use of the mode yet
         enabled = self.enabled
         return _within(lambda: set_grad_enabled(enabled), function)
+
+
+class _Taping(threading.local):
+    """depth: how many functions that differentiate this thread is in, which record while tracing, too (taped.py)."""
+
+    depth = 0
+
+
+taping = _Taping()

@@ -24,9 +24,11 @@ from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
+from compiler_core.ops.batching.whole import takes
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, bind, current_trace, meta_of
+from compiler_core.tensor.autograd.grad_mode import taping
 from compiler_core.tensor.autograd.handles import RemovableHandle
-from compiler_core.tensor.memory.cell import Cell, ViewCell
+from compiler_core.tensor.memory.cell import Cell, ViewCell, read
 from compiler_core.tensor.memory.journal import note_entry
 from compiler_core.tensor.nodes.hooks import NodeHooks
 from compiler_core.tensor.nodes.reads import read_by
@@ -305,7 +307,7 @@ class OpNode(GradNode):
         if saved.version != version:
             meta = meta_of(saved.value)
             return Poison(meta, f"{meta} of {self.op.name} is at version {saved.version}, was saved at {version}")
-        return saved.current()
+        return saved.current() if not taping.depth or current_trace() is None else read(saved)
 
     def saved_handle(self, place: int) -> Value:
         """Operand `place` (-1: the result) as a Tensor with its history; what is no Tensor as it is."""
@@ -328,7 +330,8 @@ class OpNode(GradNode):
 
         if isinstance(edge, Tensor) and edge._cell is saved:
             return edge
-        return Tensor._from_cell(saved, edge if isinstance(edge, GradNode) else None)
+        cell = Cell(value) if taping.depth and saved.is_external and current_trace() is not None else saved
+        return Tensor._from_cell(cell, edge if isinstance(edge, GradNode) else None)
 
     def release(self) -> None:
         self.saved = [freed(s.raw) if isinstance(s, Cell) else s for s in self.saved]
@@ -356,7 +359,7 @@ class WholeNode(OpNode):
     def apply(self, grad: Value, create_graph: bool) -> Sequence[Value | None]:
         composite = self.op
         out = None
-        if create_graph or self.kept is None or hasattr(grad, "_cell"):  # a Tensor carries a tangent on
+        if create_graph or self.kept is None or (type(grad) is not np.ndarray and not takes(composite, grad)):
             return super().apply(grad, create_graph)
         if composite.reads_out:
             if self.out.version != self.out_version:

@@ -17,7 +17,7 @@ from compiler_core.ops.batching.value import Batched
 from compiler_core.ops.meta_value import no_data
 from compiler_core.ops.primitives.custom_gradient import COPIED, HISTORY, OVERWRITTEN
 from compiler_core.ops.registry import OPS, Value, current_trace, meta_of
-from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
+from compiler_core.tensor.autograd.grad_mode import Inference, taping, thread_mode
 from compiler_core.tensor.autograd.inference import check_written
 from compiler_core.tensor.autograd.tape import TRACED, FunctionNode, GradNode, OutputNode
 from compiler_core.tensor.making.placement import on_device_of, on_meta
@@ -107,6 +107,9 @@ def _is_detached(self: Tensor, link: ViewLink) -> bool:
 def _put(self: Tensor, result: Tensor, recorded: bool) -> None:
     """Replace the value in the cell, and, where it is recorded, the history of this tensor, which is no view then."""
     if current_trace() is not None:
+        if recorded and taping.depth:
+            what = "a tensor is written to in place in a function that is differentiated"
+            raise GraphBreak(what, where=user_location())
         (_write_traced if recorded else _write_beside_autograd)(self, result)
         return
     self._cell.write(result._read())
@@ -199,7 +202,7 @@ def note_rebinding(self: Tensor) -> None:
 
 def check_leaves(values: Sequence[Value]) -> None:
     """Raises GraphBreak for a leaf that was made in the graph, `(x * 2).requires_grad_()`: it gets a gradient, too."""
-    for value in values:
+    for value in values if not taping.depth else ():
         if getattr(value, "_requires_grad", False) and value._node is None:
             cell = value._cell
             if not cell.is_external and not isinstance(cell, HistoryCell):

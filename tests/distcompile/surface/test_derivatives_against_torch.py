@@ -10,8 +10,6 @@ import pytest
 
 import distcompile as dc
 import distcompile.func
-from compiler_core.errors import GraphBreak
-from compiler_core.log import DistCompileWarning, forget_warnings
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -182,14 +180,6 @@ def _gradient(found: Any, x: Any) -> list[float]:
     first.square().sum().backward()
     gradient: list[float] = x.grad.tolist()
     return gradient
-
-
-def test_a_compiled_function_says_why_they_are_not_in_its_graph() -> None:
-    with pytest.raises(GraphBreak, match=r"derivatives run on the tape"):
-        dc.compile(dc.func.hessian(_loss), fullgraph=True)(dc.tensor(V))
-    forget_warnings()
-    with pytest.warns(DistCompileWarning, match=r"derivatives run on the tape"):
-        dc.compile(dc.func.jacrev(_rows))(dc.tensor(V))
 
 
 WRONG: dict[str, Callable[[Any, Any], Any]] = {

@@ -89,8 +89,8 @@ FAULTS = (
     Fault(
         "temps that meet in one step share memory",
         "memory plan",
-        "if other.first <= life.last and life.first <= other.last)",
-        "if other.first < life.last and life.first < other.last)",
+        "for node in self._union(life.first, life.last):",
+        "for node in self._union(life.first, life.last - 1):",
         ("test_memory_plan.py",),
     ),
     Fault(

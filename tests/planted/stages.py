@@ -155,8 +155,8 @@ WRONG = (
         "temps that meet in one step share memory",
         "accuracy in schedule, memory",
         "mlp",
-        "if other.first <= life.last and life.first <= other.last)",
-        "if other.first < life.last and life.first < other.last)",
+        "for node in self._union(life.first, life.last):",
+        "for node in self._union(life.first, life.last - 1):",
     ),
     Staged(
         "arena offsets are all 0",

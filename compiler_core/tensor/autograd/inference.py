@@ -81,6 +81,11 @@ def saved_error() -> AutogradError:
     )
 
 
+def is_watched() -> bool:
+    """Whether anybody but `check_saved`, which stays for good, is told of the tape's nodes: hooks on what is saved."""
+    return watch.active and any(tell is not check_saved for tell in watch.told)
+
+
 def check_saved(node: GradNode) -> None:
     """Raises AutogradError if the backward of a node that was just recorded reads an inference tensor."""
     if not isinstance(node, OpNode) or (total := sum(node.versions)) == total:

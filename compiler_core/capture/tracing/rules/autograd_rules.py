@@ -18,7 +18,8 @@ from compiler_core.ops.casting import casting
 from compiler_core.tensor.autograd import backward as tape
 from compiler_core.tensor.autograd.anomaly import state as anomaly
 from compiler_core.tensor.autograd.grad_mode import no_grad
-from compiler_core.tensor.autograd.tape import TRACED, GradNode, watch
+from compiler_core.tensor.autograd.inference import is_watched
+from compiler_core.tensor.autograd.tape import TRACED, GradNode
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 
@@ -109,15 +110,15 @@ def _tracing(parts: Parts, compute: Any) -> Any:
 def _check_modes(parts: Parts) -> None:
     """Raises GraphBreak where the tape does more than compute. The modes are guarded."""
     trace = parts.segment.trace
-    if anomaly.enabled or watch.active:
+    if anomaly.enabled or is_watched():
         raise refused("anomaly mode, or hooks on what is saved, are on")
     if trace.gradient_owners or trace.forwards_ended:
         raise refused("a module owns the gradients of its parameters (DistributedDataParallel)")
     if trace.retaining or any(not trace._hooks_of(key).is_idle for key in trace.hooked.values()):
         raise refused("there are hooks on what the graph computes")
-    names = [parts.code.guards.bind(thing, "mode") for thing in (anomaly, watch)]
+    names = [parts.code.guards.bind(thing, "mode") for thing in (anomaly, is_watched)]
     text = "no anomaly mode, no hooks on what is saved"
-    parts.code.require_once(f"not ({names[0]}.enabled or {names[1]}.active)", text)
+    parts.code.require_once(f"not ({names[0]}.enabled or {names[1]}())", text)
 
 
 def _roots(tensors: Any, grads: Any) -> list[tuple[Node, Node]]:

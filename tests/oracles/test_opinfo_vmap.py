@@ -95,7 +95,7 @@ def verdict(name: str, count: int | None) -> tuple[list[str], int, bool]:
         by_example = by_example or any("once for each example" in str(w.message) for w in said)
         bad = [db.difference(x, _torchs(y)) for x, y in zip(got, want, strict=True)]
         wrong += [f"{chosen}: {one}" for one in bad if one]
-        right += 1
+        right += bool(want)  # `equal` of unlike shapes is False, whatever the batch
     return wrong, right, by_example
 
 

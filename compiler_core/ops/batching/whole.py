@@ -30,7 +30,7 @@ def mapped(composite: Composite, operands: Sequence[Any]) -> Mapped | None:
     if type(first) is not Batched or type(first.value) is not np.ndarray or not first.value.size:
         return None
     name = composite.name
-    fits = composite.pointwise or composite.rows or name in _FORMS
+    fits = composite.pointwise or (first.ndim > 0 and (composite.rows or name in _FORMS))  # a number has no row
     for other in operands[1:]:
         is_batched = type(other) is Batched and other.level is first.level and type(other.value) is np.ndarray
         if other is not None and not (is_batched if name in _ALL else type(other) is np.ndarray):

@@ -49,6 +49,7 @@ RIGHT: dict[str, Callable[[Any, Callable[..., Any], Any], Any]] = {
         a(X), a(Y)
     ),
     "matrices": lambda t, vmap, a: vmap(lambda m: t.softmax(m @ m.T, 1))(a(CUBE)),
+    "rows of numbers": lambda t, vmap, a: vmap(t.func.grad(lambda x: t.softmax(x, 0) + t.log_softmax(x, -1)))(a(Y[0])),
     "a constant": lambda t, vmap, a: vmap(lambda x: t.ones(2))(a(X)),
     "in place": lambda t, vmap, a: vmap(add_one)(a(X).clone()),
     "chunks": lambda t, vmap, a: vmap(t.cos, chunk_size=1)(a(X)),

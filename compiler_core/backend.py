@@ -56,6 +56,19 @@ class SharesMemory(Protocol):
         """groups: outputs of which no one is to outlive the others by much."""
 
 
+@runtime_checkable
+class WritesOver(Protocol):
+    """An executable that may be given inputs' memory as places for outputs.
+
+    over_inputs: (output, input) pairs of which this holds. A call that fails has written to no such place.
+    """
+
+    over_inputs: frozenset[tuple[int, int]]
+
+    def made(self, output: int, array: Array) -> bool:
+        """Whether an array is memory for an output that is handed out again once nobody else refers to it."""
+
+
 class Backend(Protocol):
     """A way to run graphs.
 

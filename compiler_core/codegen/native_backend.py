@@ -267,6 +267,7 @@ def with_symbols(programs: Sequence[Program], *, named: bool = True) -> list[Pro
 
 def _describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> EntryPoint:
     from compiler_core.codegen.cpp.routine import library_of, scratch_nbytes
+    from compiler_core.schedule.over_inputs import over_inputs
 
     inputs = tuple(node.meta for node in graph.inputs)
     outputs = tuple(node.meta for node in graph.outputs)
@@ -274,7 +275,16 @@ def _describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> Entr
     awaited = tuple(place for event in graph.waits for place in event)
     library, scratch = library_of(program), scratch_nbytes(program)
     return EntryPoint(
-        program.name, inputs, outputs, program.arena_nbytes, messages, announced, awaited, *library, scratch
+        program.name,
+        inputs,
+        outputs,
+        program.arena_nbytes,
+        messages,
+        announced,
+        awaited,
+        *library,
+        scratch,
+        over_inputs=over_inputs(program),
     )
 
 

@@ -10,7 +10,8 @@ Out: `NativeExecutable`, the backend's `Executable`.
 Invariants: no array reaches native code before its type, dtype, shape and contiguity were compared with the entry
 point's: in C by `dc_call` (its source is `CALL_HELPER`), in Python where the array does not fit as it is. Outputs that
 the caller gave no place for come from pools and stay the caller's until dropped. An output must not overlap an input;
-only in an element-wise graph may it be the very array. An array that an event is about is never copied.
+only in an element-wise graph, or by `over_inputs`, may it be the very array. An array that an event is about is never
+copied.
 Return codes: 0 done; k > 0: check k-1 failed; -(k+1): argument k does not fit; events.FAILED: a wait failed;
 callback.RAISED: a routine that was called back raised; callback.LIBRARY_FAILED: a library said that it failed.
 """
@@ -95,7 +96,8 @@ class EntryPoint:
     announced, awaited: the outputs that it signals, the inputs that it waits for. symbols: the library routines it
     calls; callbacks: those it calls back for; planned: calls that oneDNN prepares. Their addresses make `lib`, in this
     order; before it stands that of `numbers`: the sizes of code for many sizes (codegen/cpp/many_sizes.py).
-    scratch_nbytes: what calls that are not planned need behind the arena.
+    scratch_nbytes: what calls that are not planned need behind the arena. over_inputs: (output, input) pairs that
+    may be one memory (schedule/over_inputs.py).
     """
 
     symbol: str
@@ -110,6 +112,7 @@ class EntryPoint:
     planned: tuple[Callback, ...] = ()
     scratch_nbytes: int = 0
     numbers: tuple[int, ...] = ()
+    over_inputs: tuple[tuple[int, int], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -125,6 +128,7 @@ class EntryPoint:
             "planned": [call.to_json() for call in self.planned],
             "scratch_nbytes": self.scratch_nbytes,
             "numbers": list(self.numbers),
+            "over_inputs": [list(pair) for pair in self.over_inputs],
         }
 
     @staticmethod
@@ -142,6 +146,7 @@ class EntryPoint:
             tuple(Callback.from_json(row) for row in data["planned"]),
             data["scratch_nbytes"],
             tuple(data["numbers"]),
+            tuple((output, input) for output, input in data["over_inputs"]),
         )
 
 
@@ -194,6 +199,7 @@ class NativeExecutable:
         self.entry, self.symbol, self.explain = entry, entry.symbol, explain
         self.costs, self.profile_source = tuple(costs), profile_source
         self.calls = 0
+        self.over_inputs = frozenset(entry.over_inputs)
         self._own_library = library
         self.constants = tuple(np.ascontiguousarray(c) for c in constants)
         self._metas = (*entry.inputs, *(TensorMeta(c.shape, of(c.dtype)) for c in self.constants))
@@ -225,6 +231,10 @@ class NativeExecutable:
         call.argtypes = [ctypes.c_void_p] * 7
         call.restype = ctypes.c_int32
         self._call, self._function = call, function
+
+    def made(self, output: int, array: Array) -> bool:
+        """Whether an array is memory for an output that is handed out again."""
+        return any(array is other for other in self._pools[output]._arrays)
 
     # -- measuring (profiler.py)
 

@@ -8,6 +8,7 @@
 - `entry_point.py`: `compile`: the public entry, with torch.compile's arguments.
 - `explain.py`: What `CompiledFunction.explain()` tells: frozen facts that print as a report.
 - `function.py`: A function or module that is captured at its first call and runs compiled from then on.
+- `in_place.py`: Parameters and state of a captured step, written where they are: new values over the old ones.
 - `kept.py`: What a compiled entry keeps of the tensors from outside: how each call finds them, and what is the same
   in all.
 - `module.py`: A compiled module that still is the module, to all who ask: the same class, attributes, parameters,

@@ -22,6 +22,7 @@ from compiler_core.aot.wrapper import BackwardCall
 from compiler_core.backend import SharesMemory
 from compiler_core.bytecode.frame import Frame
 from compiler_core.capture.captured import Captured
+from compiler_core.capture.compiled.in_place import writes_in_place
 from compiler_core.capture.compiled.kept import KeptCell, KeptInput, KeptTensor
 from compiler_core.capture.crossing import Replay, TapeGraph, as_tensor, own_hooks
 from compiler_core.capture.guards.module_protocol import forwards_ran
@@ -126,6 +127,7 @@ class CompiledEntry:
         self.bound = bound_cells(captured)
         self.waits = {place: event for event, place in enumerate(compiled.waits) if place in self.bound}
         self.showing = showing(dict(compiled.graphs)["forward"])
+        self.in_place = None if self.backward is not None else writes_in_place(captured, self.forward)
         if self.backward is not None:
             layout = self.backward.layout
             self.differentiated = _Handles([known_of(captured, i) for i in layout.wanted])
@@ -159,7 +161,10 @@ class CompiledEntry:
             inputs[place] = lift.now(arguments).current()
         before = None if self.random is None else self.random.put(inputs)
         try:
-            values = self.forward(inputs) if not anything_waits() else self._run_ahead(inputs)
+            if anything_waits():
+                values = self._run_ahead(inputs)
+            else:
+                values = self.forward(inputs, None if self.in_place is None else self.in_place.places(inputs))
         except DATA_ERRORS:
             if self.random is not None and before is not None:
                 self.random.give_back(before)

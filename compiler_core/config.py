@@ -76,6 +76,13 @@ def _threads(text: str) -> int:
     return number
 
 
+def _part(text: str) -> float:
+    part = float(text)
+    if not 0 <= part <= 1:
+        raise ValueError("expected 0 to 1")
+    return part
+
+
 def _flag(text: str) -> bool:
     if text.lower() in ("1", "true", "yes", "on"):
         return True
@@ -315,6 +322,13 @@ class Config:
         _draws,
         "torch",
         "what eager code on the CPU draws: torch (its numbers), or counter (the bits that compiled code draws)",
+        affects_codegen=False,
+    )
+    memory_budget = Knob(
+        "DISTCOMPILE_MEMORY_BUDGET",
+        _part,
+        1.0,
+        "0 to 1: which part of what a forward would save for its backward may be saved; the rest is computed again",
         affects_codegen=False,
     )
     fallback_random = Knob(

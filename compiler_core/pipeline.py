@@ -83,6 +83,7 @@ class CompileRequest:
 
     wanted[i]: input i takes a gradient. results: how many of the graph's first outputs are results; the rest are
     written back. parameters: gives the strategy's view of the parameters, from the joint's gradient inputs.
+    memory_budget: see `aot/budget.py`.
     """
 
     graph: Graph
@@ -90,6 +91,7 @@ class CompileRequest:
     results: int
     strategy: GradientStrategy
     parameters: Callable[[tuple[int, ...]], Sequence[ParameterInfo]]
+    memory_budget: float = 1.0
 
 
 REPRO: Late[Callable[[CompileRequest, Backend], AbstractContextManager[None]]] = Late("repro: watched")
@@ -119,7 +121,7 @@ def _compile_captured(request: CompileRequest, backend: Backend) -> Compiled:
         return Compiled(run_backend(backend, [graph], name)[0], None, (), (("forward", graph),))
     joint, needs = differentiate(graph, request)
     joint = replace(joint, graph=lay_out(backend, joint.graph))
-    made = Differentiated(request, backend, graph, joint, split(joint))
+    made = Differentiated(request, backend, graph, joint, split(joint, request.memory_budget))
     plan, pieces = made.plan_pieces()
     waits = parameter_places(made.parts.forward) if request.strategy.parameters_may_wait else ()
     forward, *executables = run_backend(
@@ -196,7 +198,8 @@ class Differentiated:
     def plain(self) -> Partition:
         """The forward and backward graphs as they are where nobody hooked anything."""
         joint = make_joint(self.graph, self.request.wanted, results=self.request.results, hooks=False)
-        return partition(replace(joint, graph=self.backend.lay_out(run_passes(joint.graph, SIMPLIFY_JOINT))))
+        joint = replace(joint, graph=self.backend.lay_out(run_passes(joint.graph, SIMPLIFY_JOINT)))
+        return partition(joint, self.request.memory_budget)
 
 
 def graphs_of(pieces: Sequence[Piece]) -> list[Graph]:
@@ -257,11 +260,11 @@ def lay_out(backend: Backend, graph: Graph) -> Graph:
     return made
 
 
-def split(joint: Joint) -> Partition:
+def split(joint: Joint, memory_budget: float = 1.0) -> Partition:
     """Joint graph -> forward and backward graphs."""
     name = joint.graph.name
     with compiling(name, "partition"):
-        parts = partition(joint)
+        parts = partition(joint, memory_budget)
     record_graph(name, "partition", parts.forward, part="forward", artefact="aot")
     record_graph(name, "partition", parts.backward, part="backward", artefact="aot")
     record(name, "partition", parts.describe, part="saved", artefact="aot")

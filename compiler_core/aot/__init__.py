@@ -2,6 +2,7 @@
 
 - `boundary.py`: Where Python takes over a backward: `gradient_boundary` (an identity with a hook) and `opaque_backward`
   (a rule).
+- `budget.py`: A step in less memory: what is saved for the backward is chosen by what the backward then takes at once.
 - `custom_gradient.py`: What flows back through `custom_gradient` (ops/primitives/custom_gradient.py): while a joint
   graph is made, and on the tape.
 - `cutting.py`: Cuts a graph into parts that run one after the other, and lets values cross the cuts.

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compiler_core.aot.budget import peak_of, within
 from compiler_core.aot.joint import Joint
 from compiler_core.aot.min_cut import INFINITE, FlowNetwork
 from compiler_core.aot.recompute import CostModel, is_library, is_view, needed_for
@@ -46,14 +47,24 @@ class Partition:
         return "\n".join([f"saved for backward: {sum(node.meta.nbytes for node in kept)} bytes", *rows])
 
 
-def partition(joint: Joint) -> Partition:
-    """Split `joint` at a minimum cut."""
+def partition(joint: Joint, memory_budget: float = 1.0) -> Partition:
+    """Split `joint` at a minimum cut; memory_budget: which part of the memory that this takes a step may take."""
+    graph = joint.graph
+    results, gradients = graph.outputs[: joint.outputs], graph.outputs[joint.outputs :]
+    after = _dependents(graph, [node for node in graph.inputs if node.role in ARRIVING])
+    regions = Regions(graph, after, needed_for(graph, gradients), results)
+
+    def split(held: int) -> Partition:
+        costs = CostModel(graph, results, regions, on_gpu=graph.on_gpu, held=held)
+        return _split(joint, _without_views(_cut(graph, costs, after, gradients)))
+
+    return within(memory_budget, split, lambda parts: peak_of(parts.backward), graph.name)
+
+
+def _split(joint: Joint, saved: set[Node]) -> Partition:
     graph = joint.graph
     results, gradients = graph.outputs[: joint.outputs], graph.outputs[joint.outputs :]
     tangents = [node for node in graph.inputs if node.role in ARRIVING]
-    after = _dependents(graph, tangents)
-    regions = Regions(graph, after, needed_for(graph, gradients), results)
-    saved = _without_views(_cut(graph, CostModel(graph, results, regions, on_gpu=graph.on_gpu), after, gradients))
     values = [node for node in graph.nodes if node in saved and not isinstance(node, Placeholder)]
     inputs = [node for node in graph.inputs if node.role not in ARRIVING]
     outputs = [*results, *(node for node in values if node not in results)]

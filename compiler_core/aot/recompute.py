@@ -13,6 +13,8 @@ Never computed twice: matrix products, reductions, random bits, gathers, functio
 those behind a value that is compared for equality: a vector form of exp and the scalar one differ in the last bit, and
 a value that comes out otherwise than its maximum did would not be found among those that attain it.
 What the forward does not need at all is no recomputation: the backward may compute it, whatever it is.
+Under a memory budget (`budget.py`) a byte held is worth more (`held`), and matrix products, reductions and the like may
+be computed again too, for what they take: not random bits, nor what is compared for equality.
 """
 
 from __future__ import annotations
@@ -24,11 +26,12 @@ from compiler_core.aot.min_cut import INFINITE
 from compiler_core.aot.regions import Regions
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 from compiler_core.ops.routine import Routine
-from compiler_core.ops.rules import Expansion, IndexedReduction, Movement, Pointwise, Reduction
+from compiler_core.ops.rules import Expansion, Indexed, IndexedReduction, Movement, Pointwise, Reduction
 
 HELD = 2  # bytes moved that a byte of memory is worth
 CHEAP_WORK = 1  # bytes moved in the time of one cheap operation on an f32 element
 GPU_FASTER = 16  # times as many operations a byte moved does a GPU make
+ROUTINE_FLOPS = 16  # operations of a library routine in the time of a byte moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,16 @@ class CostModel:
     """
 
     def __init__(
-        self, graph: Graph, results: Iterable[Node], regions: Regions | None = None, *, on_gpu: bool = False
+        self,
+        graph: Graph,
+        results: Iterable[Node],
+        regions: Regions | None = None,
+        *,
+        on_gpu: bool = False,
+        held: int = HELD,
     ) -> None:
-        self.on_gpu = on_gpu
+        self.on_gpu, self.held = on_gpu, held
+        self.place = {node: k for k, node in enumerate(graph.nodes)}
         results = list(results)
         self.inner = regions.inner if regions else set()
         self.leaving = regions.leaving if regions else set()
@@ -89,6 +99,8 @@ class CostModel:
             return Yes()
         if node.op.random:
             return No("random bits")
+        if self.held > HELD:
+            return self._may_at_a_price(node)
         if isinstance(node.op.lower, Reduction | IndexedReduction):
             return No("a reduction")
         if not isinstance(node.op.lower, Pointwise) and not (self.on_gpu and node.op.name == "cast"):
@@ -100,6 +112,15 @@ class CostModel:
             return No(f"{node.op.name} may differ in the last bit, and it is compared for equality")
         return Yes()
 
+    def _may_at_a_price(self, call: Call) -> Yes | No:
+        if call in self.compared and not (call.op.cheap and isinstance(call.op.lower, Pointwise)):
+            return No(f"{call.op.name} may differ in the last bit, and it is compared for equality")
+        rule = call.op.lower
+        is_ours = isinstance(rule, Pointwise | Movement | Indexed | Reduction | IndexedReduction | Expansion)
+        if is_ours or (isinstance(rule, Routine) and rule.native is not None):
+            return Yes()
+        return No(f"{call.op.name} is not known to give the same again")
+
     def recompute_cost(self, node: Node) -> int:
         """Bytes that could be moved while the backward computes `node` again from its operands."""
         if not self.may_recompute(node):
@@ -109,6 +130,11 @@ class CostModel:
         if is_view(node) or not node.args:
             return 0
         again = node.meta.nbytes if node in self.library_operands else 0
+        if is_library(node) or not isinstance(node.op.lower, Pointwise):
+            read = sum(arg.meta.nbytes for arg in node.args)
+            return (
+                again + read + node.meta.nbytes + _flops(node) // (ROUTINE_FLOPS * (GPU_FASTER if self.on_gpu else 1))
+            )
         work = CHEAP_WORK if node.op.cheap else node.op.work
         if self.on_gpu:
             # what no kernel keeps in registers anyway (a residual stream) costs reading what it is made of
@@ -116,15 +142,31 @@ class CostModel:
             return again + node.meta.nbytes * max(work, 1) // (4 * GPU_FASTER)
         return again + node.meta.numel * work * max(node.dtype.itemsize, 4) // 4
 
+    def _worth(self, node: Node) -> int:
+        """Of a byte of a value that is held. Under a budget up to twice as much for what is held longest, so that of
+        layers that are alike some can be computed again."""
+        if self.held == HELD:
+            return HELD
+        return self.held + self.held * (len(self.place) - self.place[node]) // len(self.place)
+
     def keep_cost(self, node: Node) -> int:
         """Bytes moved, or not available to others, if `node` is kept from forward to backward."""
         if isinstance(node, Placeholder):
             return 0
         if node in self.inner:
             return INFINITE
-        held = 0 if node in self.results or (self.keeps_operands and node in self.library_operands) else HELD
+        kept_anyway = self.held == HELD and self.keeps_operands and node in self.library_operands
+        held = 0 if node in self.results or kept_anyway else self._worth(node)
         moved = node.meta.nbytes * (held + (1 if node in self.written else 2))
         return moved + (1 if node in self.in_forward else node.meta.nbytes // 4 + 2)  # of equals, what forward has
+
+
+def _flops(call: Call) -> int:
+    """Of a library routine; an operation an element that is read of others."""
+    rule = call.op.lower
+    if isinstance(rule, Expansion | Routine):
+        return rule.flops(*(arg.meta for arg in call.args), **call.attrs)
+    return sum(arg.meta.numel for arg in call.args)
 
 
 def needed_for(graph: Graph, outputs: Iterable[Node]) -> set[Node]:

@@ -31,6 +31,7 @@ def compile(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
+    memory_budget: float | None = None,
 ) -> Any:
     """Compile a function or a module; also a decorator, with or without arguments.
 
@@ -51,9 +52,12 @@ def compile(
             are, by default). {"fallback_random": True}: random numbers are those that eager code draws. Torch's others
             have no effect.
         disable: give `model` back as it is.
+        memory_budget: 0 to 1: which part of the memory a backward may take; what is not saved for it is computed again,
+            matrix products too. A budget that cannot be kept is said, and the least is taken. None:
+            DISTCOMPILE_MEMORY_BUDGET, by default 1.
 
-    Raises: ConfigError for an unknown mode, ArgumentError for a mode beside options, NotCallableError for a model that
-    cannot be called, BackendError for an unknown backend.
+    Raises: ConfigError for an unknown mode or budget, ArgumentError for a mode beside options, NotCallableError for a
+    model that cannot be called, BackendError for an unknown backend.
 
     Example:
         >>> @torch.compile
@@ -71,9 +75,12 @@ def compile(
             mode=mode,
             options=options,
             disable=disable,
+            memory_budget=memory_budget,
         )
     if mode not in MODES:
         raise ConfigError(f"compile() has no mode {mode!r}", expected=", ".join(map(repr, MODES)))
+    if memory_budget is not None and not 0 <= memory_budget <= 1:
+        raise ConfigError(f"compile() has no memory_budget={memory_budget!r}", expected="a number from 0 to 1")
     if not callable(model):
         raise NotCallableError("compile() takes what can be called: a function or a module", got=repr(model))
     if mode is not None and options is not None:
@@ -91,4 +98,4 @@ def compile(
     original = unwrapped(model)
     kind = CompiledModule if is_module(original) else CompiledFunction
     options = {"fullgraph": fullgraph, "skip_hook_guards": skip_hook_guards, "fallback_random": falls_back}
-    return kind(original, backend, **options, dynamic=dynamic)
+    return kind(original, backend, **options, dynamic=dynamic, memory_budget=memory_budget)

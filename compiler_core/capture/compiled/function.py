@@ -68,12 +68,17 @@ class CompiledFunction:
         skip_hook_guards: bool = False,
         fallback_random: bool = False,
         dynamic: bool | None = None,
+        memory_budget: float | None = None,
     ) -> None:
         self._function = function
         self._backend_choice = backend
         self._fullgraph = fullgraph
         check_backend(backend)
-        self._state = State(function, backend, fullgraph, skip_hook_guards, fallback_random, dynamic=dynamic)
+        self._state = State(
+            *(function, backend, fullgraph, skip_hook_guards, fallback_random),
+            dynamic=dynamic,
+            memory_budget=memory_budget,
+        )
         functools.update_wrapper(self, function, updated=())  # sets __wrapped__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -102,7 +107,8 @@ class State:
     """What a compiled function has learnt: its points, and how their graphs are compiled.
 
     reached: of the compiled function that has reached this one; None of one that the program asked for. raised: how
-    many calls of one that was reached have. dynamic: whether the call decides the sizes of its tensors.
+    many calls of one that was reached have. dynamic: whether the call decides the sizes of its tensors. memory_budget:
+    None: `config.memory_budget`.
     """
 
     def __init__(
@@ -115,7 +121,9 @@ class State:
         reached: Reached | None = None,
         *,
         dynamic: bool | None = None,
+        memory_budget: float | None = None,
     ) -> None:
+        self.memory_budget = memory_budget
         self.function, self.backend, self.fullgraph, self.skips_hooks = function, backend, fullgraph, skips_hooks
         self.falls_back, self.dynamic = falls_back, dynamic
         self.name = _name_of(function)
@@ -152,7 +160,9 @@ class State:
 
     def _reach(self, function: Any) -> State:
         return State(
-            function, self.backend, False, self.skips_hooks, self.falls_back, self.reached, dynamic=self.dynamic
+            *(function, self.backend, False, self.skips_hooks, self.falls_back, self.reached),
+            dynamic=self.dynamic,
+            memory_budget=self.memory_budget,
         )
 
     # -- running
@@ -231,7 +241,8 @@ class State:
         leaves = [known.handle for known in bound if not known.changes]
         strategy = gradient_strategy(captured.gradient_owners, module, leaves, is_whole=is_whole)
         parameters = functools.partial(_parameters, captured, None if module is None else ref(module))
-        return CompileRequest(captured.graph, wanted, len(captured.outputs.nodes), strategy, parameters)
+        budget = config.memory_budget if self.memory_budget is None else self.memory_budget
+        return CompileRequest(captured.graph, wanted, len(captured.outputs.nodes), strategy, parameters, budget)
 
     def _graphs_of(self, is_whole: bool, captured: Captured) -> Sequence[Graph]:
         """What a backend would be given to compile."""

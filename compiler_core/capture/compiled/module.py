@@ -60,7 +60,8 @@ class CompiledModule(CompiledFunction):
         if module is not self._function:
             state = self._state
             CompiledFunction.__init__(self, module, self._backend_choice, fullgraph=self._fullgraph,
-                                      skip_hook_guards=state.skips_hooks, dynamic=state.dynamic)  # fmt: skip
+                                      skip_hook_guards=state.skips_hooks, dynamic=state.dynamic,
+                                      memory_budget=state.memory_budget)  # fmt: skip
 
     @property
     def dynamo_ctx(self) -> Callable[[Callable[..., Any]], CompiledFunction]:
@@ -68,6 +69,7 @@ class CompiledModule(CompiledFunction):
         return functools.partial(
             CompiledFunction, backend=self._backend_choice, fullgraph=self._fullgraph,
             skip_hook_guards=self._state.skips_hooks, dynamic=self._state.dynamic,
+            memory_budget=self._state.memory_budget,
         )  # fmt: skip
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
@@ -109,10 +111,11 @@ class CompiledModule(CompiledFunction):
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self._function, *self._choices())
 
-    def _choices(self) -> tuple[Any, dict[str, bool | None]]:
+    def _choices(self) -> tuple[Any, dict[str, bool | float | None]]:
         state = self._state
         options = {"skip_hook_guards": state.skips_hooks, "fallback_random": state.falls_back}
-        return self._backend_choice, {"fullgraph": self._fullgraph, **options, "dynamic": state.dynamic}
+        more = {"dynamic": state.dynamic, "memory_budget": state.memory_budget}
+        return self._backend_choice, {"fullgraph": self._fullgraph, **options, **more}
 
     def __repr__(self) -> str:
         return repr(self._function)

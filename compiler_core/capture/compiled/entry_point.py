@@ -77,14 +77,7 @@ def compile(
             disable=disable,
             memory_budget=memory_budget,
         )
-    if mode not in MODES:
-        raise ConfigError(f"compile() has no mode {mode!r}", expected=", ".join(map(repr, MODES)))
-    if memory_budget is not None and not 0 <= memory_budget <= 1:
-        raise ConfigError(f"compile() has no memory_budget={memory_budget!r}", expected="a number from 0 to 1")
-    if not callable(model):
-        raise NotCallableError("compile() takes what can be called: a function or a module", got=repr(model))
-    if mode is not None and options is not None:
-        raise ArgumentError("compile() takes mode= or options=, not both", got=f"mode={mode!r}, options={options!r}")
+    _check(model, mode, options, memory_budget)
     chosen = dict(options or {})
     skip_hook_guards, falls_back = (bool(chosen.pop(name, False)) for name in ("skip_hook_guards", "fallback_random"))
     if mode in _BACKENDS and backend in ("codegen", "inductor"):
@@ -99,3 +92,14 @@ def compile(
     kind = CompiledModule if is_module(original) else CompiledFunction
     options = {"fullgraph": fullgraph, "skip_hook_guards": skip_hook_guards, "fallback_random": falls_back}
     return kind(original, backend, **options, dynamic=dynamic, memory_budget=memory_budget)
+
+
+def _check(model: Any, mode: str | None, options: Mapping[str, Any] | None, memory_budget: float | None) -> None:
+    if mode not in MODES:
+        raise ConfigError(f"compile() has no mode {mode!r}", expected=", ".join(map(repr, MODES)))
+    if memory_budget is not None and not 0 <= memory_budget <= 1:
+        raise ConfigError(f"compile() has no memory_budget={memory_budget!r}", expected="a number from 0 to 1")
+    if not callable(model):
+        raise NotCallableError("compile() takes what can be called: a function or a module", got=repr(model))
+    if mode is not None and options is not None:
+        raise ArgumentError("compile() takes mode= or options=, not both", got=f"mode={mode!r}, options={options!r}")

@@ -190,7 +190,7 @@ WRONG = (
 RAISED = (
     raising("simplify", "def call_key(call: Call) -> tuple[Any, ...]:"),
     raising("joint", "def differentiable_nodes(forward: Graph, wanted: Sequence[bool]) -> set[Node]:"),
-    raising("partition", "def partition(joint: Joint) -> Partition:"),
+    raising("partition", "def partition(joint: Joint, memory_budget: float = 1.0) -> Partition:"),
     raising("plan", "def pieces_to_run(joint: Joint, parts: Partition, plan: GradientPlan) -> list[Piece]:"),
     Staged(
         "a raise in expand",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 from compiler_core.errors import GraphBreak
@@ -23,6 +23,11 @@ def unbroken(function: F) -> F:
     """A function that is captured whole or not at all: what it makes of tensors in between means nothing outside."""
     UNBROKEN.add(function.__code__)
     return function
+
+
+def copied_from(function: Callable[..., Any]) -> tuple[str, ...]:
+    """`updated` for functools.wraps: attributes of a function go along; a module's tables stay its own."""
+    return functools.WRAPPER_UPDATES if isinstance(function, FunctionType) else ()
 
 
 def breaks_graph(reason: str, remedy: str = "") -> Callable[[F], F]:

@@ -32,8 +32,10 @@ from compiler_core.capture.recipes.recipes import Recipe
 from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.trace import CaptureTrace, Known, Lifted
 from compiler_core.device import cpu
+from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Graph, Node
 from compiler_core.graph.sizes import graph_at, symbols_of
+from compiler_core.ops.batching.value import Batched
 from compiler_core.symbolic.size import SizeSymbol, at_sizes
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor
@@ -123,6 +125,7 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
     handles: dict[int, tuple[int, Tensor]] = {}
     rebuild, hooks = _rebuild(segment, root, name, handles)
     leaves = tuple(handle for _, handle in handles.values())
+    _check_examples(segment, leaves)
     keeper = Keeper(guards.deaths.refer)
     outputs = describe_outputs(leaves, trace, keeper.tensor)
     written = trace.write_backs()
@@ -157,6 +160,13 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
     )
     cells = tuple(None if lift is None else lift.cell for lift in lifts)
     return captured, Survivors(cells, leaves, tuple(segment.code.values), hooks)
+
+
+def _check_examples(segment: CaptureSegment, leaves: Sequence[Tensor]) -> None:
+    """Raises GraphBreak where later calls would have to make a tensor that stands for a batch (vmap)."""
+    if segment.record.is_replayed and any(type(leaf._cell.raw) is Batched for leaf in leaves):
+        what = "a tensor of one example is kept when the call of vmap has ended"
+        raise GraphBreak(what, remedy="return it from the mapped function")
 
 
 def _inputs_of(graph: Graph, trace: CaptureTrace) -> list[Lifted | None]:

@@ -139,13 +139,21 @@ class Record:
         return id(container) not in (self.moved if isinstance(container, (list, deque)) else self.originals)
 
     def replayed(self) -> list[Change]:
-        """What later calls do again. Of what is put into one `.grad`, the last: nothing looks at it in between."""
+        """What later calls do again. Of what is put into one `.grad`, or one item of a dictionary, the last: nothing
+        looks at it in between. (`functional_call` puts tensors in a module, which need not outlive the call.)"""
         if not self.is_replayed:
             return []
         kept: list[Change] = []
         given: set[int] = set()  # ids of tensors whose `.grad` a later change tells
+        put: set[tuple[int, Any]] = set()  # ids of dictionaries, and keys, whose items a later change tells
+        tables = self._only_put()
         for change in reversed(self.changes):
-            if change.function is put_gradients:
+            if id(change.target) in tables:
+                item = id(change.target), _key(change.args[0])
+                if item not in put or not dict.__contains__(self.originals[item[0]], change.args[0]):
+                    kept.append(change)
+                put.add(item)
+            elif change.function is put_gradients:
                 left = [pair for pair in zip(change.target, *change.args, strict=True) if id(pair[0]) not in given]
                 given.update(id(tensor) for tensor, _ in left)
                 if left:
@@ -158,10 +166,27 @@ class Record:
                 kept.append(change)
         return kept[::-1]
 
+    def _only_put(self) -> set[int]:
+        """The ids of dictionaries from outside in which only items are put, and that nothing else is done with."""
+        found = {id(change.target) for change in self.changes if _puts(change)} & self.originals.keys()
+        for change in self.changes:
+            if not _puts(change):
+                found.discard(id(change.target))
+            found.difference_update(map(id, change.args))
+        return found
+
     def take_back(self) -> None:
         """Containers, attributes, cells and globals from outside are as they were."""
         for bring_back in reversed(self._back):
             bring_back()
+
+
+def _puts(change: Change) -> bool:
+    """Whether an item is put in a dictionary, by no code of the program's."""
+    if not isinstance(change.target, dict):
+        return False
+    known = change.function in (dict.__setitem__, OrderedDict.__setitem__)
+    return known or (change.function is type(change.target).__setitem__ and is_registry(change.target))
 
 
 def _hold_again(before: Sequence[tuple[Tensor, Array]]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from compiler_core.dtype import of
 from compiler_core.ops import prims
+from compiler_core.ops.batching.value import as_running
 from compiler_core.ops.registry import OPS, Attrs, NotDifferentiable, Op, Value, bind, meta_of
 from compiler_core.tensor.autograd.backward import grad
 from compiler_core.tensor.autograd.grad_mode import enable_grad, no_grad, thread_mode
@@ -79,7 +80,7 @@ def _product(product: Callable[[Value, Value], Value], values: Sequence[Value], 
 
 def _pulled_twice(op: Op, values: Sequence[Value], attrs: Attrs, out: Value, tangents: Tangents) -> Value:
     recorded = thread_mode.enabled
-    with inside():
+    with inside(), as_running(out._cell.raw if hasattr(out, "_cell") else out):
         cotangent = zeros_like(out).requires_grad_()
         pulled = op.vjp(cotangent, out, *values, **attrs)  # type: ignore[operator]
         pairs = [

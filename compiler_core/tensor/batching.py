@@ -26,6 +26,7 @@ from compiler_core.tensor.autograd.tape import TRACED, Edge, OpNode
 from compiler_core.tensor.memory.cell import Cell, ViewCell, cell_of, read
 from compiler_core.tensor.memory.layout import laid
 from compiler_core.tensor.memory.view_link import ViewLink
+from compiler_core.tensor.memory.writing import check_leaves
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -86,6 +87,8 @@ def _present(cell: Cell, handle: Tensor | None = None) -> Value:
 
 def entered(x: Tensor, level: Level, dim: int) -> Tensor:
     """What one example sees of `x`, of which `dim` is the batch: a view."""
+    if current_trace() is not None:
+        check_leaves((x,))
     attrs = {"level": level, "dim": dim}
     cell = EnteredCell(x._cell, ENTER, attrs, enter(_present(x._cell, x), level, dim))
     edge = x._edge() if thread_mode.enabled else None

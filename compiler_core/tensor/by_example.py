@@ -2,7 +2,7 @@
 
 In: a function of Tensors that looks at their numbers. Out: the same function; where it is given Tensors that stand for
 a batch it is called with each example's, and the results are put together. `of_all` instead shows all examples, for
-what may be told from all of them at once.
+what may be told from all of them at once. What has a result as long as the data says is `refused_under_vmap`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,24 @@ def by_example(function: Fn) -> Fn:
     return each  # type: ignore[return-value]
 
 
+def refused_under_vmap(function: Fn) -> Fn:
+    """Of a function whose result is as long as the data says. Raises BatchError where an argument stands for a batch,
+    also if the lengths happen to agree: with other data they would not."""
+
+    @functools.wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        if any(_levels(x) for x in (*args, *kwargs.values())):
+            name = function.__name__
+            raise BatchError(
+                f"vmap: It looks like you attempted to use {name}, whose result has another shape for other data "
+                "(a dynamic shape). We don't support that under vmap",
+                remedy=f"choose with torch.where(condition, a, b), or call {name} outside of the mapped function",
+            )
+        return function(*args, **kwargs)
+
+    return checked  # type: ignore[return-value]
+
+
 def _levels(x: Any) -> tuple[Level, ...]:
     return levels_of(x._cell.raw) if isinstance(x, Tensor) else ()
 
@@ -63,6 +81,6 @@ def _stacked(name: str, found: list[Any], level: Level) -> Any:
     if len({tuple(x.shape) for x in found}) > 1:
         raise BatchError(
             f"vmap: the result of {name} has another shape for each example",
-            remedy="choose with torch.where instead, or call it outside of the mapped function",
+            remedy="give it the size (`minlength`, say), or call it outside of the mapped function",
         )
     return entered(F.stack(found), level, 0)

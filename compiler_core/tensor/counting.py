@@ -14,12 +14,13 @@ from compiler_core.errors import ShapeError
 from compiler_core.names.spelling import result_text
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.by_example import by_example
+from compiler_core.tensor.by_example import by_example, refused_under_vmap
 from compiler_core.tensor.making.creation import leaf
 from compiler_core.tensor.making.placement import beside
 from compiler_core.tensor.tensor import Tensor
 
 
+@refused_under_vmap
 @beside
 def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None

@@ -18,7 +18,7 @@ from compiler_core.ops.composites import logic as composite_logic
 from compiler_core.ops.composites import statistics as composite_statistics
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import current_trace
-from compiler_core.tensor.by_example import by_example
+from compiler_core.tensor.by_example import by_example, refused_under_vmap
 from compiler_core.tensor.making.creation import arange, leaf
 from compiler_core.tensor.making.filling import exponential_like
 from compiler_core.tensor.making.placement import beside, check_generator
@@ -43,7 +43,7 @@ def _there(array: Any) -> Tensor:
     return Tensor._wrap(array.astype(np.int64, copy=False))
 
 
-@by_example
+@refused_under_vmap
 @beside
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Tensor | tuple[Tensor, ...]:
     """The places of the elements that are not zero: i64[K, ndim], or one i64[K] a dim."""
@@ -71,6 +71,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None, *, out: Tenso
     return chosen(condition, input, other, out=out)
 
 
+@refused_under_vmap
 @beside
 def unique(
     input: Tensor,

@@ -18,7 +18,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from compiler_core.breaking import unbroken
+from compiler_core.breaking import copied_from, unbroken
 from compiler_core.forward import duals
 from compiler_core.forward.level import resting
 from compiler_core.ops import functional as F
@@ -112,7 +112,7 @@ def grad(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: bool = Fal
     both = grad_and_value(func, argnums, has_aux)
 
     @unbroken
-    @functools.wraps(func)
+    @functools.wraps(func, updated=copied_from(func))
     def gradient(*args: Any, **kwargs: Any) -> Any:
         found, value = both(*args, **kwargs)
         return (found, value[1]) if has_aux else found
@@ -124,7 +124,7 @@ def grad_and_value(func: Function, argnums: int | tuple[int, ...] = 0, has_aux: 
     """(gradient, result) of a function whose result is one number; with has_aux (gradient, (result, aux))."""
 
     @unbroken
-    @functools.wraps(func)
+    @functools.wraps(func, updated=copied_from(func))
     def both(*args: Any, **kwargs: Any) -> Any:
         chosen, call = _chosen("grad", argnums, args)
         run = _Run("grad_and_value", functools.partial(func, **kwargs), chosen, call, has_aux)
@@ -177,7 +177,7 @@ def jacrev(
         raise ArgumentError("jacrev: `chunk_size` should be greater than 0.")
 
     @unbroken
-    @functools.wraps(func)
+    @functools.wraps(func, updated=copied_from(func))
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         chosen, call = _chosen("jacrev", argnums, args)
         run = _Run("jacrev", functools.partial(func, **kwargs), chosen, call, has_aux)

@@ -14,7 +14,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from compiler_core.breaking import unbroken
+from compiler_core.breaking import copied_from, unbroken
 from compiler_core.ops import functional as F
 from compiler_core.ops.batching.value import Level, levels_of, running
 from compiler_core.ops.broadcasting import normalize_dim
@@ -52,9 +52,9 @@ def vmap(
         raise ArgumentError(f"vmap: chunk_size should be None or greater than 0. (got {chunk_size})")
 
     @unbroken
-    @functools.wraps(func)
+    @functools.wraps(func, updated=copied_from(func))
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        name = getattr(func, "__name__", repr(func))
+        name = getattr(func, "__name__", type(func).__name__)
         dims, leaves, spec = _mapped_dims(name, in_dims, args)
         size = _size(leaves, dims)
         found = []

@@ -12,6 +12,8 @@ from typing import Any
 from weakref import WeakSet
 
 from compiler_core.errors import ConfigError
+from compiler_core.forward import level
+from compiler_core.ops.batching.value import levels
 
 STANCES = {
     "default": "what fits nothing is compiled",
@@ -28,6 +30,11 @@ class _Stance(threading.local):
 
 stance = _Stance()
 states: WeakSet[Any] = WeakSet()  # of all compiled functions
+
+
+def is_transformed() -> bool:
+    """Whether this thread is in a function that vmap maps, or that forward mode differentiates: it runs as it is."""
+    return bool(levels()) or (level.on and bool(level.levels()))
 
 
 def check_stance(name: str) -> str:

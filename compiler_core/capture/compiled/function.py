@@ -35,7 +35,7 @@ from compiler_core.backend import (
 from compiler_core.bytecode.machine import Machine
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.captured import Captured
-from compiler_core.capture.compiled.control import stance, states
+from compiler_core.capture.compiled.control import is_transformed, stance, states
 from compiler_core.capture.compiled.counts import code_of, count_graph, counters, guard_failures
 from compiler_core.capture.compiled.entry import CompiledEntry, Instance, Paused, PlainEntry, TapeEntry, known_of
 from compiler_core.capture.compiled.explain import BreakReport, EntryReport, Explanation
@@ -46,10 +46,8 @@ from compiler_core.capture.points import Point
 from compiler_core.capture.start import after_step, key_of_frames
 from compiler_core.config import config
 from compiler_core.errors import GraphBreak, RecompileLimitError
-from compiler_core.forward import level
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes.dce import Dce
-from compiler_core.ops.batching.value import levels as mapping
 from compiler_core.ops.registry import current_trace
 from compiler_core.pipeline import CompileRequest, compile_captured
 
@@ -82,7 +80,7 @@ class CompiledFunction:
         functools.update_wrapper(self, function, updated=())  # sets __wrapped__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if current_trace() is not None or stance.name == "force_eager" or mapping() or (level.on and level.levels()):
+        if current_trace() is not None or stance.name == "force_eager" or is_transformed():
             return self._function(*args, **kwargs)
         outcome = self._state.root.run(args, kwargs)
         return self._state.finish(outcome) if type(outcome) is Paused else outcome

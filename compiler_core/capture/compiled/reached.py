@@ -39,7 +39,7 @@ from compiler_core.bytecode import reflection
 from compiler_core.bytecode.native import MISSING, NativeSemantics
 from compiler_core.bytecode.traceback import hidden, is_caller
 from compiler_core.capture import policy
-from compiler_core.capture.compiled.control import stance
+from compiler_core.capture.compiled.control import is_transformed, stance
 from compiler_core.capture.guards.kinds import in_cell, is_constant, own_attributes
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.location import is_ours
@@ -221,7 +221,9 @@ def judge(code: CodeType) -> int:
 
 def _is_left_alone() -> bool:
     """Whether nothing of this thread is to be compiled now."""
-    return here.depth >= NESTED or stance.name != "default" or current_trace() is not None or _is_monitored()
+    if here.depth >= NESTED or stance.name != "default" or current_trace() is not None:
+        return True
+    return is_transformed() or _is_monitored()
 
 
 def _is_monitored() -> bool:

@@ -24,6 +24,7 @@ from compiler_core.dtype import DType
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Node
 from compiler_core.ops import prims
+from compiler_core.ops.batching.value import Batched, held
 from compiler_core.ops.registry import OPS, Attrs, Op, Value, bind
 from compiler_core.symbolic.size import SizeSymbol, at_sizes, symbols_in
 from compiler_core.tensor.autograd.grad_mode import enable_grad
@@ -204,12 +205,14 @@ class _Description:
 
     def spent_or_not(self, shown: Fresh | ViewOf, leaf: Tensor) -> Fresh | ViewOf | Spent:
         """How a tensor with its history is made."""
-        is_spent = bool(self.spent) and leaf._edge() is not None and leaf._read() in self.spent
+        is_spent = bool(self.spent) and leaf._edge() is not None and held(leaf._read()) in self.spent
         return Spent(shown, self.trace.name) if is_spent else shown
 
     def shown(self, tensor: Tensor) -> Fresh | ViewOf | Existing:
         """A tensor by the memory that it shows."""
         root = tensor._cell.root
+        if type(tensor._cell.raw) is Batched:  # its level has ended: nobody can see what it shares memory with
+            return Fresh(self.place(tensor, held(tensor._read())))
         if not root.is_external and len(self.sharers[root]) == 1:
             return Fresh(self.place(tensor, tensor._read()))
         seen = self.existing(tensor) if root.is_external else self.view_of(root, tensor)

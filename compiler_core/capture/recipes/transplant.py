@@ -4,6 +4,7 @@ In: a handle whose cell holds a node of the trace, and the tensor that the graph
 with the value, the history and the view's base of the real one; what the program gave the handle stays: its class,
 attributes, hooks, `.grad`, that it is a leaf, and every reference to it, weak ones too. (That its gradient is retained
 is a boundary of the graph: `aot/tensor_hooks.py`.)
+A handle that stands for a batch (vmap) gets what the graph computed for all examples, as one of them sees it.
 A view takes its history from its base, and writes go there: so views of a real tensor become views of its handle.
 """
 
@@ -11,6 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler_core.ops.batching.value import levels_of
+from compiler_core.tensor.autograd.grad_mode import enable_grad
+from compiler_core.tensor.batching import entered
 from compiler_core.tensor.memory.rebinding import rebound
 from compiler_core.tensor.tensor import Tensor, ViewLink
 
@@ -32,6 +36,9 @@ def transplant(handle: Tensor, real: Tensor) -> None:
     """Make `handle` be what `real` is; `real` itself must not be used any more. Runs without a trace."""
     if handle is real:
         return
+    with enable_grad():
+        for level in reversed(levels_of(handle._cell.raw)):
+            real = entered(real, level, 0)
     traced = handle._node
     leaf = traced is None and handle._requires_grad
     detached = traced is None and not leaf and not _is_stale(handle)

@@ -65,6 +65,23 @@ class running:
         _thread.levels = self.before
 
 
+class as_running:
+    """Inside, the levels of `value` count as running, also if they have ended: gradients are each example's own."""
+
+    __slots__ = ("before", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __enter__(self) -> None:
+        self.before = _thread.levels
+        ended = [level for level in reversed(levels_of(self.value)) if level not in self.before]
+        _thread.levels = (*self.before, *ended)
+
+    def __exit__(self, *error: object) -> None:
+        _thread.levels = self.before
+
+
 class Batched:
     """A value for each example of `level`: value[k] is that of example k."""
 

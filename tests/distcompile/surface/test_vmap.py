@@ -180,7 +180,7 @@ def test_writes() -> None:
         (lambda row: row.tolist() and row, "tolist"),
         (lambda row: dc.tensor(row.numpy()), "numpy"),
         (lambda row: row[row > 0], "indexing by a bool mask"),
-        (lambda row: dc.nonzero(row > 0.3), "another shape for each example"),
+        (lambda row: dc.nonzero(row > 0.3), "dynamic shape"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:vmap")

@@ -9,7 +9,9 @@ import functools
 from types import FunctionType, MethodType
 from typing import Any
 
+from compiler_core.breaking import UNBROKEN
 from compiler_core.capture.guards.kinds import CONTAINERS, in_cell
+from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.segment import CaptureSegment
@@ -23,12 +25,22 @@ def is_program(value: Any) -> bool:
     return isinstance(value, functools.partial) and is_program(value.func)
 
 
+def _calls(segment: CaptureSegment, value: Any) -> bool:
+    """Whether what a variable of a function of ours holds is called, and then runs the program's code, or reads its
+    parameters: a module, or a function that encloses one (`vmap(grad(model))`)."""
+    if isinstance(value, functools.partial):
+        value = value.func
+    if is_program(value) or is_module(value) or (isinstance(value, MethodType) and is_module(value.__self__)):
+        return True
+    return isinstance(value, FunctionType) and value.__code__ in UNBROKEN and encloses(segment, value)
+
+
 def encloses(segment: CaptureSegment, function: FunctionType) -> bool:
     """Whether variables of the code around a function of ours are captured, or the program's: it is a comprehension,
     say, of code that is entered."""
     for cell in function.__closure__ or ():
         value = in_cell(cell)
-        if segment.outside.find(cell) is not None or type(value) is Lazy or is_symbol(value) or is_program(value):
+        if segment.outside.find(cell) is not None or type(value) is Lazy or is_symbol(value) or _calls(segment, value):
             return True
         if type(value) in CONTAINERS and segment.outside.has(value):
             return True

@@ -124,8 +124,7 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
     trace.ended = ""
     handles: dict[int, tuple[int, Tensor]] = {}
     rebuild, hooks = _rebuild(segment, root, name, handles)
-    leaves = tuple(handle for _, handle in handles.values())
-    _check_examples(segment, leaves)
+    leaves = _leaves(segment, handles)
     keeper = Keeper(guards.deaths.refer)
     outputs = describe_outputs(leaves, trace, keeper.tensor)
     written = trace.write_backs()
@@ -162,11 +161,13 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
     return captured, Survivors(cells, leaves, tuple(segment.code.values), hooks)
 
 
-def _check_examples(segment: CaptureSegment, leaves: Sequence[Tensor]) -> None:
-    """Raises GraphBreak where later calls would have to make a tensor that stands for a batch (vmap)."""
+def _leaves(segment: CaptureSegment, handles: dict[int, tuple[int, Tensor]]) -> tuple[Tensor, ...]:
+    """The tensors found. Raises GraphBreak where later calls would have to make one that stands for a batch (vmap)."""
+    leaves = tuple(handle for _, handle in handles.values())
     if segment.record.is_replayed and any(type(leaf._cell.raw) is Batched for leaf in leaves):
         what = "a tensor of one example is kept when the call of vmap has ended"
         raise GraphBreak(what, remedy="return it from the mapped function")
+    return leaves
 
 
 def _inputs_of(graph: Graph, trace: CaptureTrace) -> list[Lifted | None]:

@@ -23,6 +23,7 @@ from compiler_core.capture.guards.modules import guard_modules
 from compiler_core.capture.guards.overlaps import guard_memory
 from compiler_core.capture.guards.sources import AtEnd, Source
 from compiler_core.capture.lessons import Along
+from compiler_core.capture.numbers.selections import is_selection
 from compiler_core.capture.numbers.sizes import Guarded
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.random_inputs import RandomInputs, guard_outside
@@ -164,10 +165,14 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
 def _leaves(segment: CaptureSegment, handles: dict[int, tuple[int, Tensor]]) -> tuple[Tensor, ...]:
     """The tensors found. Raises GraphBreak where later calls would have to make one that stands for a batch (vmap)."""
     leaves = tuple(handle for _, handle in handles.values())
-    if segment.record.is_replayed and any(type(leaf._cell.raw) is Batched for leaf in leaves):
+    if segment.record.is_replayed and any(map(_is_of_one_example, leaves)):
         what = "a tensor of one example is kept when the call of vmap has ended"
         raise GraphBreak(what, remedy="return it from the mapped function")
     return leaves
+
+
+def _is_of_one_example(leaf: Tensor) -> bool:
+    return not is_selection(leaf) and type(leaf._cell.raw) is Batched
 
 
 def _inputs_of(graph: Graph, trace: CaptureTrace) -> list[Lifted | None]:

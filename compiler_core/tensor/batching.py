@@ -21,6 +21,7 @@ from compiler_core.ops.batching.running import enter, leave
 from compiler_core.ops.batching.value import Level, levels, levels_of
 from compiler_core.ops.registry import Op, Value, current_trace
 from compiler_core.ops.rules import Movement
+from compiler_core.tensor.autograd import tape
 from compiler_core.tensor.autograd.grad_mode import taping, thread_mode
 from compiler_core.tensor.autograd.tape import TRACED, Edge, OpNode
 from compiler_core.tensor.memory.cell import Cell, ViewCell, cell_of, read
@@ -65,7 +66,7 @@ ENTER = _node_op(
     Alias(lambda base, new, level, dim: _leave(new, level, dim), _entered_strides),
 )
 LEAVE = _node_op("vmap_leave", lambda g, out, x, level: (_enter(g, level, 0),))
-LIFT = _node_op("vmap_lift", _lifted_back)
+LIFT = _node_op(tape.LIFT, _lifted_back)
 
 
 class EnteredCell(ViewCell):

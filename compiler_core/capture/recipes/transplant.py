@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler_core.capture.numbers.selections import is_selection
 from compiler_core.ops.batching.value import levels_of
 from compiler_core.tensor.autograd.grad_mode import enable_grad
 from compiler_core.tensor.batching import entered
@@ -37,7 +38,7 @@ def transplant(handle: Tensor, real: Tensor) -> None:
     if handle is real:
         return
     with enable_grad():
-        for level in reversed(levels_of(handle._cell.raw)):
+        for level in () if is_selection(handle) else reversed(levels_of(handle._cell.raw)):
             real = entered(real, level, 0)
     traced = handle._node
     leaf = traced is None and handle._requires_grad

@@ -254,6 +254,15 @@ def _is_large(saved: Any) -> bool:
     return getattr(root.raw, "nbytes", 0) >= LARGE
 
 
+LIFT = "vmap_lift"  # the op of tensor/batching.py
+
+
+def unlifted(edge: Edge) -> Edge:
+    """The history of an operand, without the sum over a batch that its gradient is to become there: whoever reads the
+    operand again has a sum of its own. One sum of what is and of what is not summed would count the latter for each."""
+    return edge.edges[0] if isinstance(edge, OpNode) and edge.op.name == LIFT else edge
+
+
 class OpNode(GradNode):
     """One application of a primitive. Backward is the op's vjp, on arrays, or on Tensors to differentiate again."""
 
@@ -288,8 +297,9 @@ class OpNode(GradNode):
             return [None if e is None else self._zeros(s) for e, s in zip(self.edges, self.saved)]
         restore = self._restore_tensor if create_graph else self._restore
         edges = self.edges
+        histories = [unlifted(edge) for edge in edges] if create_graph else edges
         operands = [
-            restore(self.out, self.out_version, self), *map(restore, self.saved, self.versions, edges)
+            restore(self.out, self.out_version, self), *map(restore, self.saved, self.versions, histories)
         ]  # fmt: skip
         if self.op.remakes_out and isinstance(operands[0], Poison) and operands[0].changed:
             operands[0] = bind(self.op, *operands[1:], **self.attrs)
@@ -313,7 +323,7 @@ class OpNode(GradNode):
         """Operand `place` (-1: the result) as a Tensor with its history; what is no Tensor as it is."""
         if place < 0:
             return self._restore_tensor(self.out, self.out_version, self)
-        return self._restore_tensor(self.saved[place], self.versions[place], self.edges[place])
+        return self._restore_tensor(self.saved[place], self.versions[place], unlifted(self.edges[place]))
 
     @staticmethod
     def _zeros(saved: Saved) -> Value:

@@ -318,3 +318,17 @@ def test_a_loop_over_modules_that_breaks_is_captured_in_one_call(kind: Callable[
         testing.assert_close(compiled(x), through(x))
         found.append(entries(compiled))
     assert found[1:] == found[:1] * 2
+
+
+def test_what_a_mask_selects_may_be_kept_at_a_break() -> None:
+    kept: list[Tensor] = []
+
+    def function(x: Tensor) -> Tensor:
+        chosen = x[x > 0]
+        kept.append(chosen)
+        return x * len(chosen.tolist())
+
+    compiled = compile(function, backend="aot_eager")
+    for _ in range(3):
+        assert compiled(tensor([1.0, -1.0, 2.0])).tolist() == [2.0, -2.0, 4.0]
+    assert [one.tolist() for one in kept] == [[1.0, 2.0]] * 3

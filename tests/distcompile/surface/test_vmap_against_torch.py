@@ -86,6 +86,29 @@ def test_gradients_are_torchs() -> None:
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15)
 
 
+def tied(torch: Any, w: Any, x: Any) -> Any:
+    """One weight in two products, the second by its transpose."""
+    return (torch.tanh(x @ w.T) @ w).pow(2).sum()
+
+
+def of_a_step(torch: Any) -> Any:
+    """The gradient of a weight after one step for each task (MAML), and of the steps themselves."""
+    w = torch.sin(torch.arange(12, dtype=torch.float64)).view(3, 4).requires_grad_()
+    x = torch.cos(torch.arange(40, dtype=torch.float64)).view(2, 5, 4)
+
+    def task(x: Any) -> Any:
+        step = torch.func.grad(lambda w: tied(torch, w, x))(w)
+        return tied(torch, w - 0.01 * step, x) + step.sum()
+
+    torch.vmap(task)(x).mean().backward()
+    return w.grad
+
+
+def test_a_gradient_through_gradients_of_each_example() -> None:
+    """A weight that is read again by the inner derivative: what comes from there is summed already, the rest is not."""
+    np.testing.assert_allclose(of_a_step(dc).numpy(), of_a_step(torch).numpy(), rtol=1e-9)
+
+
 def test_gradients_of_each_example() -> None:
     """A Jacobian row by row, as in torch's documentation."""
     x = dc.tensor(X[0]).requires_grad_()

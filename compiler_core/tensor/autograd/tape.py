@@ -37,21 +37,9 @@ if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
 __all__ = [
-    "HANDLED",
-    "TRACED",
-    "Edge",
-    "FunctionNode",
-    "GradNode",
-    "Gradient",
-    "HookHandle",
-    "OpNode",
-    "OutputNode",
-    "Poison",
-    "SpentNode",
-    "WholeNode",
-    "demand",
-    "is_traced",
-]
+    "HANDLED", "TRACED", "Edge", "FunctionNode", "GradNode", "Gradient", "HookHandle", "OpNode", "OutputNode", "Poison",
+    "SpentNode", "WholeNode", "demand", "is_traced",
+]  # fmt: skip
 
 Edge: TypeAlias = "GradNode | Tensor | None"
 Saved: TypeAlias = "Cell | Poison | Value"

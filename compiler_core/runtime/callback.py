@@ -78,7 +78,12 @@ class Callbacks:
         """What the routine raised in this thread; forgotten then."""
         error: BaseException = self._errors.raised
         del self._errors.raised
+        self._errors.given = id(error)
         return error
+
+    def gave(self, error: BaseException) -> bool:
+        """Whether `error`, which is under way in this thread, is a routine's."""
+        return getattr(self._errors, "given", None) == id(error)
 
 
 def _prepare(

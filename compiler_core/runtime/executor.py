@@ -270,6 +270,8 @@ class NativeExecutable:
             except (DistCompileError, OSError, MemoryError):
                 raise
             except Exception as error:
+                if self._callbacks.gave(error):  # the program's own
+                    raise
                 raise self._named(error) from error
         arena = arena_address(self._arena_nbytes)
         with Dispatch(events) as dispatch, nested_arena():

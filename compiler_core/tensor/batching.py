@@ -21,9 +21,8 @@ from compiler_core.ops.batching.running import enter, leave
 from compiler_core.ops.batching.value import Level, levels, levels_of
 from compiler_core.ops.registry import Op, Value, current_trace
 from compiler_core.ops.rules import Movement
-from compiler_core.tensor.autograd import tape
 from compiler_core.tensor.autograd.grad_mode import taping, thread_mode
-from compiler_core.tensor.autograd.tape import TRACED, Edge, OpNode
+from compiler_core.tensor.autograd.tape import TRACED, Edge, LiftNode, OpNode
 from compiler_core.tensor.memory.cell import Cell, ViewCell, cell_of, read
 from compiler_core.tensor.memory.layout import laid
 from compiler_core.tensor.memory.view_link import ViewLink
@@ -66,7 +65,7 @@ ENTER = _node_op(
     Alias(lambda base, new, level, dim: _leave(new, level, dim), _entered_strides),
 )
 LEAVE = _node_op("vmap_leave", lambda g, out, x, level: (_enter(g, level, 0),))
-LIFT = _node_op(tape.LIFT, _lifted_back)
+LIFT = _node_op("vmap_lift", _lifted_back)
 
 
 class EnteredCell(ViewCell):
@@ -155,9 +154,9 @@ def lifted(edges: Sequence[Edge], saved: Sequence[Any], out: Value) -> Sequence[
     result: list[Edge] = []
     for edge, cell in zip(edges, saved):
         if edge is not None:
-            known = edge.attrs["among"] if isinstance(edge, OpNode) and edge.op is LIFT else ()
+            known = edge.attrs["among"] if isinstance(edge, LiftNode) else ()
             among = tuple(one for one in every if one not in levels_of(cell.raw) and one not in known)
-            edge = OpNode(LIFT, {"among": among}, [edge], [cell], cell) if among else edge
+            edge = LiftNode(LIFT, {"among": among}, [edge], [cell], cell) if among else edge
         result.append(edge)
     return result
 

@@ -242,13 +242,10 @@ def _is_large(saved: Any) -> bool:
     return getattr(root.raw, "nbytes", 0) >= LARGE
 
 
-LIFT = "vmap_lift"  # the op of tensor/batching.py
-
-
 def unlifted(edge: Edge) -> Edge:
-    """The history of an operand, without the sum over a batch that its gradient is to become there: whoever reads the
-    operand again has a sum of its own. One sum of what is and of what is not summed would count the latter for each."""
-    return edge.edges[0] if isinstance(edge, OpNode) and edge.op.name == LIFT else edge
+    """The history of an operand that is read again, which has a sum over the batch of its own: one sum of what is and
+    of what is not summed would count the former for each example."""
+    return edge.edges[0] if isinstance(edge, LiftNode) else edge
 
 
 class OpNode(GradNode):
@@ -335,6 +332,10 @@ class OpNode(GradNode):
         self.saved = [freed(s.raw) if isinstance(s, Cell) else s for s in self.saved]
         if isinstance(self.out, Cell):
             self.out = freed(self.out.raw)  # type: ignore[assignment]
+
+
+class LiftNode(OpNode):
+    """An operand that is one for all examples of a batch: see tensor/batching.py."""
 
 
 class WholeNode(OpNode):

@@ -18,7 +18,7 @@ from compiler_core.aot.recompute import HELD, is_library, is_view
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.ops.rules import Pointwise
 
-WORTHS = [HELD + 1, *(HELD * 2**k // 2 for k in range(4, 24))]  # bytes moved that a byte may be worth
+WORTHS = [HELD + 1, *(HELD << k for k in range(3, 23))]  # bytes moved that a byte may be worth
 Split = TypeVar("Split")
 
 

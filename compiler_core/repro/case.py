@@ -29,18 +29,27 @@ _SMALL = 3e-2  # of the largest value of all outputs
 @dataclass(frozen=True, slots=True)
 class Case:
     """graph: as captured. wanted: the names of the inputs that take gradients. results: how many of its first outputs
-    gradients come from. backend: by name."""
+    gradients come from. backend: by name. memory_budget: see aot/budget.py."""
 
     graph: Graph
     wanted: frozenset[str] = frozenset()
     results: int = 0
     backend: str | GraphCompiler = "codegen"
     seed: int = 0
+    memory_budget: float = 1.0
 
     @classmethod
-    def read(cls, text: str, wanted: str = "", results: int = 0, backend: str = "codegen", seed: int = 0) -> Case:
+    def read(
+        cls,
+        text: str,
+        wanted: str = "",
+        results: int = 0,
+        backend: str = "codegen",
+        seed: int = 0,
+        memory_budget: float = 1.0,
+    ) -> Case:
         """As a script spells it. wanted: names, between blanks."""
-        return cls(parse_graph(text), frozenset(wanted.split()), results, backend, seed)
+        return cls(parse_graph(text), frozenset(wanted.split()), results, backend, seed, memory_budget)
 
     @property
     def wanting(self) -> list[bool]:

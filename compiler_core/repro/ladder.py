@@ -78,7 +78,8 @@ def _compile_whole(case: Case, builds: bool) -> None:
     backend = find_backend(case.backend)
     if not builds and case.backend in NATIVE:
         backend = _TextOnly(backend)
-    request = CompileRequest(case.graph, case.wanting, case.results, LocalGradients(), lambda _: ())
+    budget = case.memory_budget
+    request = CompileRequest(case.graph, case.wanting, case.results, LocalGradients(), lambda _: (), budget)
     compile_captured(request, backend)
 
 
@@ -185,7 +186,7 @@ class Climb:
         """Forward and segments, each with its inputs."""
         graph = joint.graph
         with compiling(graph.name, "partition"):
-            parts = partition(joint)
+            parts = partition(joint, self.case.memory_budget)
         values: dict[str, Array] = dict(zip((node.name for node in graph.inputs), given, strict=True))
         forward = parts.forward
         for_forward = _named(forward, values)

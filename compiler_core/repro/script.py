@@ -78,6 +78,7 @@ def _text(case: Case, fault: Fault, folder: Path, name: str) -> str:
     long = [node.name for node in case.graph.nodes if isinstance(node, Constant) and node.array.size > 16]
     backend = case.backend if isinstance(case.backend, str) else "codegen"
     given = f"results={case.results}, backend={backend!r}, seed={case.seed}"
+    given += "" if case.memory_budget == 1 else f", memory_budget={case.memory_budget}"
     wanted = " ".join(node.name for node in case.graph.inputs if node.name in case.wanted)
 
     def lines(source: str, imports: str = "") -> str:

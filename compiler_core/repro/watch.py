@@ -94,7 +94,7 @@ def _cases(request: CompileRequest, backend: Backend, wanted: Asked) -> Iterator
         yield from (Case(given, backend=backend.name) for given in looked.graphs)
         return
     names = frozenset(node.name for node, wants in zip(graph.inputs, request.wanted, strict=True) if wants)
-    yield Case(graph, names, request.results, backend.name)
+    yield Case(graph, names, request.results, backend.name, memory_budget=request.memory_budget)
 
 
 def _of_error(error: BackendError, graph: Graph, cases: list[Case], wanted: Asked) -> None:

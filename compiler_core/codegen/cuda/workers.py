@@ -32,6 +32,7 @@ MOST = 16  # workers
 IDLE_S = 60.0
 
 Answer = dict[str, Any]
+ENDED: Answer = {"error": "the process that compiles it ended"}
 
 
 class Workers:
@@ -85,6 +86,7 @@ class _Pool:
             env=environment,
             pass_fds=theirs,
         )
+        self.is_whole = True  # no worker has ended
         self._lines = [(ours.makefile("r"), ours.makefile("w")) for ours, _ in pairs]
         for pair in pairs:
             for end in pair:
@@ -102,6 +104,7 @@ class _Pool:
         with ThreadPoolExecutor(len(lines)) as pool:
             for served in pool.map(lambda line: dict(_serve(queue, *line)), lines):
                 answers |= served
+        self.is_whole = ENDED not in answers.values()
         return answers
 
     def close(self) -> None:
@@ -124,43 +127,43 @@ def _serve(
             line = answers.readline()
         except OSError:
             line = ""
-        yield place, json.loads(line) if line else {"error": "the process that compiles it ended"}
+        yield place, json.loads(line) if line else ENDED
 
 
 class _Kept:
     """The pool of this process."""
 
     def __init__(self) -> None:
-        self._lock, self._uses = Lock(), 0
+        self._lock = Lock()
         self._pool: _Pool | None = None
         self._timer: Timer | None = None
 
     def begin(self) -> None:
         with self._lock:
-            self._begun()
-
-    def _begun(self) -> _Pool:
-        self._pool = self._pool or _Pool()
-        self._uses += 1
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = Timer(IDLE_S, self._leave, (self._uses,))
-        self._timer.daemon = True
-        self._timer.start()
-        return self._pool
+            self._pool = self._pool or _Pool()
+            self._rest()
 
     def compile(self, requests: Sequence[dict[str, Any]]) -> list[Answer]:
         with self._lock:
-            answers = self._begun().compile(requests)
-            self._begun()  # idle from now on
-            if any("error" in answer for answer in answers.values()):  # a worker may have ended
+            self._pool = pool = self._pool or _Pool()
+            answers = pool.compile(requests)
+            self._rest()
+            if not pool.is_whole:
                 self._close()
         return [answers[k] for k in range(len(requests))]
 
-    def _leave(self, uses: int) -> None:
-        """uses: close unless there were more since."""
+    def _rest(self) -> None:
+        """Idle from now on."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = timer = Timer(IDLE_S, lambda: self._leave(timer))
+        timer.daemon = True
+        timer.start()
+
+    def _leave(self, timer: Timer) -> None:
+        """Unless somebody asked since `timer` began."""
         with self._lock:
-            if uses == self._uses:
+            if timer is self._timer:
                 self._close()
 
     def _close(self) -> None:

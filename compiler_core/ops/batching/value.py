@@ -50,36 +50,24 @@ def set_levels(these: tuple[Level, ...]) -> None:
 
 
 class running:
-    """Inside, the function of `level` runs."""
+    """Inside, the functions of `levels` run, the innermost last."""
 
-    __slots__ = ("before", "level")
+    __slots__ = ("before", "levels")
 
-    def __init__(self, level: Level) -> None:
-        self.level = level
+    def __init__(self, *levels: Level) -> None:
+        self.levels = levels
 
     def __enter__(self) -> None:
         self.before = _thread.levels
-        _thread.levels = (*self.before, self.level)
+        _thread.levels = (*self.before, *self.levels)
 
     def __exit__(self, *error: object) -> None:
         _thread.levels = self.before
 
 
-class as_running:
+def as_running(value: Any) -> running:
     """Inside, the levels of `value` count as running, also if they have ended: gradients are each example's own."""
-
-    __slots__ = ("before", "value")
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __enter__(self) -> None:
-        self.before = _thread.levels
-        ended = [level for level in reversed(levels_of(self.value)) if level not in self.before]
-        _thread.levels = (*self.before, *ended)
-
-    def __exit__(self, *error: object) -> None:
-        _thread.levels = self.before
+    return running(*(level for level in reversed(levels_of(value)) if level not in _thread.levels))
 
 
 class Batched:

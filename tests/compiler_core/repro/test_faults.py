@@ -18,8 +18,8 @@ from compiler_core.config import config
 from compiler_core.errors import CompilationError, ConfigError
 from compiler_core.graph.ir import Graph
 from compiler_core.log import DistCompileWarning
-from compiler_core.repro import watch
-from compiler_core.repro.case import Case, far_apart
+from compiler_core.repro import ladder, script, watch
+from compiler_core.repro.case import Case, Fault, far_apart
 from compiler_core.repro.ladder import find
 from compiler_core.repro.script import ALIKE, OTHERWISE, RIGHT, run
 from compiler_core.repro.shrink import shrink
@@ -102,6 +102,22 @@ def test_an_error_has_the_kept_graph(monkeypatch: pytest.MonkeyPatch) -> None:
         dc.compile(lambda x: x.exp())(dc.ones(3, requires_grad=True))
     assert isinstance(caught.value.kept, Graph)
     assert [call.op.name for call in caught.value.kept.calls] == ["exp"]
+
+
+def test_a_case_has_the_memory_budget_of_its_compilation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In its stages, and in its script."""
+    split, budgets = ladder.partition, []
+
+    def noted(joint: Any, budget: float = 1.0) -> Any:
+        budgets.append(budget)
+        return split(joint, budget)
+
+    for module in (ladder, pipeline):
+        monkeypatch.setattr(module, "partition", noted)
+    given = case(memory_budget=0.5)
+    assert find(given) is None
+    assert set(budgets) == {0.5}
+    assert "memory_budget=0.5" in script._text(given, Fault("error", "emit", "", ""), tmp_path, "f")
 
 
 def test_far_apart() -> None:

@@ -123,6 +123,15 @@ def test_workers_stay_for_whoever_compiles_next(kept: workers._Kept) -> None:
     assert kept._pool is pool
 
 
+def test_a_refusal_of_triton_ends_no_worker(kept: workers._Kept, tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text("")
+    (answer,) = kept.compile(
+        [{"source": str(tmp_path / "kernels.py"), "length": 0, "function": "f", "cache": "", "signature": {}}]
+    )
+    assert "error" in answer
+    assert kept._pool is not None
+
+
 def test_workers_leave_when_nobody_asks(kept: workers._Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "IDLE_S", 0.01)
     compiled_for(90)

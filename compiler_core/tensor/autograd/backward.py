@@ -14,11 +14,12 @@ from compiler_core import observe
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops import prims
-from compiler_core.ops.composites.movement import stack
+from compiler_core.ops.batching.value import Level, running
 from compiler_core.ops.registry import Array, Value, current_trace, meta_of
 from compiler_core.tensor.autograd.engine import Backward, queue_callback, turned_back
 from compiler_core.tensor.autograd.grad_mode import taping
 from compiler_core.tensor.autograd.tape import HANDLED, Edge, FunctionNode, Gradient, GradNode, OutputNode
+from compiler_core.tensor.batching import entered, left
 from compiler_core.tensor.making.placement import grad_beside
 from compiler_core.tensor.nodes.edges import GradientEdge, meta_at, tape_edge
 
@@ -132,7 +133,7 @@ def grad(
     """The gradients of `outputs` with respect to `inputs`; `.grad` is not touched. As torch.autograd.grad.
 
     only_inputs=False means nothing, as in torch, which warns. is_grads_batched: each of grad_outputs has one more
-    dim in front, and so have the gradients: one backward for each row. Raises AutogradError for an input that the
+    dim in front, and so have the gradients: one backward under vmap. Raises AutogradError for an input that the
     outputs do not depend on, unless allow_unused or materialize_grads.
     """
     if not only_inputs:
@@ -161,25 +162,17 @@ def _batched(
     allow_unused: bool | None,
     materialize: bool,
 ) -> tuple[Tensor | None, ...]:
-    """One backward for each row of grad_outputs; each input's gradients as rows."""
+    """One backward under vmap, which maps the rows of grad_outputs; each input's gradients as rows."""
     rows = _sequence(grad_outputs)
     count = min((len(g) for g in rows if g is not None), default=0)
     if not count:
         raise AutogradError("is_grads_batched takes a row, or more, of gradients in grad_outputs")
-    keep = create_graph if retain_graph is None else retain_graph
-    each = [
-        grad(outputs, inputs, [None if g is None else g[k] for g in rows], keep or k + 1 < count, create_graph,
-             allow_unused=allow_unused, materialize_grads=materialize)
-        for k in range(count)
-    ]  # fmt: skip
-    return tuple(None if same[0] is None else _stack(same) for same in zip(*each))
-
-
-def _stack(rows: Sequence[Any]) -> Tensor:
-    from compiler_core.tensor.tensor import Tensor
-
-    stacked: Any = stack(rows)
-    return stacked if isinstance(stacked, Tensor) else Tensor._wrap(stacked)
+    level = Level(count)
+    with running(level):
+        each = [None if g is None else entered(g, level, 0) for g in rows]
+        found = grad(outputs, inputs, each, retain_graph, create_graph,
+                     allow_unused=allow_unused, materialize_grads=materialize)  # fmt: skip
+        return tuple(None if g is None else left(g, level, 0) for g in found)
 
 
 def _result(tensor: Tensor, grad: Value | None, number: int, allow_unused: bool, materialize: bool) -> Tensor | None:

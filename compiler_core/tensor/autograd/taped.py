@@ -43,6 +43,11 @@ def depth() -> int:
     return taping.depth
 
 
+def traced() -> bool:
+    """Whether these functions are recorded in a graph."""
+    return current_trace() is not None
+
+
 class inside:
     """Inside, the tape records."""
 
@@ -121,16 +126,32 @@ def reads_others(outs: Sequence[Any]) -> bool:
 def gradients(
     outs: Sequence[Tensor], leaves: Sequence[Tensor], weights: Sequence[Tensor | None], create_graph: bool
 ) -> list[Tensor]:
-    """Of outs, weighted, in all leaves; the tape stays."""
-    from compiler_core.tensor.autograd import backward as autograd
+    """Of outs, weighted, in all leaves; zeros where there is none. The tape stays."""
     from compiler_core.tensor.making.creation import full_like
+
+    found = found_gradients(outs, leaves, weights, create_graph)
+    return [full_like(x, 0.0) if g is None else g for g, x in zip(found, leaves, strict=True)]
+
+
+def found_gradients(
+    outs: Sequence[Tensor], leaves: Sequence[Tensor], weights: Sequence[Tensor | None], create_graph: bool
+) -> tuple[Tensor | None, ...]:
+    """Of outs, weighted, in all leaves; None where there is none. The tape stays."""
+    from compiler_core.tensor.autograd import backward as autograd
 
     used = [(out, weight) for out, weight in zip(outs, weights, strict=True) if out.requires_grad]
     if not used:
-        return [full_like(x, 0.0) for x in leaves]
+        return (None,) * len(leaves)
     of, by = zip(*used)
     with inside():
-        found = autograd.grad(
-            of, leaves, by, retain_graph=True, create_graph=create_graph, allow_unused=True, materialize_grads=True
-        )
-    return [g for g in found if g is not None]
+        return autograd.grad(of, leaves, by, retain_graph=True, create_graph=create_graph, allow_unused=True)
+
+
+def ends_here(reads_outside: bool) -> None:
+    """Results have a history that ends in leaves of these functions, unless `reads_outside`. Raises GraphBreak.
+
+    No graph says so of its results. Inside of another of these functions it is that one's.
+    """
+    if current_trace() is not None and not reads_outside and not taping.depth:
+        raise GraphBreak("results have a history that ends in what a transform made", where=user_location(),
+                         remedy="leave create_graph=True out, where nothing outside requires a gradient")  # fmt: skip

@@ -331,7 +331,8 @@ def stack(cseq: Any, dim: int = 0) -> Constraint:
 
 greater_than, greater_than_eq, less_than = _GreaterThan, _GreaterThanEq, _LessThan
 interval, half_open_interval, integer_interval = _Interval, _HalfOpenInterval, _IntegerInterval
-independent, dependent_property, multinomial = _IndependentConstraint, _DependentProperty, _Multinomial
+independent = _IndependentConstraint
+dependent_property, multinomial = _DependentProperty, _Multinomial
 dependent = _Dependent()
 boolean, one_hot, simplex = _Boolean(), _OneHot(), _Simplex()
 nonnegative_integer, positive_integer = _IntegerGreaterThan(0), _IntegerGreaterThan(1)

@@ -100,6 +100,13 @@ def _seconds(text: str) -> float | None:
     return seconds
 
 
+def _mebibytes(text: str) -> int:
+    limit = int(text)
+    if limit < 0:
+        raise ValueError("it must be 0 or more")
+    return limit
+
+
 def _names(text: str) -> frozenset[str]:
     return frozenset(part.strip() for part in text.split(",") if part.strip())
 
@@ -204,6 +211,13 @@ class Config:
     )
     use_cache = Knob(
         "DISTCOMPILE_CACHE", _flag, True, "0: neither read nor write the artefact cache", affects_codegen=False
+    )
+    cache_limit = Knob(
+        "DISTCOMPILE_CACHE_LIMIT",
+        _mebibytes,
+        10240,
+        "MiB that the artefact cache may take: what was used longest ago goes when there is more; 0: no limit",
+        affects_codegen=False,
     )
     verify = Knob(
         "DISTCOMPILE_VERIFY", _flag, False, "1: verify every intermediate form between passes", affects_codegen=False

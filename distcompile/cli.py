@@ -49,7 +49,7 @@ COMMANDS = (
     Command("tune", "distcompile.tuning.command", "which bucket plan is fastest on these ranks?"),
     Command("replay", "distcompile.commands.replay", "a dump, run again from one of its stages on: does each hold?"),
     Command("env", "distcompile.commands.environment", "what is here: what a bug report needs", takes_options=False),
-    Command("cache", "distcompile.commands.stored", "compiled code that is stored: size, list, prune, clear"),
+    Command("cache", "distcompile.commands.stored", "compiled code that is stored: size, list, clear, export, import"),
 )
 
 

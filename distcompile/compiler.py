@@ -25,6 +25,7 @@ from compiler_core.errors import ConfigError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.numpy_trace import wrap_numpy
 from compiler_core.ops.registry import current_trace
+from distcompile.surface.artefacts import load_cache_artifacts, save_cache_artifacts
 
 __all__ = [
     "allow_in_graph",
@@ -38,7 +39,9 @@ __all__ = [
     "is_dynamo_compiling",
     "is_exporting",
     "list_backends",
+    "load_cache_artifacts",
     "reset",
+    "save_cache_artifacts",
     "set_stance",
     "substitute_in_graph",
     "wrap_numpy",

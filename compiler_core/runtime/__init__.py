@@ -2,6 +2,7 @@
 
 - `blas.py`: The routines of scipy-openblas32 that generated code calls (CBLAS and LAPACKE, 32-bit integers), as
   addresses.
+- `bound.py`: The size of the artefact cache, held to `config.cache_limit`: what was used longest ago goes.
 - `build.py`: Source text to shared object: one compiler process per translation unit, side by side, then the link.
 - `cache.py`: Content-addressed cache of compiled artefacts, safe for many processes at once.
 - `callback.py`: Calls from native code back into NumPy definitions of routines.
@@ -14,6 +15,7 @@
 - `onednn.py`: oneDNN's convolutions: whether the library is here and can do one, and the plan that generated code runs.
 - `places.py`: Where compiled artefacts are kept, where they cannot be kept, and how of many processes one builds.
 - `pool.py`: The threads that generated code computes with: one pool a process, of our own.
+- `portable.py`: Compiled artefacts as one file, to be taken to other processes, containers and hosts of the same kind.
 - `profiler.py`: Time per kernel and library call of compiled graphs, measured inside the native code, on demand.
 - `stock.py`: What lies in the cache of compiled artefacts, and how it is cleared away.
 - `toolchain.py`: The C++ compiler of this machine: where it is, what tells it apart from another, and with which flags

@@ -9,7 +9,9 @@ Invariants: an entry appears whole, by one rename; it is read only if every file
 (a shared object that was cut short would crash the process that loads it). Of N processes that miss, one builds and the
 others wait for it; the lock belongs to a process, so a builder that dies lets the next one in.
 A damaged entry is rebuilt, and said so once. Where DIR is full, read-only, not ours or out of order, its good entries
-are read all the same, new ones go to the next of `places.roots()`, and that is said once.
+are read all the same, new ones go to the next of `places.roots()`, and that is said once. What was used longest ago
+goes when there is too much (`bound.py`); the manifest has what an entry is for, for who takes it elsewhere
+(`portable.py`).
 Raises: CacheError if no folder can take an entry, or a file of one is lost while it is in use.
 """
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -30,8 +33,8 @@ from typing import Any
 
 from compiler_core import log
 from compiler_core.config import config
-from compiler_core.errors import CacheError
-from compiler_core.runtime import places
+from compiler_core.errors import CacheError, CompilerNotFoundError
+from compiler_core.runtime import bound, places
 
 FORMAT = "v1"
 _CORE = Path(__file__).resolve().parent.parent
@@ -74,10 +77,11 @@ class Entry:
 
 
 Builder = Callable[[Path], Manifest]  # writes files into the folder, returns what to remember
+USED: dict[str, Entry] = {}  # what this process has taken or built, by key, in that order
 
 
 class DamagedEntry(Exception):
-    """An entry whose files are not what its manifest says; never leaves this module."""
+    """An entry whose files are not what its manifest says; never leaves the cache's modules."""
 
 
 def make_key(parts: Mapping[str, str]) -> str:
@@ -93,6 +97,22 @@ def generator_fingerprint() -> str:
         digest.update(f"{path.relative_to(_CORE)}\n".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def origin() -> dict[str, str]:
+    """What code that is made here is for, in words: artefacts of another CPU, compiler, C library or version differ."""
+    from compiler_core.runtime.toolchain import cpu_identity, find_toolchain
+
+    try:
+        compiler = find_toolchain().identity
+    except CompilerNotFoundError:
+        compiler = "none"
+    return {
+        "CPU": cpu_identity(),
+        "C++ compiler": compiler,
+        "C library": "-".join(platform.libc_ver()),
+        "version of distcompile": generator_fingerprint()[:16],
+    }
 
 
 def generator_sources() -> list[Path]:
@@ -112,10 +132,24 @@ def load_or_build(key: str, build: Builder) -> Entry:
     if found is not None:
         log.emit("cache", f"hit {key[:16]}")
         return found
+    made = USED[key] = _build_somewhere(key, build)
+    return made
+
+
+def keep(key: str, build: Builder) -> bool:
+    """Store an entry that was made elsewhere, where `origin()` is the same; False if it is here. Raises CacheError."""
+    if find(key, takes=False) is not None:
+        return False
+    _build_somewhere(key, build, "taken")
+    return True
+
+
+def _build_somewhere(key: str, build: Builder, word: str = "miss") -> Entry:
+    """word: what the log says of it."""
     failures: list[str] = []
     for number in range(places.ROOTS):
         try:
-            return _build_in(places.root(number), key, build)
+            return _build_in(places.root(number), key, build, word)
         except OSError as error:
             failures.append(str(error))
             log.warn_once(
@@ -126,12 +160,14 @@ def load_or_build(key: str, build: Builder) -> Entry:
     raise _nowhere(failures)
 
 
-def find(key: str) -> Entry | None:
-    """The entry of `key`, if it is there."""
+def find(key: str, *, takes: bool = True) -> Entry | None:
+    """The entry of `key`, if it is there. takes: this process uses it."""
     for root in places.lasting_roots() if config.use_cache else ():
         found = _read(_place(root, key))
         if found is not None:
-            _note_use(found)
+            if takes:
+                _note_use(found)
+                USED[key] = found
             return found
     return None
 
@@ -162,7 +198,7 @@ def _nowhere(failures: list[str]) -> CacheError:
     )
 
 
-def _build_in(root: Path, key: str, build: Builder) -> Entry:
+def _build_in(root: Path, key: str, build: Builder, word: str) -> Entry:
     """Build the entry in the folder `root`, or wait for who does. Raises OSError if it cannot be stored there."""
     places.check_usable(root)
     place = _place(root, key)
@@ -173,8 +209,10 @@ def _build_in(root: Path, key: str, build: Builder) -> Entry:
         if found is not None:
             log.emit("cache", f"hit {key[:16]} after waiting for its builder")
             return found
-        log.emit("cache", f"miss {key[:16]}")
-        return _build_and_publish(place, build, is_alone=is_alone)
+        log.emit("cache", f"{word} {key[:16]}")
+        made = _build_and_publish(place, build, is_alone=is_alone)
+    bound.hold(root, made.folder, USED)
+    return made
 
 
 def _build_and_publish(place: Path, build: Builder, *, is_alone: bool) -> Entry:
@@ -213,9 +251,16 @@ def _publish(folder: Path, place: Path, manifest: Manifest) -> Entry:
 
 def _write_manifest(folder: Path, manifest: Manifest) -> None:
     digests = {path.name: _digest(path) for path in sorted(folder.iterdir())}
-    body = json.dumps({"files": digests, "manifest": manifest}, sort_keys=True)
+    content = {"files": digests, "manifest": manifest, "origin": origin()}
+    body = json.dumps(content, sort_keys=True)
     text = f"{sha256(body.encode()).hexdigest()}\n{body}\n"
     (folder / _MANIFEST).write_text(text)
+
+
+def contents(entry: Entry) -> tuple[list[str], dict[str, str] | None]:
+    """The names of an entry's files, and what it was made for: None if it does not say. Raises DamagedEntry."""
+    content = _checked(entry.folder)
+    return list(content["files"]), content.get("origin")
 
 
 def _read(place: Path) -> Entry | None:
@@ -234,16 +279,24 @@ def _read(place: Path) -> Entry | None:
 
 def _read_entry(place: Path) -> Entry:
     try:
+        return Entry(place, _checked(place)["manifest"])
+    except LookupError as error:
+        raise DamagedEntry(f"it has no {error}") from error
+
+
+def _checked(place: Path) -> dict[str, Any]:
+    """What the manifest at `place` says, once every file has been held to it. Raises DamagedEntry."""
+    try:
         digest, _, body = (place / _MANIFEST).read_text().partition("\n")
         if sha256(body.rstrip("\n").encode()).hexdigest() != digest:
             raise DamagedEntry("its manifest does not match its own digest")
-        content = json.loads(body)
+        content: dict[str, Any] = json.loads(body)
         for name, expected in content["files"].items():
             if _digest(place / name) != expected:
                 raise DamagedEntry(f"{name} is not what the manifest says")
-        return Entry(place, content["manifest"])
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise DamagedEntry(f"{type(error).__name__}: {error}") from error
+    return content
 
 
 def _digest(path: Path) -> str:

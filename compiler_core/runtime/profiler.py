@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
-from compiler_core.runtime.cache import Manifest, load_or_build, make_key
+from compiler_core.runtime.cache import Entry, Manifest, load_or_build, make_key
 from compiler_core.runtime.toolchain import Toolchain
 from compiler_core.showing.grid import Grid
 
@@ -202,7 +202,7 @@ def instrumented(source: ProfileSource) -> ctypes.CDLL:
 def _build(folder: Path, source: ProfileSource) -> Manifest:
     from compiler_core.runtime.build import build_library
 
-    units = {path.stem: path.read_text() for path in source.units}
+    units = {path.stem: Entry(path.parent, {}).read(path.name).decode() for path in source.units}
     build_library(units, folder / LIBRARY, source.toolchain, defines=["DC_PROFILE"])
     return {}
 

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ _KINDS = {
     "eager.so": "kernels of eager code",
     "engine.so": "communication engine",
     "draws.so": "random numbers",
+    "mersenne.so": "random numbers",
     "pool.so": "threads",
 }
 
@@ -46,9 +47,9 @@ class Stored:
         return self.folder.name
 
 
-def stored() -> list[Stored]:
-    """Every entry, the one used last first."""
-    found = [_looked_at(folder) for folder in _folders(_KEY)]
+def stored(roots: Sequence[Path] | None = None) -> list[Stored]:
+    """Every entry, the one used last first. roots: the folders to look in; None: those that are counted and cleared."""
+    found = [_looked_at(folder) for folder in _folders(_KEY, roots)]
     return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.used_s, reverse=True)
 
 
@@ -66,21 +67,27 @@ def remove(folders: Iterable[Path]) -> None:
         shutil.rmtree(aside)
 
 
-def _folders(name: re.Pattern[str]) -> Iterator[Path]:
-    for root in places.kept_roots():
+def _folders(name: re.Pattern[str], roots: Sequence[Path] | None = None) -> Iterator[Path]:
+    for root in places.kept_roots() if roots is None else roots:
         for shelf in sorted((root / FORMAT).glob("[0-9a-f][0-9a-f]")):
             yield from (entry for entry in sorted(shelf.iterdir()) if name.match(entry.name) and entry.is_dir())
 
 
 def _looked_at(folder: Path) -> Stored | None:
-    """None if it went meanwhile."""
+    """None if it went meanwhile. Of a file that several entries have each counts its part."""
     try:
-        sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
+        facts = {path.name: path.stat() for path in folder.iterdir()}
         used_s = folder.stat().st_mtime
     except FileNotFoundError:
         return None
-    what = next((kind for file, kind in _KINDS.items() if file in sizes), ", ".join(sorted(sizes)))
-    return Stored(folder, sum(sizes.values()), used_s, what)
+    nbytes = sum(fact.st_size // fact.st_nlink for fact in facts.values())
+    return Stored(folder, nbytes, used_s, kind_of(facts))
+
+
+def kind_of(files: Iterable[str]) -> str:
+    """What an entry of these files is, in words."""
+    names = set(files)
+    return next((kind for file, kind in _KINDS.items() if file in names), ", ".join(sorted(names)))
 
 
 def _is_being_built(folder: Path) -> bool:

@@ -31,6 +31,7 @@ _PRIVATE = {
     "fx.experimental.symbolic_shapes": {
         "compiler_core.errors": "ConstraintViolationError GuardOnDataDependentSymNode:UnknownSizeError",
     },
+    "compiler._cache": {"distcompile.surface.artefacts": "CacheInfo"},
     "_dynamo.exc": {"compiler_core.errors": "Unsupported:GraphBreak"},
     "amp.autocast_mode": {"distcompile.amp.autocasting": "_cast autocast custom_bwd custom_fwd"},
     "_C._nn": {"distcompile.nn.module": "_parse_to:parse_to"},

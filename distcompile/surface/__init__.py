@@ -1,6 +1,8 @@
 """What stands behind torch's names at the top level: functions, tables and answers that only torch's programs ask for.
 
 - `absent.py`: Modules of accelerators that are never here: torch.xpu, torch.mps, torch.mtia.
+- `artefacts.py`: torch.compiler's portable cache: what this process has compiled as bytes, and such bytes back in the
+  cache.
 - `asking.py`: Small questions that model files ask torch itself: an assertion, a type's name.
 - `derivatives.py`: torch.func's derivatives of functions: grad, vjp, jvp, jacrev, jacfwd, hessian, linearize, as
   deep as wanted.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from compiler_core.config import config
-from compiler_core.runtime import places
+from compiler_core.runtime import cache, places
 from compiler_core.runtime.cache import FORMAT, find, load_or_build, make_key
 from distcompile.cli import main
 from distcompile.commands import environment, stored
@@ -149,6 +151,52 @@ def test_help_says_which_folders(capsys: pytest.CaptureFixture[str]) -> None:
     found = capsys.readouterr().out
     assert "DISTCOMPILE_CACHE_DIR, if it is set, and no other" in found
     assert "temporary directory" in found
+
+
+def test_what_is_exported_is_imported_elsewhere(
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys, file = [keep("a", 3000), keep("b", 1000)], str(tmp_path / "artefacts.bin")
+    assert "2 entries, 5 KiB" in said(capsys, "export", file)
+    with config.patch(cache_dir=tmp_path / "other"):
+        assert "taken: 2 entries; here already: 0" in said(capsys, "import", file)
+        assert "taken: 0 entries; here already: 2" in said(capsys, "import", file)
+        assert None not in map(find, keys)
+        said(capsys, "clear")
+        here = cache.origin()
+        monkeypatch.setattr(cache, "origin", lambda: {**here, "CPU": "another"})
+        assert main(["cache", "import", file]) == 1
+        out = capsys.readouterr()
+        assert out.err == f"2 of the artefacts are ignored: they are for another CPU ({here['CPU']}; here: another)\n"
+        assert [find(key) for key in keys] == [None, None]
+
+
+@pytest.mark.usefixtures("shelf")
+def test_import_takes_no_other_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "artefacts.bin"
+    assert main(["cache", "import", str(file)]) == 2
+    assert "cannot be read: No such file" in capsys.readouterr().err
+    file.write_bytes(b"PK\x03\x04")
+    assert main(["cache", "import", str(file)]) == 2
+    assert f"{file}: this is no file of compiled artefacts" in capsys.readouterr().err
+    assert main(["cache", "export", str(tmp_path / "no" / "x")]) == 2
+    assert "cannot be written: No such file" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("shelf")
+def test_export_leaves_out_what_does_not_say_its_origin(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = find(keep("of an earlier version", 1000))
+    keep("of this one", 1000)
+    assert entry is not None
+    manifest = entry.folder / "manifest.json"
+    content = json.loads(manifest.read_text().partition("\n")[2])
+    del content["origin"]
+    body = json.dumps(content)
+    manifest.write_text(f"{sha256(body.encode()).hexdigest()}\n{body}\n")
+    assert main(["cache", "export", str(tmp_path / "x")]) == 0
+    out = capsys.readouterr()
+    assert "1 entries" in out.out
+    assert "1 are left out: damaged, or stored by an earlier version" in out.err
 
 
 @pytest.mark.parametrize("action", ["size", "list", "prune", "clear"])

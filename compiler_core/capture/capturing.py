@@ -26,7 +26,7 @@ from compiler_core.capture.guards.deaths import Deaths
 from compiler_core.capture.guards.guards import Check
 from compiler_core.capture.lessons import told_of
 from compiler_core.capture.marks import check_marked
-from compiler_core.capture.numbers.symbols import is_symbol
+from compiler_core.capture.numbers.symbols import is_symbol, plain_of
 from compiler_core.capture.recipes.plain_numbers import plain_numbers
 from compiler_core.capture.recipes.recipes import CannotRebuild
 from compiler_core.capture.recipes.transplant import transplant_each
@@ -277,6 +277,8 @@ class Capture:
                 return self._failed(failure, captured, entry)
         transplant_each(survivors.handles, tensors)
         self.segment.arrays.put_back(self.segment.record.changes)
+        for change in self.segment.record.later:
+            change.function(change.target, *map(plain_of, change.args))
         for frame, _ in self.segment.record.put_off:
             with contextlib.suppress(GeneratorExit, StopIteration):
                 Machine(NativeSemantics()).run([frame])

@@ -1,7 +1,8 @@
 """Numbers that 0-d tensors of the host hold, as numbers of the program's: an optimizer's step count, read and written.
 
 In: tensors. Out: the number of one, an input of the call where it is captured, so that no call compiles anew for the
-next one; `hold_number`, which writes one, an effect there. `tracing/rules/held_rules.py` has what capture does instead.
+next one; `hold_number`, which writes one, an effect there (`hold_number_unless`: where the graph's data says so).
+`tracing/rules/held_rules.py` has what capture does instead.
 `before_the_graph`: what is done once, for real, before anything is captured. `keep_tensors`, `keep_state`,
 `put_gradients`: guards and effects of many tensors at once.
 """
@@ -50,6 +51,12 @@ def hold_number(tensors: Iterable[Tensor], number: Any) -> None:
             arrays[dtype] = np.asarray(number, dtype)
         value = arrays[dtype]
         cell.write(value if type(cell.raw) is np.ndarray else device_of(cell.raw).put(value))
+
+
+def hold_number_unless(tensors: Iterable[Tensor], number: Any, found: Tensor) -> None:
+    """`hold_number` where `found`, bool[], does not hold. Captured, it is known when the graph has run."""
+    if not bool(found):
+        hold_number(tensors, number)
 
 
 def keep_tensors(tensors: list[Tensor]) -> None:

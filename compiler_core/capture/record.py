@@ -49,7 +49,8 @@ class Record:
     what it held. moved: ids of changed containers in which `written` does not tell every place. numbers_in: id of a
     container -> symbols of which it holds plain copies. counters: where numbers are that this code changes: the next
     capture takes them as inputs. generators: from outside, in whose bodies the segment starts: how far they have come
-    is told at the end. put_off: frames of generators that were dropped and could not be closed under capture, and why.
+    is told at the end. later: changes that this very call makes when its graph has run. put_off: frames of generators
+    that were dropped and could not be closed under capture, and why.
     """
 
     def __init__(self) -> None:
@@ -62,6 +63,7 @@ class Record:
         self.counters: list[Source] = []
         self.generators: list[InterpretedGenerator] = []
         self.put_off: list[tuple[Frame, str]] = []
+        self.later: list[Change] = []
         self._back: list[Callable[[], None]] = []  # brings back what was before each change
 
     # -- before
@@ -93,6 +95,11 @@ class Record:
     def made(self, function: Callable[..., Any], target: Any, *args: Any) -> None:
         """`function(target, *args)` has just been done."""
         self.changes.append(Change(function, target, args))
+
+    def made_later(self, function: Callable[..., Any], target: Any, *args: Any) -> None:
+        """`function(target, *args)` is done when the graph has run, by this call too."""
+        self.later.append(Change(function, target, args))
+        self.changes.append(self.later[-1])
 
     def forget_written(self, container: Any) -> None:
         """What was written to its places is no longer there."""

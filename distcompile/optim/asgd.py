@@ -86,4 +86,4 @@ class ASGD(RuleOptimizer):
         eta, mu = scalars
         lr, lambd = float(group["lr"]), group["lambd"]
         numbers = {**rule.numbers(group, step), "shrink": 1 - lambd * eta, "step_size": -eta, "mu": mu}
-        return numbers, (lr / (1 + lambd * lr * step) ** group["alpha"], 1 / max(1.0, step - group["t0"]))
+        return numbers, (lr / (1 + lambd * lr * step) ** group["alpha"], 1 / max(1.0, float(step - group["t0"])))

@@ -16,6 +16,7 @@ from compiler_core.capture.held_numbers import (
     changing_item,
     float_held,
     hold_number,
+    hold_number_unless,
     keep_state,
     keep_tensors,
     scalar_of,
@@ -37,8 +38,8 @@ def is_for_graph(optimizer: Any) -> bool:
     return True
 
 
-def step_in_graph(optimizer: Any) -> None:
-    """Update every parameter that has a gradient."""
+def step_in_graph(optimizer: Any, found: Any = None) -> None:
+    """Update every parameter that has a gradient. found: bool[], where that holds everything stays as it is."""
     before_the_graph(make_state, optimizer, optimizer.state)
     keep_state(optimizer.state)
     for group in optimizer.param_groups:
@@ -50,13 +51,22 @@ def step_in_graph(optimizer: Any) -> None:
         for parameter in group["params"]:
             gradient = parameter.grad
             if gradient is not None:
-                _update_one(optimizer, group, rule, parameter, gradient, sets)
+                _update_one(optimizer, group, rule, parameter, gradient, sets, found)
         for count, _, _, _, _, counters in sets:
             if counters:
-                hold_number(counters, count)
+                _hold(counters, count, found)
 
 
-def _update_one(optimizer: Any, group: Any, rule: Any, parameter: Any, gradient: Any, sets: list[Any]) -> None:
+def _hold(tensors: Any, number: Any, found: Any) -> None:
+    if found is None:
+        hold_number(tensors, number)
+    else:
+        hold_number_unless(tensors, number, found)
+
+
+def _update_one(
+    optimizer: Any, group: Any, rule: Any, parameter: Any, gradient: Any, sets: list[Any], found: Any
+) -> None:
     """sets: see `_set_of`."""
     names = rule.state
     keeps = optimizer.counts_steps or optimizer.scalar_state or names  # else no entry, as in torch
@@ -64,9 +74,9 @@ def _update_one(optimizer: Any, group: Any, rule: Any, parameter: Any, gradient:
     count = optimizer.step_number(state)
     kept = [float_held(state[name]) for name in optimizer.scalar_state]
     _, _, _, scalars, new, counters = _set_of(optimizer, group, rule, count, kept, parameter.dtype.compute.real, sets)
-    update_traced(rule, parameter, gradient, [state[name] for name in names], scalars)
+    update_traced(rule, parameter, gradient, [state[name] for name in names], scalars, found)
     for name, number in zip(optimizer.scalar_state, new):
-        hold_number([state[name]], number)
+        _hold([state[name]], number, found)
     if optimizer.counts_steps:
         counters.append(state["step"])
 

@@ -98,6 +98,16 @@ class RuleOptimizer(Optimizer):
             self._update()
         return loss
 
+    def may_step_unless(self) -> bool:
+        """Whether `step_unless` may be part of the graph that is captured: hooks on a step would run all the same."""
+        is_own = type(self).step is RuleOptimizer.step and not (self._pre_hooks or self._post_hooks)
+        return is_captured() and is_own and is_for_graph(self)
+
+    def step_unless(self, found: Tensor) -> None:
+        """`step()` in a graph, that leaves everything as it is where `found`, bool[], holds."""
+        step_in_graph(self, found)
+        self.has_stepped = True
+
     @breaks_graph("optimizer.step() cannot be traced", "compile the loss, and step outside of it")
     def _update(self) -> None:
         """Update by itself."""

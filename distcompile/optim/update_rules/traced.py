@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from compiler_core.ops.composites.logic import where
 from compiler_core.ops.registry import Value
 from compiler_core.overrides.state import other_layouts
 from compiler_core.tensor.autograd.grad_mode import no_grad
@@ -34,11 +35,16 @@ def make_state(optimizer: Any) -> None:
 
 
 def update_traced(
-    rule: UpdateRule, parameter: Tensor, gradient: Tensor, state: Sequence[Tensor], scalars: Mapping[str, Value]
+    rule: UpdateRule,
+    parameter: Tensor,
+    gradient: Tensor,
+    state: Sequence[Tensor],
+    scalars: Mapping[str, Value],
+    found: Tensor | None,
 ) -> None:
-    """Write the new values of a parameter and its state."""
+    """Write the new values of a parameter and its state; where `found`, bool[], holds, the old ones."""
     with no_grad():
         named = dict(zip(rule.state, state, strict=True))
         results: Any = apply_rule(rule, parameter, gradient, named, scalars)
         for written, result in zip([parameter, *state], results, strict=True):
-            written._assign(result)
+            written._assign(result if found is None else where(found.to(written.device), written, result))

@@ -87,9 +87,23 @@ def test_what_is_compiled_keeps_no_optimizer_alive() -> None:
     assert [reference() for reference in gone] == [None, None]
 
 
-def test_nothing_grows() -> None:
-    _, _, step = steps()
-    batch = data(torch, 0)
+def scaled_steps() -> Any:
+    model = mlp(torch)
+    optimizer, scaler = torch.optim.AdamW(model.parameters(), lr=0.01), torch.amp.GradScaler("cpu", growth_interval=50)
+
+    @torch.compile(fullgraph=True)
+    def step(x: Any) -> None:
+        optimizer.zero_grad()
+        scaler.scale(model(x).square().mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    return step
+
+
+@pytest.mark.parametrize("make", [lambda: steps()[2], scaled_steps])
+def test_nothing_grows(make: Any) -> None:
+    step, batch = make(), data(torch, 0)
     for _ in range(20):
         step(batch)
     gc.collect()

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scaler_programs
 import whole_step_programs_more
 from whole_step_programs import BREAKING, PROGRAMS, Wrap, data, mlp, show, st
 
 import distcompile as ours
 
+assert scaler_programs
 assert whole_step_programs_more  # whose programs are in the table too
 
 MAKES: dict[str, Callable[[Any, Any], Any]] = {
@@ -102,4 +104,36 @@ def test_one_graph_has_the_bits_of_separate_calls(kind: str) -> None:
         seen.append([losses, st(model, optimizer)])
         if is_whole:
             assert len(run.explain().entries) == (2 if kind == "RAdam" else 1)
+    check(seen[0], seen[1], 0.0)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "AdamW", "NAdam"])
+def test_a_scaled_step_in_one_graph_has_the_bits_of_separate_calls(kind: str) -> None:
+    """Scale and counts, too; and what was left out leaves everything as it was."""
+    seen = []
+    for is_whole in (True, False):
+        model = mlp(ours)
+        optimizer, scaler = MAKES[kind](ours, model.parameters()), ours.amp.GradScaler("cpu", 8.0, growth_interval=2)
+        forward = ours.compile(lambda x, model=model: model(x).square().mean())  # type: ignore[misc]
+
+        def step(x: Any, forward: Any = forward, optimizer: Any = optimizer, scaler: Any = scaler) -> None:
+            optimizer.zero_grad()
+            scaler.scale(forward(x)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+        run = ours.compile(step, fullgraph=True) if is_whole else step
+        left = []
+        for i in range(8):
+            x = data(ours, i)
+            if i in (2, 5):
+                x[0, 0] = float("nan")
+            before = st(model, optimizer)
+            run(x)
+            left.append([*st(model)[:4], *st(model, optimizer)[8:], scaler.get_scale(), scaler._get_growth_tracker()])
+            if i in (2, 5):
+                check(left[-1][:-2], [*before[:4], *before[8:]], 0.0)
+        seen.append(left)
+        if is_whole:
+            assert len(run.explain().entries) == 1
     check(seen[0], seen[1], 0.0)

@@ -302,26 +302,6 @@ def new_optimizer(T: Any, wrap: Wrap) -> Any:
 
 
 @breaks
-def scaler(T: Any, wrap: Wrap) -> Any:
-    m = mlp(T)
-    o = T.optim.SGD(m.parameters(), lr=0.1)
-    s = T.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
-
-    def step(x: Any) -> Any:
-        o.zero_grad()
-        loss = m(x).square().mean()
-        s.scale(loss).backward()
-        s.unscale_(o)
-        T.nn.utils.clip_grad_norm_(m.parameters(), 1.0)
-        s.step(o)
-        s.update()
-        return loss
-
-    c = wrap(step)
-    return [[c(data(T, i)), *st(m, o), s.get_scale()] for i in range(5)]
-
-
-@breaks
 def lbfgs(T: Any, wrap: Wrap) -> Any:
     m = mlp(T)
     o = T.optim.LBFGS(m.parameters(), lr=0.1, max_iter=3)

@@ -19,6 +19,7 @@ from compiler_core.capture.held_numbers import (
     changing_item,
     float_held,
     hold_number,
+    hold_number_unless,
     is_captured,
     is_kept,
     keep_state,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
+UNKNOWN = object()  # what a tensor holds that is known when the graph has run
 ROUNDED = "__import__('struct').unpack('f', __import__('struct').pack('f', {}))[0]"  # `single`, as code
 
 
@@ -48,7 +50,7 @@ def _reading(read: Any) -> Any:
     def rule(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
         (tensor,) = args
         if tensor._cell in parts.numbers.held:
-            return parts.numbers.held[tensor._cell]
+            return _known(parts.numbers.held[tensor._cell])
         known = parts.outside.find(tensor)
         if known is None or parts.segment.trace.has_changed(tensor) or type(tensor._cell.raw) is not np.ndarray:
             raise Break("the number that a tensor holds is asked for")
@@ -62,21 +64,42 @@ def _reading(read: Any) -> Any:
     return rule
 
 
+def _known(number: Any) -> Any:
+    if number is UNKNOWN:
+        raise Break("a step counts on one that may have been left out")
+    return number
+
+
 def _hold_number(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     tensors, number = args
+    _check_holders(parts, tensors)
+    with use_trace(None):
+        before = [(tensor, tensor._cell.value) for tensor in tensors]
+        hold_number(tensors, plain_of(number))
+    parts.record.before_numbers(before)
+    parts.record.made(hold_number, tensors, number)
+    _hold(parts, tensors, number)
+
+
+def _hold_number_unless(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    tensors, number, found = args
+    _check_holders(parts, tensors)
+    parts.record.made_later(hold_number_unless, tensors, number, found)
+    _hold(parts, tensors, UNKNOWN)
+
+
+def _check_holders(parts: Parts, tensors: Any) -> None:
     trace = parts.segment.trace
     for tensor in tensors:
         if trace.has_changed(tensor) or any(cell is tensor._cell for cell, _ in trace.lifted):
             raise Break("a tensor that holds a number is computed with, and then holds another")
         if not parts.outside.has(tensor):
             raise Break("a tensor that the graph makes is to hold a number")
-    with use_trace(None):
-        before = [(tensor, tensor._cell.value) for tensor in tensors]
-        hold_number(tensors, plain_of(number))
-    parts.record.before_numbers(before)
-    parts.record.made(hold_number, tensors, number)
+
+
+def _hold(parts: Parts, tensors: Any, number: Any) -> None:
     for tensor in tensors:
-        trace.told.add(tensor._cell)
+        parts.segment.trace.told.add(tensor._cell)
         parts.numbers.held[tensor._cell] = number
 
 
@@ -185,6 +208,7 @@ RULES = {
     whole_held: _reading(whole_held),
     float_held: _reading(float_held),
     hold_number: _hold_number,
+    hold_number_unless: _hold_number_unless,
     changing_item: _changing_item,
     scalar_of: _scalar_of,
     single: _single,

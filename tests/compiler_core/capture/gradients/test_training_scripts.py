@@ -134,7 +134,7 @@ def test_attributes_that_are_items_by_way_of_a_dictionarys_method(kind: Any) -> 
     assert results[0] == results[1]
 
 
-def test_a_scaler_ends_the_graph_once_a_method() -> None:
+def test_a_scaler_is_part_of_the_graph() -> None:
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
     net = torch.nn.Linear(2, 1)
     opt = torch.optim.SGD(net.parameters(), 0.1)
@@ -151,7 +151,7 @@ def test_a_scaler_ends_the_graph_once_a_method() -> None:
     for x in (1.0, 1.0, float("inf"), 1.0):
         step(torch.full((3, 2), x))
     assert (scaler.get_scale(), net.bias.item()) == (8.0, pytest.approx(before - 3 * 0.3))
-    assert len(step.explain().breaks) == 3
+    assert not step.explain().breaks
 
 
 @pytest.mark.parametrize("run", [lambda f: f, lambda f: torch.compile(f, backend="aot_eager")])

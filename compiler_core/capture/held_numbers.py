@@ -82,9 +82,18 @@ def put_gradients(tensors: Iterable[Tensor], gradients: Iterable[Tensor | None])
             tensor._grad = gradient
 
 
-def changing_item(table: dict[str, Any], key: str) -> Any:
-    """`table[key]`; where it is captured, a number there is an input from the first call on."""
+def changing_item(table: Any, key: Any) -> Any:
+    """`table[key]`, of a dict or a sequence; captured, a number there is an input from the first call on."""
     return table[key]
+
+
+def changing_attributes(owner: Any, names: tuple[str, ...]) -> None:
+    """Numbers that attributes of `owner` hold, where it is captured, are inputs from the first call on."""
+
+
+def number_of(function: Callable[..., float], *args: Any) -> Any:
+    """`function(*args)`, pure. Captured, a number that comes with every call anew, whichever way the function takes."""
+    return function(*args)
 
 
 def scalar_of(number: Any, dtype: DType) -> Value:

@@ -63,7 +63,6 @@ NATIVE = tuple(
         "distcompile/nn/init.py",
         "distcompile/nn/utils/rnn.py",
         "distcompile/nn/parameter.py",
-        "distcompile/optim/update_rules/array_optimizer.py",
         "distcompile/optim/update_rules/traced.py",
     )
 )

@@ -10,22 +10,78 @@ Source: Shazeer, Stern 2018, with torch's reading of ε₁ and lr.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from compiler_core.dtype import of
-from compiler_core.ops.registry import Array
+from compiler_core.dtype import finfo_eps, float64, of
+from compiler_core.ops import functional as F
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Value
+from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.optim.checks import check_two, options
-from distcompile.optim.optimizer import Group
-from distcompile.optim.update_rules.array_optimizer import ArrayOptimizer, put, read
-
-STEP = np.dtype(np.float32)
+from distcompile.optim.update_rules.rule import Elementwise, Group, Scalars, UpdateRule
+from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
 
-class Adafactor(ArrayOptimizer):
+@dataclass(frozen=True, slots=True)
+class AdafactorRule(Elementwise):
+    """Adafactor's formula. maximize, weight_decay, has_eps: whether that is there. is_matrix: of 2 dims or more."""
+
+    maximize: bool
+    weight_decay: bool
+    has_eps: bool
+    is_matrix: bool
+    is_whole = True
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        return ("row_var", "col_var") if self.is_matrix else ("variance",)
+
+    def state_shape(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """f[..., m, 1] and f[..., 1, n] of f[..., m, n]."""
+        if name == "variance":
+            return shape
+        return (*shape[:-1], 1) if name == "row_var" else (*shape[:-2], 1, shape[-1])
+
+    def numbers(self, group: Group, step: int) -> dict[str, Any]:
+        lr, (eps1, eps2) = float(group["lr"]), group["eps"]
+        rate = {"rate": min(lr, 1 / math.sqrt(step)), "fresh": step ** group["beta2_decay"], "d": group["d"]}
+        numbers = rate | {"eps2": eps2, "decay": 1 - lr * group["weight_decay"]}
+        return numbers | {"eps1": eps1} if self.has_eps else numbers
+
+    def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
+        dtype = of(p.dtype)
+        g = prims.neg(g) if self.maximize else g
+        eps1: Any = s["eps1"] if self.has_eps else np.array(finfo_eps(dtype), np.float64)
+        variance, new = self._moments(g, state, prims.cast(s["fresh"], dtype), prims.cast(eps1, dtype))
+        if 0 in p.shape:
+            return p, new
+        alpha = F.mul(_at_least(s["eps2"], _rms(p)), s["rate"])
+        p = F.mul(p, prims.cast(s["decay"], dtype)) if self.weight_decay else p
+        direction = F.div(g, F.sqrt(F.maximum(variance, prims.cast(F.mul(eps1, eps1), dtype))))
+        clipped = _at_least(prims.full((), 1.0, float64), F.div(_rms(direction), s["d"]))
+        return F.sub(p, F.mul(direction, prims.cast(F.div(alpha, clipped), dtype))), new
+
+    def _moments(
+        self, g: Value, state: Mapping[str, Value], fresh: Value, eps1: Value
+    ) -> tuple[Value, dict[str, Value]]:
+        """The estimate of g², like g, and the state that it is of, moved towards this g by `fresh`."""
+        squares = F.mul(g, g)
+        targets = {"variance": squares}
+        if self.is_matrix:
+            targets = {"row_var": F.mean(squares, -1, True), "col_var": F.mean(squares, -2, True)}
+        new = {name: F.add(state[name], F.mul(F.sub(to, state[name]), fresh)) for name, to in targets.items()}
+        if not self.is_matrix:
+            return new["variance"], new
+        mean = F.maximum(F.mean(new["row_var"], -2, True), eps1)
+        return F.div(F.mul(new["row_var"], new["col_var"]), mean), new
+
+
+class Adafactor(RuleOptimizer):
     """Adam-like steps whose second moment is stored as one row and one column of each matrix.
 
         β = 1 - t^beta2_decay
@@ -51,6 +107,10 @@ class Adafactor(ArrayOptimizer):
         >>> [(name, tuple(value.shape)) for name, value in optimizer.state[w].items()]
         [('step', ()), ('row_var', (2, 1)), ('col_var', (1, 3))]
     """
+
+    takes_complex = False
+    counts_steps = True
+    number_dtype = float64
 
     def __init__(
         self,
@@ -79,50 +139,19 @@ class Adafactor(ArrayOptimizer):
             raise ArgumentError(f"weight_decay should be >= 0 but is: {weight_decay}")
         super().__init__(params, given)
 
-    def update(self, xp: Any, group: Group, p: Array, g: Array, state: dict[str, Any]) -> Array:
-        g = -g if group["maximize"] else g
-        lr, (eps1, eps2) = float(group["lr"]), group["eps"]
-        eps1 = float(np.finfo(p.dtype).eps) if eps1 is None else eps1
-        step = (float(state["step"]._array("step()")) if "step" in state else 0.0) + 1
-        put(state, "step", np.asarray(step), STEP)
-        if not p.size:
-            _moments(xp, state, g, step ** group["beta2_decay"], eps1)
-            return p
-        alpha = _at_least(xp, eps2, _rms(xp, p)) * min(lr, 1 / math.sqrt(step))
-        if group["weight_decay"] != 0:
-            p = p * p.dtype.type(1 - lr * group["weight_decay"])
-        variance = _moments(xp, state, g, step ** group["beta2_decay"], eps1)
-        direction = g / xp.sqrt(xp.maximum(variance, p.dtype.type(eps1 * eps1)))
-        clipped = _at_least(xp, 1.0, _rms(xp, direction) / group["d"])
-        new: Array = p - direction * (alpha / clipped).astype(p.dtype)
-        return new
+    def rule(self, group: Group) -> AdafactorRule:
+        return AdafactorRule(group["maximize"], group["weight_decay"] != 0, group["eps"][0] is not None, True)
+
+    def rule_of(self, rule: UpdateRule, parameter: Tensor) -> UpdateRule:
+        assert isinstance(rule, AdafactorRule)
+        return rule if parameter.ndim > 1 else replace(rule, is_matrix=False)
 
 
-def _moments(xp: Any, state: dict[str, Any], g: Array, fresh: float, eps1: float) -> Array:
-    """The estimate of g², like g, after moving the state towards this g by `fresh`."""
-    if g.ndim <= 1:
-        return _moved(state, "variance", g * g, fresh)
-    rows = _moved(state, "row_var", xp.mean(g * g, axis=-1, keepdims=True), fresh)
-    columns = _moved(state, "col_var", xp.mean(g * g, axis=-2, keepdims=True), fresh)
-    mean: Array = xp.maximum(xp.mean(rows, axis=-2, keepdims=True), g.dtype.type(eps1))
-    estimate: Array = rows * columns / mean
-    return estimate
-
-
-def _moved(state: dict[str, Any], name: str, target: Array, fresh: float) -> Array:
-    old = read(state, name, target, target.shape)
-    new: Array = old + (target - old) * target.dtype.type(fresh)
-    put(state, name, new, state[name].dtype.numpy if name in state else of(target.dtype).numpy)
-    return new
-
-
-def _rms(xp: Any, x: Array) -> Array:
+def _rms(x: Value) -> Value:
     """Root mean square, f64[]."""
-    root: Array = xp.sqrt(xp.mean(xp.square(x)).astype(np.float64))
-    return root
+    return F.sqrt(prims.cast(F.mean(F.mul(x, x)), float64))
 
 
-def _at_least(xp: Any, least: float, x: Array) -> Array:
-    """x, or `least` where that is not less: also of NaN, as Python's max(least, x)."""
-    larger: Array = xp.where(x > least, x, np.float64(least))
-    return larger
+def _at_least(least: Value, x: Value) -> Value:
+    """x, or `least` where that is not less: also of NaN, as Python's max(least, x). f64[]."""
+    return F.where(F.gt(x, least), x, least)

@@ -70,7 +70,7 @@ class Adagrad(RuleOptimizer):
         super().__init__(params, options(locals(), order="eps weight_decay initial_accumulator_value"))
         for group in self.param_groups:
             for parameter in group["params"]:
-                self._make_state(parameter, self.state[parameter], self.rule(group).state, group)
+                self._make_state(parameter, self.state[parameter], self.rule(group), group)
 
     def update_sparse(self, group: Group, parameter: Tensor, gradient: Any) -> None:
         """As above, of the rows in the gradient."""

@@ -36,7 +36,8 @@ def check_not_negative(options: Mapping[str, float]) -> None:
 
 def check_usual(options: Mapping[str, Any]) -> None:
     """Raises ArgumentError for the first option out of range, of those that mean the same in every optimizer."""
-    check_not_negative({what: options[name] for name, what in _NOT_NEGATIVE.items() if name in options})
+    given = {what: options[name] for name, what in _NOT_NEGATIVE.items() if name in options}
+    check_not_negative({what: number for what, number in given.items() if type(number) is not tuple})
     if "betas" in options:
         check_betas(options["betas"])
     if options.get("foreach") and options.get("fused"):

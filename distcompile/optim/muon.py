@@ -9,24 +9,53 @@ The iteration runs in bfloat16, as torch's: every product is rounded to it. Sour
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from compiler_core.dtype import bfloat16
-from compiler_core.ops.registry import Array
+from compiler_core.dtype import bfloat16, float32, float64, of
+from compiler_core.ops import functional as F
+from compiler_core.ops import prims
+from compiler_core.ops.registry import Value
 from distcompile.errors import ArgumentError
 from distcompile.optim.checks import options
-from distcompile.optim.optimizer import Group
-from distcompile.optim.update_rules.array_optimizer import ArrayOptimizer, put, read
+from distcompile.optim.update_rules.rule import Elementwise, Group, Scalars
+from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
 EPS = 1e-7
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 STEPS = 5
 
 
-class Muon(ArrayOptimizer):
+@dataclass(frozen=True, slots=True)
+class MuonRule(Elementwise):
+    """Muon's formula. steps: of the iteration. adjust: the name of the rate's factor."""
+
+    nesterov: bool
+    steps: int
+    adjust: str | None
+    is_whole = True
+    state = ("momentum_buffer",)
+
+    def numbers(self, group: Group, step: int) -> dict[str, Any]:
+        lr, (a, b, c) = group["lr"], group["ns_coefficients"]
+        numbers = {"lr": lr, "decay": 1 - lr * group["weight_decay"], "momentum": group["momentum"]}
+        return numbers | {"a": a, "b": b, "c": c, "eps": group["eps"]}
+
+    def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
+        dtype = of(p.dtype)
+        momentum, fresh = (prims.cast(x, dtype) for x in (s["momentum"], F.sub(1.0, s["momentum"])))
+        buffer = state["momentum_buffer"]
+        buffer = F.add(buffer, F.mul(F.sub(g, buffer), fresh))
+        direction = F.add(g, F.mul(F.sub(buffer, g), momentum)) if self.nesterov else buffer
+        coefficients = [prims.cast(s[name], float32) for name in "abc"]
+        direction = orthogonalized(direction, coefficients, self.steps, prims.cast(s["eps"], float32))
+        rate = prims.cast(F.mul(s["lr"], _rate_factor(self.adjust, p.shape)), dtype)
+        new = F.sub(F.mul(p, prims.cast(s["decay"], dtype)), F.mul(prims.cast(direction, dtype), rate))
+        return new, {"momentum_buffer": buffer}
+
+
+class Muon(RuleOptimizer):
     """Momentum whose direction is made orthogonal: for the matrices of hidden layers.
 
         b ← b + (1 - momentum)·(g - b)
@@ -53,6 +82,9 @@ class Muon(ArrayOptimizer):
         tensor([[0.8775, 0.0000],
                 [0.0000, 0.8775]])
     """
+
+    takes_complex = False
+    number_dtype = float64
 
     def __init__(
         self,
@@ -82,37 +114,34 @@ class Muon(ArrayOptimizer):
                         "Muon only supports 2D parameters", got=f"a parameter of size {tuple(parameter.shape)}"
                     )
 
-    def update(self, xp: Any, group: Group, p: Array, g: Array, state: dict[str, Any]) -> Array:
-        scalar = p.dtype.type
-        momentum, lr = group["momentum"], float(group["lr"])
-        buffer = read(state, "momentum_buffer", g, g.shape)
-        buffer = buffer + (g - buffer) * scalar(1 - momentum)
-        put(state, "momentum_buffer", buffer, state["momentum_buffer"].dtype.numpy if state else p.dtype)
-        direction = g + (buffer - g) * scalar(momentum) if group["nesterov"] else buffer
-        direction = orthogonalized(xp, direction, group["ns_coefficients"], group["ns_steps"], group["eps"])
-        rate = lr * _rate_factor(group["adjust_lr_fn"], p.shape)
-        new: Array = p * scalar(1 - lr * group["weight_decay"]) - direction.astype(p.dtype) * scalar(rate)
-        return new
+    def rule(self, group: Group) -> MuonRule:
+        return MuonRule(group["nesterov"], group["ns_steps"], group["adjust_lr_fn"])
+
+    def step_number(self, state: dict[str, Any]) -> int:
+        """1: no number depends on it."""
+        return 1
 
 
-def orthogonalized(xp: Any, g: Array, coefficients: tuple[float, float, float], steps: int, eps: float) -> Array:
-    """About U·Vᵀ of g = U·S·Vᵀ, f32[m, n]: X ← aX + (bA + cA²)X with A = X·Xᵀ, from X = g/‖g‖, in bfloat16."""
-    a, b, c = (np.float32(number) for number in coefficients)
+def orthogonalized(g: Value, coefficients: Sequence[Value], steps: int, eps: Value) -> Value:
+    """About U·Vᵀ of g = U·S·Vᵀ, f32[m, n]: X ← aX + (bA + cA²)X with A = X·Xᵀ, from X = g/‖g‖, in bfloat16.
+
+    coefficients: a, b, c, f32[]; eps: f32[].
+    """
+    a, b, c = coefficients
     is_tall = g.shape[0] > g.shape[1]
-    x = _rounded(xp, g.T if is_tall else g)
-    norm = _rounded(xp, xp.maximum(_rounded(xp, xp.linalg.norm(x)), np.float32(eps)))
-    x = _rounded(xp, x / norm)
+    x = _rounded(F.transpose(g, 0, 1) if is_tall else g)
+    norm = _rounded(F.maximum(_rounded(F.sqrt(F.sum(F.mul(x, x)))), eps))
+    x = _rounded(F.div(x, norm))
     for _ in range(steps):
-        gram = _rounded(xp, x @ x.T)
-        change = _rounded(xp, b * gram + c * (gram @ gram))
-        x = _rounded(xp, a * x + change @ x)
-    return x.T if is_tall else x
+        gram = _rounded(F.matmul(x, F.transpose(x, 0, 1)))
+        change = _rounded(F.add(F.mul(gram, b), F.mul(F.matmul(gram, gram), c)))
+        x = _rounded(F.add(F.mul(x, a), F.matmul(change, x)))
+    return F.transpose(x, 0, 1) if is_tall else x
 
 
-def _rounded(xp: Any, x: Array) -> Array:
+def _rounded(x: Value) -> Value:
     """x rounded to bfloat16, in float32."""
-    rounded: Array = xp.asarray(x, np.float32).astype(bfloat16.numpy).astype(np.float32)
-    return rounded
+    return prims.cast(prims.cast(x, bfloat16), float32)
 
 
 def _rate_factor(name: str | None, shape: tuple[int, ...]) -> float:

@@ -14,12 +14,12 @@ from compiler_core.ops.registry import Value
 from distcompile.errors import ArgumentError
 from distcompile.optim.checks import check_two, options
 from distcompile.optim.examples import one_step
-from distcompile.optim.update_rules.rule import Group, Scalars
+from distcompile.optim.update_rules.rule import Elementwise, Group, Scalars
 from distcompile.optim.update_rules.rule_optimizer import RuleOptimizer
 
 
 @dataclass(frozen=True, slots=True)
-class RpropRule:
+class RpropRule(Elementwise):
     """Rprop's formula."""
 
     maximize: bool

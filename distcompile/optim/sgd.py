@@ -101,6 +101,9 @@ class SGD(RuleOptimizer):
             grad = grad.add(buffer, alpha=group["momentum"]) if group["nesterov"] else buffer
         parameter.add_(grad, alpha=-float(group["lr"]))
 
+    def is_made_ahead(self, group: Group) -> bool:
+        return not group["dampening"]
+
     def step_number(self, state: dict[str, Any]) -> int:
         """1 for the step that makes the momentum buffer, 2 afterwards: torch keeps no count."""
         return 1 if state.get("momentum_buffer") is None else 2

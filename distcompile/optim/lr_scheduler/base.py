@@ -2,14 +2,17 @@
 
 In: an optimizer; `step()` once an epoch. Out: `group["lr"]` = `get_lr()`, kept also as `get_last_lr()`.
 A schedule's `get_lr` says the next rates from the present ones (so that schedules chain) or from `base_lrs`.
+Where a function is compiled that steps a schedule, its counters and rates are inputs from the first call on, and what
+computes a rate of them (`_each`) takes whichever way it takes at each call: nothing is compiled again for it.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
+from compiler_core.capture.held_numbers import changing_attributes, changing_item, number_of
 from compiler_core.log import DistCompileWarning
 from distcompile.errors import ArgumentError, NoInitialRateError, RegistrationTypeError
 from distcompile.optim.optimizer import Optimizer
@@ -51,6 +54,8 @@ class LRScheduler:
         2 [0.25]
     """
 
+    _counters: ClassVar[tuple[str, ...]] = ("last_epoch", "_step_count")  # attributes that `step` counts in
+
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         self.optimizer = require_optimizer(optimizer)
         for i, group in enumerate(optimizer.param_groups):
@@ -82,7 +87,8 @@ class LRScheduler:
 
     def step(self, epoch: int | None = None) -> None:
         """Set the rates of the next epoch (or of `epoch`). Call it after the optimizer's step."""
-        if self._step_count == 1 and not self.optimizer.has_stepped:
+        changing_attributes(self, self._counters)
+        if not self.optimizer.has_stepped and self._step_count == 1:
             warnings.warn(
                 "lr_scheduler.step() was called before optimizer.step(): the first rate of the schedule is skipped",
                 DistCompileWarning,
@@ -107,7 +113,12 @@ class LRScheduler:
         self._last_lr: list[float] = list(self._lrs())
 
     def _lrs(self) -> list[float]:
-        return [group["lr"] for group in self.optimizer.param_groups]
+        return [changing_item(group, "lr") for group in self.optimizer.param_groups]
+
+    def _each(self, rate: Callable[..., float], *args: Any) -> list[float]:
+        """`rate(lr, lr₀, *args)` for every group; it only computes."""
+        pairs = zip(self._lrs(), self.base_lrs, strict=True)
+        return [number_of(rate, lr, base, *args) for lr, base in pairs]
 
     def _scaled(self, factor: float) -> list[float]:
         return [rate * factor for rate in self._lrs()]

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from compiler_core.capture.held_numbers import changing_attributes
 from distcompile.errors import ArgumentError
 from distcompile.optim.lr_scheduler.base import LRScheduler
 from distcompile.optim.lr_scheduler.plateau import ReduceLROnPlateau
@@ -77,6 +78,7 @@ class SequentialLR(_Composed):
 
     def step(self, epoch: int | None = None) -> None:
         """Set the rates of the next epoch."""
+        changing_attributes(self, ("last_epoch",))
         self.last_epoch += 1
         i = bisect_right(self._milestones, self.last_epoch)
         scheduler = self._schedulers[i]

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from compiler_core.capture.held_numbers import changing_attributes, number_of
 from distcompile.errors import ArgumentError
 from distcompile.optim.examples import rates
 from distcompile.optim.lr_scheduler.base import LRScheduler, per_group, require_optimizer
@@ -30,6 +31,8 @@ class CosineAnnealingWarmRestarts(LRScheduler):
     Source: Loshchilov, Hutter 2017 (ICLR), equation 5.
     """
 
+    _counters = (*LRScheduler._counters, "T_cur", "T_i")
+
     def __init__(
         self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
     ) -> None:
@@ -42,19 +45,19 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
+        height = number_of(_height, self.T_cur, self.T_i)
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:
         """Go to the next epoch, or to `epoch`, which may be a fraction."""
+        changing_attributes(self, self._counters)
         if epoch is not None and epoch < 0:
             raise ArgumentError(f"Expected non-negative epoch, but got {epoch}")
         if epoch is None and self.last_epoch >= 0:
             epoch = self.last_epoch + 1
-            self.T_cur += 1
-            if self.T_cur >= self.T_i:
-                self.T_cur %= self.T_i
-                self.T_i *= self.T_mult
+            now, period = self.T_cur + 1, self.T_i
+            self.T_cur = number_of(_since_restart, now, period)
+            self.T_i = number_of(_period, now, period, self.T_mult)
         else:
             epoch = 0 if epoch is None else epoch
             self._seek(epoch)
@@ -70,6 +73,18 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             cycle = int(math.log(epoch / self.T_0 * (self.T_mult - 1) + 1, self.T_mult))
             self.T_cur = epoch - self.T_0 * (self.T_mult**cycle - 1) / (self.T_mult - 1)
             self.T_i = self.T_0 * self.T_mult**cycle
+
+
+def _height(now: float, period: int) -> float:
+    return (1 + math.cos(math.pi * now / period)) / 2
+
+
+def _since_restart(now: float, period: int) -> float:
+    return now % period if now >= period else now
+
+
+def _period(now: float, period: int, factor: int) -> int:
+    return period * factor if now >= period else period
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,25 +186,33 @@ class OneCycleLR(LRScheduler):
             raise ArgumentError(
                 f"Tried to step {step} times. The specified number of total steps is {self.total_steps}"
             )
-        phases = self._phases()
-        place = next((i for i, phase in enumerate(phases) if step <= phase.end), len(phases) - 1)
-        phase, start = phases[place], phases[place - 1].end if place else 0.0
-        done = (step - start) / (phase.end - start)
+        phases, is_linear = self._phases(), self.anneal_strategy == "linear"
+        ends = tuple([phase.end for phase in phases])
         if self.cycle_momentum:
             for group in self.optimizer.param_groups:
-                set_momentum(group, self._anneal(group[phase.momentum_from], group[phase.momentum_to], done))
-        return [self._anneal(group[phase.lr_from], group[phase.lr_to], done) for group in self.optimizer.param_groups]
+                bounds = tuple([(group[phase.momentum_from], group[phase.momentum_to]) for phase in phases])
+                set_momentum(group, number_of(_annealed, step, ends, bounds, is_linear))
+        rates = []
+        for group in self.optimizer.param_groups:
+            bounds = tuple([(group[phase.lr_from], group[phase.lr_to]) for phase in phases])
+            rates.append(number_of(_annealed, step, ends, bounds, is_linear))
+        return rates
 
-    def _anneal(self, start: float, end: float, done: float) -> float:
-        if self.anneal_strategy == "linear":
-            return start + (end - start) * done
-        return end + (start - end) / 2.0 * (math.cos(math.pi * done) + 1)
+
+def _annealed(step: int, ends: tuple[float, ...], bounds: tuple[tuple[float, float], ...], is_linear: bool) -> float:
+    """Between the bounds of the phase that `step` is in, on a line or a cosine. ends: the last step of each."""
+    place = next((i for i, end in enumerate(ends) if step <= end), len(ends) - 1)
+    begin, (start, stop) = ends[place - 1] if place else 0.0, bounds[place]
+    done = (step - begin) / (ends[place] - begin)
+    if is_linear:
+        return start + (stop - start) * done
+    return stop + (start - stop) / 2.0 * (math.cos(math.pi * done) + 1)
 
 
 def set_momentum(group: dict[str, Any], value: float) -> None:
     """Set a group's momentum, or its first beta."""
     if "betas" in group:
-        group["betas"] = (value, *group["betas"][1:])
+        group["betas"] = (value, group["betas"][1])
     else:
         group["momentum"] = value
 

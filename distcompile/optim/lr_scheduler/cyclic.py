@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, Literal
 
+from compiler_core.capture.held_numbers import number_of
 from distcompile.errors import ArgumentError
 from distcompile.optim.lr_scheduler.base import LRScheduler, per_group, require_optimizer
 from distcompile.optim.lr_scheduler.cycles import set_momentum
@@ -106,9 +107,8 @@ class CyclicLR(LRScheduler):
         return 1 / 2.0 ** (x - 1) if self.mode == "triangular2" else float(self.gamma**x)
 
     def get_lr(self) -> list[float]:
-        cycle = math.floor(1 + self.last_epoch / self.total_size)
-        x = 1.0 + self.last_epoch / self.total_size - cycle
-        height = x / self.step_ratio if x <= self.step_ratio else (x - 1) / (self.step_ratio - 1)
+        cycle = number_of(_cycle, self.last_epoch, self.total_size)
+        height = number_of(_triangle, self.last_epoch, self.total_size, self.step_ratio)
         height *= self.scale_fn(cycle if self.scale_mode == "cycle" else self.last_epoch)
         if self.cycle_momentum:
             bounds = zip(self.optimizer.param_groups, self.base_momentums, self.max_momentums, strict=True)
@@ -126,3 +126,13 @@ class CyclicLR(LRScheduler):
         super().load_state_dict({key: value for key, value in state_dict.items() if key != "_scale_fn_custom"})
         if state_dict["_scale_fn_custom"] is not None:
             vars(self._scale_fn_custom).update(state_dict["_scale_fn_custom"])
+
+
+def _cycle(step: int, size: float) -> int:
+    return math.floor(1 + step / size)
+
+
+def _triangle(step: int, size: float, ratio: float) -> float:
+    """How high step `step` is, between 0 and 1, in its cycle of `size` steps, which rises for `ratio` of them."""
+    x = 1.0 + step / size - _cycle(step, size)
+    return x / ratio if x <= ratio else (x - 1) / (ratio - 1)

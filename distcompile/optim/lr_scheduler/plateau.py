@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, SupportsFloat
 
+from compiler_core.capture.held_numbers import changing_attributes
 from distcompile.errors import ArgumentError
 from distcompile.optim.lr_scheduler.base import LRScheduler, per_group, require_optimizer
 from distcompile.optim.optimizer import Optimizer
@@ -38,6 +39,8 @@ class ReduceLROnPlateau(LRScheduler):
         2.0 [1.0]
         2.0 [0.1]
     """
+
+    _counters = ("last_epoch", "best", "num_bad_epochs", "cooldown_counter")
 
     def __init__(
         self,
@@ -73,6 +76,7 @@ class ReduceLROnPlateau(LRScheduler):
     def step(self, metrics: SupportsFloat, epoch: int | None = None) -> None:  # type: ignore[override]
         """Look at the epoch's metric, and lower the rates if it has stood still for too long."""
         current = float(metrics)
+        changing_attributes(self, self._counters)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self._is_better(current):
             self.best, self.num_bad_epochs = current, 0

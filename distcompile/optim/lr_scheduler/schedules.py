@@ -80,11 +80,14 @@ class StepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        due = self.last_epoch != 0 and self.last_epoch % self.step_size == 0
-        return self._scaled(self.gamma) if due else self._lrs()
+        return self._each(_stepped, self.last_epoch, self.step_size, self.gamma)
 
     def _get_closed_form_lr(self) -> list[float]:
         return [base * self.gamma ** (self.last_epoch // self.step_size) for base in self.base_lrs]
+
+
+def _stepped(lr: float, base: float, t: int, size: int, gamma: float) -> float:
+    return lr * gamma if t != 0 and t % size == 0 else lr
 
 
 @rates("milestones=[1, 3]", 1.0, 0.1, 0.1, 0.01)
@@ -102,11 +105,15 @@ class MultiStepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        return self._scaled(self.gamma ** self.milestones[self.last_epoch])
+        return self._each(_fallen, self.last_epoch, tuple(self.milestones.elements()), self.gamma)
 
     def _get_closed_form_lr(self) -> list[float]:
         reached = bisect_right(sorted(self.milestones.elements()), self.last_epoch)
         return [base * self.gamma**reached for base in self.base_lrs]
+
+
+def _fallen(lr: float, base: float, t: int, milestones: tuple[int, ...], gamma: float) -> float:
+    return lr * gamma ** milestones.count(t)
 
 
 @rates("factor=0.5, total_iters=2", 0.5, 0.5, 1.0, 1.0)
@@ -125,13 +132,17 @@ class ConstantLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        if self.last_epoch == 0:
-            return self._scaled(self.factor)
-        return self._scaled(1.0 / self.factor) if self.last_epoch == self.total_iters else self._lrs()
+        return self._each(_released, self.last_epoch, self.total_iters, self.factor)
 
     def _get_closed_form_lr(self) -> list[float]:
         factor = 1.0 if self.last_epoch >= self.total_iters else self.factor
         return [base * factor for base in self.base_lrs]
+
+
+def _released(lr: float, base: float, t: int, total: int, factor: float) -> float:
+    if t == 0:
+        return lr * factor
+    return lr * (1.0 / factor) if t == total else lr
 
 
 @rates("start_factor=0.5, total_iters=2", 0.5, 0.75, 1.0, 1.0)
@@ -157,18 +168,22 @@ class LinearLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        if self.last_epoch == 0:
-            return self._scaled(self.start_factor)
-        if self._is_initial or self.last_epoch > self.total_iters:
-            return self._lrs()
-        rise = self.end_factor - self.start_factor
-        before = self.total_iters * self.start_factor + (self.last_epoch - 1) * rise
-        return self._scaled(1.0 + rise / before)
+        factors = self.start_factor, self.end_factor
+        return self._each(_risen, self.last_epoch, self.total_iters, *factors, self._is_initial)
 
     def _get_closed_form_lr(self) -> list[float]:
         done = min(self.total_iters, self.last_epoch) / self.total_iters
         factor = self.start_factor + (self.end_factor - self.start_factor) * done
         return [base * factor for base in self.base_lrs]
+
+
+def _risen(lr: float, base: float, t: int, total: int, start: float, end: float, is_initial: bool) -> float:
+    if t == 0:
+        return lr * start
+    if is_initial or t > total:
+        return lr
+    rise = end - start
+    return lr * (1.0 + rise / (total * start + (t - 1) * rise))
 
 
 @rates("gamma=0.9", 1.0, 0.9, 0.81, 0.729)
@@ -195,14 +210,19 @@ class PolynomialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        if self._is_initial or self.last_epoch > self.total_iters:
-            return self._lrs()
-        left, left_before = (1.0 - t / self.total_iters for t in (self.last_epoch, self.last_epoch - 1))
-        return self._scaled((left / left_before) ** self.power)
+        return self._lrs() if self._is_initial else self._each(_powered, self.last_epoch, self.total_iters, self.power)
 
     def _get_closed_form_lr(self) -> list[float]:
         left = 1.0 - min(self.total_iters, self.last_epoch) / self.total_iters
         return [base * left**self.power for base in self.base_lrs]
+
+
+def _powered(lr: float, base: float, t: int, total: int, power: float) -> float:
+    if t > total:
+        return lr
+    left, left_before = 1.0 - t / total, 1.0 - (t - 1) / total
+    factor: float = (left / left_before) ** power
+    return lr * factor
 
 
 @rates("T_max=4", 1.0, 0.8536, 0.5, 0.1464, 0.0)
@@ -220,16 +240,11 @@ class CosineAnnealingLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        t, period, low = self.last_epoch, self.T_max, self.eta_min
         if self._is_initial:
             return self._lrs()
-        if self._step_count == 1 and t > 0:
+        if self._step_count == 1 and self.last_epoch > 0:
             return self._get_closed_form_lr()
-        if (t - 1 - period) % (2 * period) == 0:  # leaving a trough, where the ratio below is 0/0
-            rise = (1 - math.cos(math.pi / period)) / 2
-            return [lr + (base - low) * rise for lr, base in zip(self._lrs(), self.base_lrs, strict=True)]
-        ratio = (1 + math.cos(math.pi * t / period)) / (1 + math.cos(math.pi * (t - 1) / period))
-        return [ratio * (lr - low) + low for lr in self._lrs()]
+        return self._each(_cosine, self.last_epoch, self.T_max, self.eta_min)
 
     def _get_closed_form_lr(self) -> list[float]:
         height = (1 + math.cos(math.pi * self.last_epoch / self.T_max)) / 2
@@ -239,3 +254,10 @@ class CosineAnnealingLR(LRScheduler):
 def _check_range(what: str, factor: float, *, low_allowed: bool) -> None:
     if factor > 1.0 or factor < 0 or (factor == 0 and not low_allowed):
         raise ArgumentError(f"{what} expected to be between 0 and 1.", got=str(factor))
+
+
+def _cosine(lr: float, base: float, t: int, period: int, low: float) -> float:
+    if (t - 1 - period) % (2 * period) == 0:  # leaving a trough, where the ratio below is 0/0
+        return lr + (base - low) * (1 - math.cos(math.pi / period)) / 2
+    ratio = (1 + math.cos(math.pi * t / period)) / (1 + math.cos(math.pi * (t - 1) / period))
+    return ratio * (lr - low) + low

@@ -1,7 +1,5 @@
 """How an optimizer's arithmetic is written once, and run op by op or as one compiled update.
 
-- `array_optimizer.py`: Optimizers whose update looks at a whole parameter at once (norms, products of matrices):
-  Adafactor, Muon.
 - `deferred.py`: Updates put off until their gradients have arrived.
 - `fused.py`: All parameters' updates as one graph, compiled to one native call.
 - `in_graph.py`: A step as part of a graph that is captured: the rules of all parameters, inlined where the step stands.

@@ -5,12 +5,13 @@ In: for each update its rule, parameter and scalar set. Out: a call [parameter, 
 other, compiled together. Gradients may be views of bucket buffers: they are read where they lie.
 Invariant: a layout (rules, shapes, dtypes, which scalars each uses) compiles once; numbers never recompile.
 The call takes places for its outputs; element i of an output depends on element i of its inputs alone, so a place may
-be the array that is read.
+be the array that is read; not of a rule that is whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from compiler_core.device import device_of
@@ -88,4 +89,6 @@ def update_graph(layout: Layout, scalars: ScalarSets) -> Graph:
 def _operands(builder: GraphBuilder, i: int, rule: UpdateRule, meta: TensorMeta) -> list[Placeholder]:
     parameter = builder.placeholder(f"p{i}", meta, role="parameter", source=f"parameters[{i}]")
     gradient = builder.placeholder(f"g{i}", meta, source=f"gradients[{i}]")
-    return [parameter, gradient, *(builder.placeholder(f"{name}_{i}", meta) for name in rule.state)]
+    shapes = {name: rule.state_shape(name, meta.shape) for name in rule.state}
+    state = [builder.placeholder(f"{name}_{i}", replace(meta, shape=shape)) for name, shape in shapes.items()]
+    return [parameter, gradient, *state]

@@ -2,7 +2,8 @@
 
 In: an optimizer whose update is a rule, gradients in `.grad`. Out: writes to parameters and state. The machine of
 capture enters this file, so what is read here is guarded or an input: rates, counts and what state holds are inputs;
-which parameters have a gradient, and which terms a formula has, choose the graph. State is made before the graph.
+which parameters have a gradient, and which terms a formula has, choose the graph. State is made before the graph; by it
+where a first step has numbers of its own (SGD with dampening).
 The numbers of a step are computed as always, on the host in float64: a step has the bits that it has by itself.
 After a graph break it goes on as it is, on real tensors.
 """
@@ -21,21 +22,37 @@ from compiler_core.capture.held_numbers import (
     keep_tensors,
     scalar_of,
 )
-from distcompile.optim.update_rules.traced import fits_graph, make_state, update_traced
+from distcompile.optim.update_rules.traced import fits_graph, make_state, update_traced, zeros_traced
 
 CHANGING = ("lr", "weight_decay", "momentum")  # options that schedules change
 
 
 def is_for_graph(optimizer: Any) -> bool:
-    """Whether the step may be inlined. What of the first step alone has numbers of its own is not."""
+    """Whether the step may be inlined."""
     for group in optimizer.param_groups:
-        if group.get("momentum") and group.get("dampening"):
-            return False
         keep_tensors(group["params"])
         for parameter in group["params"]:
             if not fits_graph(parameter, parameter.grad):
                 return False
     return True
+
+
+def makes_state(optimizer: Any) -> bool:
+    """Whether the graph of a step makes state of a parameter, as a first step makes it."""
+    for group in optimizer.param_groups:
+        if not optimizer.is_made_ahead(group):
+            for parameter in group["params"]:
+                if parameter.grad is not None and lacks_state(optimizer, group, parameter):
+                    return True
+    return False
+
+
+def lacks_state(optimizer: Any, group: Any, parameter: Any) -> bool:
+    """Whether a parameter has not made its first step."""
+    for name in optimizer.rule_of(optimizer.rule(group), parameter).state:
+        if parameter not in optimizer.state or optimizer.state[parameter].get(name) is None:
+            return True
+    return False
 
 
 def step_in_graph(optimizer: Any, found: Any = None) -> None:
@@ -46,6 +63,9 @@ def step_in_graph(optimizer: Any, found: Any = None) -> None:
         for option in CHANGING:
             if option in group:
                 changing_item(group, option)
+        if "betas" in group:
+            for place in (0, 1):
+                changing_item(group["betas"], place)
         rule = optimizer.rule(group)
         sets: list[Any] = []
         for parameter in group["params"]:
@@ -68,12 +88,17 @@ def _update_one(
     optimizer: Any, group: Any, rule: Any, parameter: Any, gradient: Any, sets: list[Any], found: Any
 ) -> None:
     """sets: see `_set_of`."""
+    rule = optimizer.rule_of(rule, parameter)
     names = rule.state
     keeps = optimizer.counts_steps or optimizer.scalar_state or names  # else no entry, as in torch
     state = optimizer.state[parameter] if keeps else {}
     count = optimizer.step_number(state)
+    for name in names:
+        if state.get(name) is None:
+            state[name] = zeros_traced(parameter)
     kept = [float_held(state[name]) for name in optimizer.scalar_state]
-    _, _, _, scalars, new, counters = _set_of(optimizer, group, rule, count, kept, parameter.dtype.compute.real, sets)
+    dtype = optimizer.number_dtype or parameter.dtype.compute.real
+    _, _, _, scalars, new, counters = _set_of(optimizer, group, rule, count, kept, dtype, sets)
     update_traced(rule, parameter, gradient, [state[name] for name in names], scalars, found)
     for name, number in zip(optimizer.scalar_state, new):
         _hold([state[name]], number, found)

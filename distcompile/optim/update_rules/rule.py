@@ -5,7 +5,8 @@ In: one parameter, its gradient, its state (arrays or graph nodes), and the numb
 A rule's fields are what changes the formula (so they choose the graph); all numbers (learning rate, bias corrections)
 are computed on the host in float64 and enter as scalars, so that a schedule never recompiles.
 16-bit parameters are updated in float32 and rounded once at the end. A complex parameter is updated as its two parts,
-each by itself, as in torch.
+each by itself, as in torch. A rule that is whole (norms, products of matrices: Adafactor, Muon) takes its numbers in
+float64.
 """
 
 from __future__ import annotations
@@ -29,15 +30,34 @@ class UpdateRule(Protocol):
     def state(self) -> tuple[str, ...]:
         """The names of the per-parameter state tensors, each shaped like the parameter and zero at first."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it looks at a whole parameter at once: an element of a result depends on all of the operands."""
+
+    def state_shape(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of state `name` of a parameter of this shape."""
+
     def numbers(self, group: Group, step: int) -> dict[str, Any]:
         """The scalars of step `step` (1 for the first) under a group's options: numbers, or Tensors of one."""
 
     def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
-        """New parameter and new state. All values have p's shape; so have the scalars, expanded."""
+        """New parameter and new state. All values have p's shape; so have the scalars, expanded. Of a rule that is
+        whole, the state has the shapes that it says, and scalars are f64[]."""
+
+
+class Elementwise:
+    """What rules have in common that update each element by itself."""
+
+    __slots__ = ()
+    is_whole = False
+
+    def state_shape(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The parameter's."""
+        return shape
 
 
 @dataclass(frozen=True, slots=True)
-class Decaying:
+class Decaying(Elementwise):
     """What the rules here have in common. maximize, weight_decay: whether that term is there.
 
     decoupled: the parameter shrinks, instead of a multiple of it being added to the gradient.
@@ -81,7 +101,7 @@ def apply_rule(
         return [prims.view_as_complex(new) for new in apply_rule(rule, parameter, gradient, parts, scalars)]
     shape, stored = tuple(parameter.shape), of(parameter.dtype)
     compute = stored.compute
-    expanded = {name: prims.expand(scalar, shape) for name, scalar in scalars.items()}
+    expanded = scalars if rule.is_whole else {name: prims.expand(scalar, shape) for name, scalar in scalars.items()}
     if stored is not compute:
         parameter, gradient = prims.cast(parameter, compute), prims.cast(gradient, compute)
         state = {name: prims.cast(value, compute) for name, value in state.items()}

@@ -37,7 +37,7 @@ from distcompile.optim.checks import check_usual
 from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
 from distcompile.optim.update_rules.deferred import defer, deferrable, settle_fences
 from distcompile.optim.update_rules.fused import FusedUpdates
-from distcompile.optim.update_rules.in_graph import is_for_graph, step_in_graph
+from distcompile.optim.update_rules.in_graph import is_for_graph, makes_state, step_in_graph
 from distcompile.optim.update_rules.rule import UpdateRule
 from distcompile.optim.update_rules.update import Update, inputs_of, run_eager_update
 
@@ -57,11 +57,12 @@ class RuleOptimizer(Optimizer):
     scalar_state: ClassVar[tuple[str, ...]] = ()  # the f32[] tensors that the state has beside "step"
     update_sparse: Callable[..., None] | None = None  # (group, parameter, its sparse gradient), where there is one
     refusal: ClassVar[str] = ""  # of sparse gradients, in words of its own
+    number_dtype: ClassVar[DType | None] = None  # of the rule's scalars; None: what the parameter is computed in
 
     def __init__(self, params: Any, defaults: dict[str, Any]) -> None:
         check_usual(defaults)
         self._fused = FusedUpdates()
-        if defaults["differentiable"]:
+        if defaults.get("differentiable"):
             raise NotSupportedError("differentiable=True is not offered", remedy="write the update as tensor ops")
         self._counts: dict[int, Array] = {}  # step -> the array that all "step" tensors then share
         super().__init__(params, defaults)
@@ -69,6 +70,10 @@ class RuleOptimizer(Optimizer):
     def rule(self, group: Group) -> UpdateRule:
         """The rule for a group's present options."""
         rule: UpdateRule = self.formula.of(group)
+        return rule
+
+    def rule_of(self, rule: UpdateRule, parameter: Tensor) -> UpdateRule:
+        """The rule for one of the parameters of a group with this rule."""
         return rule
 
     def initial(self, name: str, group: Group) -> float:
@@ -80,6 +85,10 @@ class RuleOptimizer(Optimizer):
     ) -> tuple[dict[str, Any], tuple[float, ...]]:
         """The rule's scalars for step `step`, and what the state's `scalar_state` becomes."""
         return rule.numbers(group, step), ()
+
+    def is_made_ahead(self, group: Group) -> bool:
+        """Whether a step may find the state that its parameters' first step makes: it starts from that in any case."""
+        return True
 
     def step_number(self, state: dict[str, Any]) -> int:
         """The number of the step about to be made for a parameter with this state; 1 is the first."""
@@ -101,7 +110,7 @@ class RuleOptimizer(Optimizer):
     def may_step_unless(self) -> bool:
         """Whether `step_unless` may be part of the graph that is captured: hooks on a step would run all the same."""
         is_own = type(self).step is RuleOptimizer.step and not (self._pre_hooks or self._post_hooks)
-        return is_captured() and is_own and is_for_graph(self)
+        return is_captured() and is_own and is_for_graph(self) and not makes_state(self)
 
     def step_unless(self, found: Tensor) -> None:
         """`step()` in a graph, that leaves everything as it is where `found`, bool[], holds."""
@@ -125,28 +134,29 @@ class RuleOptimizer(Optimizer):
         for group in self.param_groups:
             if (group.get("fused") is not False) is not compiled:
                 continue
-            rule = self.rule(group)
-            names = rule.state
-            keeps = self.counts_steps or self.scalar_state or names  # else no entry, as in torch
+            rule = of_group = self.rule(group)
             sets: dict[Hashable, tuple[int, tuple[Array, ...]]] = {}  # one set of numbers per step and dtype
             for parameter in group["params"]:
                 if parameter._grad is None or type(parameter._grad) in other_layouts:
                     continue
+                rule = self.rule_of(of_group, parameter)
+                names = rule.state
+                keeps = self.counts_steps or self.scalar_state or names  # else no entry, as in torch
                 state = self.state[parameter] if keeps else {}
                 step = self.step_number(state)  # before the state is made: it tells the first step
-                self._make_state(parameter, state, names, group)
+                self._make_state(parameter, state, rule, group)
                 cells = [parameter._cell, *[state[name]._cell for name in names]]
                 kept = [state[name]._cell for name in self.scalar_state]
                 key = (step, cells[0].raw.dtype, *[float(cell.value) for cell in kept])
                 if key not in sets:
                     numbers, new = self.numbers(rule, group, step, key[2:])
                     sets[key] = (len(scalars), tuple(np.array(number, np.float32) for number in new))
-                    scalars.append(_arrays(numbers, of(key[1]).compute.real))
+                    scalars.append(_arrays(numbers, self.number_dtype or of(key[1]).compute.real))
                 place, values = sets[key]
                 counters = list(zip(kept, values, strict=True))
                 if self.counts_steps:
                     counters.append((state["step"]._cell, self._count(step)))
-                fence = deferrable(parameter._grad._cell, cells)
+                fence = None if rule.is_whole else deferrable(parameter._grad._cell, cells)
                 gradient = parameter._grad._cell.current() if fence is None else parameter._grad._cell.raw
                 updates.append(Update(rule, cells, gradient, place, counters, fence))
         return updates
@@ -168,17 +178,17 @@ class RuleOptimizer(Optimizer):
                 assert self.update_sparse is not None
                 self.update_sparse(group, parameter, parameter._grad)
 
-    def _make_state(self, parameter: Tensor, state: dict[str, Any], names: tuple[str, ...], group: Group) -> None:
+    def _make_state(self, parameter: Tensor, state: dict[str, Any], rule: UpdateRule, group: Group) -> None:
         """Make the tensors that a parameter's first step needs."""
         if self.counts_steps and "step" not in state:
             state["step"] = Tensor._wrap(np.zeros((), np.float32))
         for name in self.scalar_state:
             if name not in state:
                 state[name] = Tensor._wrap(np.array(self.initial(name, group), np.float32))
-        for name in names:
+        for name in rule.state:
             if state.get(name) is None:
-                value = self.initial(name, group)
-                state[name] = Tensor._wrap(_filled(parameter, value))
+                shape = rule.state_shape(name, parameter.shape)
+                state[name] = Tensor._wrap(_filled(parameter, shape, self.initial(name, group)))
 
     def _count(self, step: int) -> Array:
         if step not in self._counts:
@@ -233,7 +243,8 @@ class RuleOptimizer(Optimizer):
         if calls is None:
             return False
         (call,) = calls
-        places = [destination(cell) for u in updates for cell in u.cells]  # before anything else refers to the values
+        # before anything else refers to the values
+        places = [None if u.rule.is_whole else destination(cell) for u in updates for cell in u.cells]
         outputs = call(inputs_of(updates, scalars), places)
         start = 0
         for update in updates:
@@ -251,10 +262,10 @@ def _by_device(updates: list[Update]) -> Iterable[list[Update]]:
     return parts.values()
 
 
-def _filled(parameter: Tensor, value: float) -> Array:
-    """An array like the parameter's, where it is, of one number."""
+def _filled(parameter: Tensor, shape: tuple[int, ...], value: float) -> Array:
+    """An array of the parameter's dtype, where it is, of one number."""
     place, dtype = parameter.device, parameter.dtype.numpy
-    made: Array = place.put(np.full(parameter.shape, value, dtype)) if value else place.zeros(parameter.shape, dtype)
+    made: Array = place.put(np.full(shape, value, dtype)) if value else place.zeros(shape, dtype)
     return made
 
 

@@ -12,6 +12,7 @@ from compiler_core.ops.composites.logic import where
 from compiler_core.ops.registry import Value
 from compiler_core.overrides.state import other_layouts
 from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.making.creation import zeros_like
 from compiler_core.tensor.tensor import Tensor
 from distcompile.optim.update_rules.rule import UpdateRule, apply_rule
 
@@ -27,11 +28,19 @@ def fits_graph(parameter: Tensor, gradient: Tensor | None) -> bool:
 def make_state(optimizer: Any) -> None:
     """Make the tensors that the first steps of parameters need which have a gradient now."""
     for group in optimizer.param_groups:
-        names = optimizer.rule(group).state
-        if optimizer.counts_steps or optimizer.scalar_state or names:
-            for parameter in group["params"]:
-                if parameter._grad is not None:
-                    optimizer._make_state(parameter, optimizer.state[parameter], names, group)
+        if not optimizer.is_made_ahead(group):
+            continue
+        of_group = optimizer.rule(group)
+        for parameter in group["params"]:
+            rule = optimizer.rule_of(of_group, parameter)
+            if parameter._grad is not None and (optimizer.counts_steps or optimizer.scalar_state or rule.state):
+                optimizer._make_state(parameter, optimizer.state[parameter], rule, group)
+
+
+def zeros_traced(parameter: Tensor) -> Tensor:
+    """State that the graph makes."""
+    with no_grad():
+        return zeros_like(parameter)
 
 
 def update_traced(

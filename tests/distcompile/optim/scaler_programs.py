@@ -277,3 +277,13 @@ def two_scaled_steps(T: Any, wrap: Wrap) -> Any:
         c(batch(T, i, 3), batch(T, i + 20, 21))
         out.append([*st(m)[:4], *st(m, o)[8:], s.get_scale()])
     return out
+
+
+@breaks
+def scaler_of_a_dampened_momentum(T: Any, wrap: Wrap) -> Any:
+    return trained(T, wrap, lambda p: T.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5))
+
+
+@program
+def scaled_adafactor(T: Any, wrap: Wrap) -> Any:
+    return trained(T, wrap, lambda p: T.optim.Adafactor(p, lr=0.1))

@@ -33,6 +33,8 @@ MAKES: dict[str, Callable[[Any, Any], Any]] = {
     "RAdam": lambda T, p: T.optim.RAdam(p),
     "ASGD": lambda T, p: T.optim.ASGD(p),
     "Rprop": lambda T, p: T.optim.Rprop(p),
+    "Adafactor": lambda T, p: T.optim.Adafactor(p, lr=0.1, weight_decay=0.1),
+    "Muon": lambda T, p: T.optim.Muon([q for q in p if q.requires_grad_(q.ndim == 2).requires_grad], lr=0.01),
 }
 
 

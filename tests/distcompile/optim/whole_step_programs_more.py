@@ -48,7 +48,7 @@ def hooks(T: Any, wrap: Wrap) -> Any:
     return [[c(data(T, i)), *st(m, o), list(n)] for i in range(3)]
 
 
-@breaks
+@program
 def dampening(T: Any, wrap: Wrap) -> Any:
     m = mlp(T)
     o = T.optim.SGD(m.parameters(), lr=0.1, momentum=0.9, dampening=0.5)

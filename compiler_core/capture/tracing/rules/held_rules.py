@@ -13,9 +13,10 @@ import numpy as np
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import key_of
 from compiler_core.capture.guards.same_items import SameTensors, ids_in_list, ids_in_state
-from compiler_core.capture.guards.sources import Item, Raw
+from compiler_core.capture.guards.sources import Argument, Item, Raw
 from compiler_core.capture.held_numbers import (
     before_the_graph,
+    changing_attributes,
     changing_item,
     float_held,
     hold_number,
@@ -24,14 +25,24 @@ from compiler_core.capture.held_numbers import (
     is_kept,
     keep_state,
     keep_tensors,
+    number_of,
     put_gradients,
     scalar_of,
     single,
     whole_held,
 )
 from compiler_core.capture.numbers.lifting import lifted
-from compiler_core.capture.numbers.symbols import applied, is_symbol, plain_of, symbol
-from compiler_core.capture.outside import Outside, contents_of
+from compiler_core.capture.numbers.symbols import (
+    Input,
+    applied,
+    is_symbol,
+    make,
+    plain_of,
+    plain_parts,
+    render_in,
+    symbol,
+)
+from compiler_core.capture.outside import Outside, contents_of, own_source
 from compiler_core.ops.registry import use_trace
 from compiler_core.tensor.tensor import Tensor
 
@@ -179,9 +190,43 @@ def _single(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
 def _changing_item(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     table, key = args
     known = parts.outside.find(table)
-    if known is not None and type(dict.get(table, key)) is float:
+    if known is not None and type(table[key]) is float:
         parts.segment.memory.note_dynamic(Item(contents_of(known), key))
     return parts.items.get_item(table, key)
+
+
+def _changing_attributes(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    owner, names = args
+    known = parts.outside.find(owner)
+    for name in names:
+        if known is not None and type(vars(owner).get(name)) in (int, float):
+            parts.segment.memory.note_dynamic(own_source(known, name))
+
+
+def _number_of(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    function, *given = args
+    if not all(map(_is_plain, given)):
+        return parts.call(function, tuple(given), {})
+    value = function(*map(plain_parts, given))
+    if value is None or all(plain_parts(arg) is arg for arg in given):
+        return value
+    bound = parts.code.guards.bind(function, "formula")
+    code = f"{bound}({', '.join(_code(parts, arg) for arg in given)})"
+    local = parts.code.guards.let("number", code, ("number", code), function.__name__)
+    parts.code.require_once(f"type({local}) is {type(value).__name__}", f"{function.__name__} gives a number")
+    return make(value, Input(Argument(local, function.__name__), value))
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_plain, value))
+    return is_symbol(value) or value is None or type(value) in (int, float, bool, str)
+
+
+def _code(parts: Parts, value: Any) -> str:
+    if type(value) is tuple:
+        return f"({''.join(f'{_code(parts, item)}, ' for item in value)})"
+    return render_in(parts.numbers, value)
 
 
 def _before_the_graph(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
@@ -210,6 +255,8 @@ RULES = {
     hold_number: _hold_number,
     hold_number_unless: _hold_number_unless,
     changing_item: _changing_item,
+    changing_attributes: _changing_attributes,
+    number_of: _number_of,
     scalar_of: _scalar_of,
     single: _single,
     before_the_graph: _before_the_graph,

@@ -184,6 +184,12 @@ class GraphError(DistCompileError):
     """A graph (or loop IR) text that does not parse, or a graph that breaks an invariant."""
 
 
+class BranchError(DistCompileError, RuntimeError):
+    """Functions given to torch.cond, map, scan or while_loop whose results do not match. A RuntimeError, as torch's."""
+
+    is_of_call = True
+
+
 class UnknownSizeError(GraphError, RuntimeError):
     """The value of a size that only the data decides was asked for in capture. A RuntimeError, as torch's."""
 

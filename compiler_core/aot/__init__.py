@@ -2,6 +2,8 @@
 
 - `boundary.py`: Where Python takes over a backward: `gradient_boundary` (an identity with a hook) and `opaque_backward`
   (a rule).
+- `branch.py`: cond: one of two graphs is run, as a truth value says (torch.cond in a graph); cond_select: both, and one
+  is taken.
 - `budget.py`: A step in less memory: what is saved for the backward is chosen by what the backward then takes at once.
 - `custom_gradient.py`: What flows back through `custom_gradient` (ops/primitives/custom_gradient.py): while a joint
   graph is made, and on the tape.

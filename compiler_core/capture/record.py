@@ -66,6 +66,10 @@ class Record:
         self.later: list[Change] = []
         self._back: list[Callable[[], None]] = []  # brings back what was before each change
 
+    def count(self) -> tuple[int, int]:
+        """How much was changed so far."""
+        return len(self.changes), len(self._back)
+
     # -- before
 
     def before(self, container: Any) -> None:

@@ -34,6 +34,7 @@ class CaptureSegment:
         self.trace.ambient.guard(self.code.guards)
         self.names = Names(self.code.guards)
         self.record = Record()
+        self.trace.changes = self.record.count
         self.modules = Modules(memory)
         self.numbers = Numbers(self.code, self.trace)
         self.arrays = Arrays(self.code, self.trace)

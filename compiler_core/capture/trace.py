@@ -9,11 +9,12 @@ nothing happened.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from compiler_core.aot import branch  # registers ops
 from compiler_core.aot.boundary import Hook
 from compiler_core.aot.tensor_hooks import TensorHooks, with_boundaries
 from compiler_core.capture.ambient import Ambient
@@ -33,6 +34,7 @@ from compiler_core.tensor.tensor import Tensor
 
 __all__ = ["RNG_KEY", "CaptureTrace", "Known", "Lifted", "Mark", "Written"]
 
+assert branch
 RNG_KEY = TensorMeta((3,), uint64)
 # what a mark remembers of a trace by value
 COUNTERS = ("rng", "draws", "shard", "gradient_owners", "forwards_ended", "regions", "region", "device", "reads_cpu")
@@ -71,6 +73,8 @@ class CaptureTrace(OutsideMemory):
         self.begins_in: Ambient | None = None  # the modes of the thread in which the last of them does
         self.regions = 0  # checkpointed functions so far
         self.spent: list[Call] = []  # whose saved values a backward in the graph has let go of
+        self.noted: list[dict[Node, Tensor]] = []  # for each branch under way: what held the values that it read
+        self.changes: Callable[[], tuple[int, int]] = lambda: (0, 0)  # how much else than tensors the code has changed
         self.ended = ""  # why nothing more may be recorded
 
     # -- taking back

@@ -363,7 +363,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         """Run (or, under a trace, record) a primitive on values of which at least one is a Tensor."""
         trace = current_trace()
         if trace is not None:
-            return taped.record(_bind_traced(trace, op, values, attrs), op, values, attrs)
+            return taped.record(_bind_traced(trace, op, values, attrs), trace, op, values, attrs)
         if op is _DETACH:
             tensor: Tensor = values[0]
             return tensor.detach()

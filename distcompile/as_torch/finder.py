@@ -98,7 +98,7 @@ class Finder(MetaPathFinder):
         """A spec for torch's modules, and for ours one that dresses them. Raises MissingModuleError on an import."""
         if fullname.startswith("distcompile."):
             return _dressing(PathFinder.find_spec(fullname, path, target))
-        if fullname != "torch" and not fullname.startswith("torch."):
+        if fullname.partition(".")[0] not in ("torch", "functorch"):
             return None
         module = _module(fullname)
         if module is not None:
@@ -173,8 +173,16 @@ def _is_module(name: str) -> bool:
     return name in table.MODULES or name in MODULES
 
 
+class _StandInModule(ModuleType):
+    """Of a function and a module of one name, what `import` puts here is not the module: as in torch's packages."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (isinstance(value, ModuleType) and f"{self.__name__}.{name}" in PLACES):
+            super().__setattr__(name, value)
+
+
 def _stand_in_module(name: str) -> ModuleType:
-    module = ModuleType(name, f"{name}'s names: see distcompile/as_torch/places.py and table.py.")
+    module = _StandInModule(name, f"{name}'s names: see distcompile/as_torch/places.py and table.py.")
     dress(module, name)
     return module
 

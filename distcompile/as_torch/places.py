@@ -20,7 +20,11 @@ _PRIVATE = {
     "distributed.distributed_c10d": {"distcompile.distributed.group": "_get_default_group:default_group"},
     "distributed.utils": {"distcompile.ddp.model_state": "_sync_module_states:sync_module_states"},
     "nn.functional": {"distcompile.surface.rare": "grouped_mm"},
-    "_higher_order_ops": {"distcompile.surface.loops": "associative_scan cond while_loop"},
+    "_higher_order_ops": {"distcompile.surface.loops": "associative_scan cond map scan while_loop"},
+    **{
+        f"_higher_order_ops.{name}": {"distcompile.surface.loops": name}
+        for name in ("associative_scan", "cond", "map", "scan", "while_loop")
+    },
     "_C": {"distcompile.surface.rare": "_get_accelerator:accelerator _get_default_device:default_device_type"},
     "_ops": {
         "distcompile.library.operators": "OpOverload OpOverloadPacket",
@@ -57,10 +61,16 @@ PLACES: dict[str, str] = {
     for name in names.split()
 } | {
     "torch.torch": "distcompile:",
+    "functorch.experimental.control_flow.cond": "distcompile.surface.loops:cond",
+    "functorch.experimental.control_flow.map": "distcompile.surface.loops:map",
+    **{
+        f"functorch.{name}": f"distcompile.func:{name}"
+        for name in ("grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "vjp", "vmap")
+    },
     "torch._dynamo.eval_frame.OptimizedModule": "compiler_core.capture:CompiledModule",
 }
 
-MODULES = frozenset(".".join(name.split(".")[:end]) for name in PLACES for end in range(2, name.count(".") + 1))
+MODULES = frozenset(".".join(name.split(".")[:end]) for name in PLACES for end in range(1, name.count(".") + 1))
 
 
 def found(place: str) -> Any:

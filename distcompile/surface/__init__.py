@@ -14,7 +14,7 @@
   `nn.modules.conv`.
 - `limits.py`: finfo and iinfo: the range and precision of a dtype, as torch gives them; and which dtype several
   make together.
-- `loops.py`: torch.cond, torch.while_loop and associative_scan: control flow as functions.
+- `loops.py`: torch.cond, torch.while_loop, and map, scan and associative_scan: control flow as functions.
 - `mapping.py`: torch.func.vmap: a function of one example, mapped over a dimension of its arguments.
 - `moved.py`: Where files of ours lay before 2026-11-25, so that pickles of whole modules, optimizers and Generators
   can be read.

@@ -30,6 +30,8 @@ from compiler_core.symbolic.size import Sizes, SizeSymbol, Sym, at_sizes, value_
 
 # op -> why its samples fix a dim. Attributes that are no sizes stay numbers, and sizes of 0 and 1 do
 FIXES = {
+    "cond": "the graphs are of one size",
+    "cond_select": "the graphs are of one size",
     "convolution": "channels are the weight's, of which there is 1 for each group",
     "convolution_inner": "channels are the weight's, of which there is 1 for each group",
     "convolution_last": "channels are the weight's, of which there is 1 for each group",

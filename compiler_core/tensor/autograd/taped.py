@@ -17,6 +17,7 @@ from compiler_core.errors import GraphBreak
 from compiler_core.forward import level
 from compiler_core.location import user_location
 from compiler_core.ops import prims
+from compiler_core.ops.batching.value import held
 from compiler_core.ops.primitives.custom_gradient import CUSTOM_GRADIENT
 from compiler_core.ops.registry import Attrs, Op, Value, current_trace
 from compiler_core.tensor.autograd.grad_mode import enable_grad, taping
@@ -65,8 +66,10 @@ class inside:
             _leaves.all = {}
 
 
-def record(made: Tensor, op: Op, values: tuple[Value, ...], attrs: Attrs) -> Tensor:
+def record(made: Tensor, trace: Any, op: Op, values: tuple[Value, ...], attrs: Attrs) -> Tensor:
     """A traced result, with its node on the tape inside of these functions."""
+    for notes in getattr(trace, "noted", ()):
+        notes.update((held(v._read()), v) for v in values if hasattr(v, "_cell"))
     if not taping.depth or made._node is not TRACED:
         return made
     if op is CUSTOM_GRADIENT:

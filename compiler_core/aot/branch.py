@@ -1,0 +1,231 @@
+"""cond: one of two graphs is run, as a truth value says (torch.cond in a graph); cond_select: both, and one is taken.
+
+In: a truth value bool[], operands, and as attributes the texts of two graphs of these operands with one output each, of
+the same meta. Out: the output of the graph that it chooses. Several outputs are one flat vector (`packed`).
+The gradient is the same op over the gradients of the two graphs: so what the other branch would have computed, NaN or
+an error, has no part in it. It computes the branch again, from the operands.
+How they are computed: `cond` calls back from native code, and runs the graph that was chosen, compiled for itself; what
+is in the other one neither runs nor raises. `cond_select` becomes loops as other code does, with what stands around it.
+It is for branches that cannot fail and cost next to nothing (`is_selectable`): see `applied`.
+Source: torch/_higher_order_ops/cond.py has the same gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+
+from compiler_core.dtype import FLOATING, DType, bool_, float32
+from compiler_core.errors import GraphError
+from compiler_core.graph.interpret import interpret
+from compiler_core.graph.ir import Call, Graph, GraphBuilder, Node
+from compiler_core.graph.parse import parse_graph
+from compiler_core.graph.print import print_graph
+from compiler_core.late import Late
+from compiler_core.meta import TensorMeta
+from compiler_core.ops import prims
+from compiler_core.ops.batching.running import leave
+from compiler_core.ops.batching.value import Batched, Level
+from compiler_core.ops.differentiate import vjp_of
+from compiler_core.ops.registry import Array, Attrs, Op, Sample, Value, bind, meta_of, register, use_trace
+from compiler_core.ops.routine import call_back, is_contiguous
+from compiler_core.ops.rules import Expansion, Indexed, Movement, Pointwise, Reduction
+
+MOST_CALLS = 24  # of a branch that is computed beside the other one
+RAISING = frozenset({"check_index", "gather", "require", "take"})  # of those that are loops
+EXECUTABLE: Late[Any] = Late("branch: an executable of a graph")  # graph -> function of arrays
+
+parsed = lru_cache(256)(parse_graph)
+
+
+def is_total(call: Call) -> bool:
+    """Whether a call can neither fail nor call a library: whatever its operands hold."""
+    return isinstance(call.op.lower, Pointwise | Movement | Reduction | Indexed) and call.op.name not in RAISING
+
+
+def is_selectable(*graphs: Graph) -> bool:
+    """Whether graphs can all be computed, and one result taken: they are total, and short."""
+    calls = [graph.calls for graph in graphs]
+    return all(len(these) <= MOST_CALLS and all(map(is_total, these)) for these in calls)
+
+
+def applied(pred: Value, operands: Sequence[Value], true: str, false: str) -> Value:
+    """The output of one of two graphs, given as texts."""
+    return bind(SELECT if _selectable(true, false) else COND, pred, *operands, true=true, false=false)
+
+
+@cache
+def _selectable(true: str, false: str) -> bool:
+    return is_selectable(parsed(true), parsed(false))
+
+
+# ---- several values as one
+
+
+def packed(values: Sequence[Value]) -> Value:
+    """Values of one dtype behind each other in a vector; one value as it is."""
+    if len(values) == 1:
+        return values[0]
+    return prims.cat([prims.reshape(value, (meta_of(value).numel,)) for value in values], 0)
+
+
+def unpacked(value: Value, shapes: Sequence[tuple[int, ...]]) -> list[Value]:
+    """The values of these shapes that were packed."""
+    if len(shapes) == 1:
+        return [value]
+    found, start = [], 0
+    for shape in shapes:
+        numel = TensorMeta(shape, float32).numel
+        found.append(prims.reshape(prims.slice(value, (start,), (start + numel,), (1,)), shape))
+        start += numel
+    return found
+
+
+# ---- the rules
+
+
+def _infer(pred: TensorMeta, *operands: TensorMeta, true: str, false: str) -> TensorMeta:
+    if pred != TensorMeta((), bool_):
+        raise GraphError("cond chooses by one truth value", got=str(pred))
+    found = []
+    for graph in (parsed(true), parsed(false)):
+        if tuple(node.meta for node in graph.inputs) != operands:
+            raise GraphError(f"the operands of cond do not fit graph {graph.name}", got=str(operands))
+        found.append(tuple(node.meta for node in graph.outputs))
+    if found[0] != found[1] or len(found[0]) != 1:
+        raise GraphError("the graphs of cond have one output, of one meta", got=f"{found[0]}, {found[1]}")
+    return found[0][0]
+
+
+def _eager(xp: Any, pred: Array, *operands: Array, true: str, false: str) -> Array:
+    with use_trace(None):
+        return interpret(parsed(true if pred else false), operands)[0]  # type: ignore[no-any-return]
+
+
+def _called_back(xp: Any, pred: Array, *operands: Array, true: str, false: str) -> Array:
+    if any(type(operand) is not np.ndarray for operand in operands):
+        return _eager(xp, pred, *operands, true=true, false=false)
+    return _executable(true if pred else false)(operands)[0]  # type: ignore[no-any-return]
+
+
+@lru_cache(256)
+def _executable(text: str) -> Any:
+    return EXECUTABLE.get()(parsed(text))
+
+
+def _vjp(g: Value, out: Value, pred: Value, *operands: Value, true: str, false: str) -> tuple[Value | None, ...]:
+    metas = [meta_of(operand) for operand in operands]
+    found: list[Value | None] = [None] * len(operands)
+    for dtype in dict.fromkeys(meta.dtype for meta in metas if meta.dtype.is_inexact):
+        which = tuple(k for k, meta in enumerate(metas) if meta.dtype is dtype)
+        texts = [gradient(text, meta_of(g), which) for text in (true, false)]
+        both = applied(pred, (g, *operands), *texts)
+        for k, share in zip(which, unpacked(both, [metas[k].shape for k in which]), strict=True):
+            found[k] = share
+    return None, *found
+
+
+@lru_cache(256)
+def gradient(text: str, of: TensorMeta, which: tuple[int, ...]) -> str:
+    """The graph of (g, *operands) that gives the packed cotangents of the operands `which`."""
+    graph, builder = parsed(text), GraphBuilder(f"{parsed(text).name}_gradient")
+    g = builder.placeholder("g", of)
+    operands = [builder.placeholder(node.name, node.meta) for node in graph.inputs]
+    with use_trace(builder):
+        found = vjp_of(lambda *values: interpret(graph, values)[0], g, *operands)
+        zeros = [prims.full(node.shape, 0, node.dtype) if d is None else d for node, d in zip(operands, found)]
+        result = packed([zeros[k] for k in which])
+    return closed(builder, result)
+
+
+def closed(builder: GraphBuilder, output: Node) -> str:
+    """The text of what was recorded, but for what the output does not need."""
+    from compiler_core.graph.passes.dce import Dce
+
+    return print_graph(Dce().apply(builder.build([output])))
+
+
+def _mapped(op: Op, size: int, are_batched: Sequence[bool], operands: Sequence[Value], attrs: Attrs) -> Value:
+    """One truth value: the graphs go over the batch. One for each example: both are computed, and one is taken."""
+    pred, *rest = operands
+    texts = [_over_batch(attrs[name], size, tuple(are_batched[1:])) for name in ("true", "false")]
+    if not are_batched[0]:
+        return applied(pred, rest, *texts)
+    true, false = (interpret(parsed(text), rest)[0] for text in texts)
+    shape = meta_of(true).shape
+    return prims.where(prims.expand(prims.reshape(pred, (size, *(1 for _ in shape[1:]))), shape), true, false)
+
+
+@lru_cache(256)
+def _over_batch(text: str, size: int, are_batched: tuple[bool, ...]) -> str:
+    graph, level = parsed(text), Level(size)
+    builder = GraphBuilder(f"{graph.name}_batch")
+    inputs = []
+    for node, yes in zip(graph.inputs, are_batched, strict=True):
+        meta = TensorMeta((size, *node.shape), node.dtype) if yes else node.meta
+        made = builder.placeholder(node.name, meta)
+        inputs.append(Batched(made, level) if yes else made)
+    with use_trace(builder):
+        output = leave(interpret(graph, inputs)[0], level, 0)
+    return closed(builder, output)
+
+
+def _both(pred: Value, *operands: Value, true: str, false: str) -> Value:
+    """Both computed, one taken."""
+    a, b = (interpret(parsed(text), operands)[0] for text in (true, false))
+    shape = meta_of(a).shape
+    return prims.where(prims.expand(prims.reshape(pred, tuple(1 for _ in shape)), shape), a, b)
+
+
+def _flops(*metas: TensorMeta, true: str, false: str) -> int:
+    return sum(call.meta.numel for text in (true, false) for call in parsed(text).calls)
+
+
+# ---- the ops
+
+
+def _sample(pred: bool, dtype: DType) -> Sample:
+    """x * y.sin(), or x: f[2, 3]."""
+    d = dtype.short
+    head = f"(%x: {d}[2, 3] input 'x', %y: {d}[2, 3] input 'y')"
+    true = f"graph yes{head} {{\n  %s: {d}[2, 3] = sin(%y)\n  %m: {d}[2, 3] = mul(%x, %s)\n  return %m\n}}\n"
+    false = f"graph no{head} {{\n  return %x\n}}\n"
+
+    def make(rng: np.random.Generator, dtype: DType) -> list[Array]:
+        return [np.asarray(pred), *(rng.uniform(-2, 2, (2, 3)).astype(dtype.numpy) for _ in range(2))]
+
+    return Sample(((), (2, 3), (2, 3)), {"true": true, "false": false}, dtypes=(dtype,), make=make)
+
+
+_SAMPLES = tuple(_sample(pred, dtype) for dtype in FLOATING for pred in (True, False))
+COND = register(
+    Op(
+        "cond",
+        infer=_infer,
+        eager=_eager,
+        vjp=_vjp,
+        vmap=_mapped,
+        lower=call_back(
+            "cond", _called_back, why="which of two graphs is run depends on the data", accepts=is_contiguous
+        ),
+        samples=_SAMPLES,
+        dtypes=FLOATING,
+        doc="the output of one of two graphs, which alone is run",
+    )
+)
+SELECT = register(
+    Op(
+        "cond_select",
+        infer=_infer,
+        eager=_eager,
+        vjp=_vjp,
+        vmap=_mapped,
+        lower=Expansion(_both, flops=_flops),
+        samples=_SAMPLES,
+        dtypes=FLOATING,
+        doc="the output of one of two graphs that cannot fail",
+    )
+)

@@ -55,7 +55,9 @@ PROGRAMS = {
         (a, b),
     ),
     "map": lambda h, s, w, a, b, r: h.map(lambda x, y: {"p": x * y * w, "q": (x.sum(),)}, r, a),
-    "map over a tree": lambda h, s, w, a, b, r: h.map(lambda d: d["x"] @ d["x"] * w + d["y"], {"x": r, "y": r[:, 0] * 1}),
+    "map over a tree": lambda h, s, w, a, b, r: h.map(
+        lambda d: d["x"] @ d["x"] * w + d["y"], {"x": r, "y": r[:, 0] * 1}
+    ),
     "scan": lambda h, s, w, a, b, r: h.scan(lambda c, x: (c * x + w, (c + x).sum()), a * 1, r),
     "scan, reversed": lambda h, s, w, a, b, r: h.scan(lambda c, x: (c + x, c * x), r[:, 0] * 1, r, dim=1, reverse=True),
     "associative_scan": lambda h, s, w, a, b, r: h.associative_scan(

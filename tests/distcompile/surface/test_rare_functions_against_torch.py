@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 import distcompile as dc
+from compiler_core.errors import BranchError
 from compiler_core.symbolic.expression import is_same
 from compiler_core.symbolic.size import Sizes
 from distcompile.as_torch.places import PLACES, found
-from compiler_core.errors import BranchError
-from distcompile.errors import ArgumentError
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch

@@ -28,6 +28,6 @@ late.LOADS.update({
     "backend: tuned": "compiler_core.codegen.cuda_backend",
     "backend: tuned-cudagraphs": "compiler_core.codegen.cuda_backend",
     "backend: triton": "compiler_core.codegen.triton_backend",
-    "branch: an executable of a graph": "compiler_core.runtime.nested",
+    "branch: an executable of a graph": "compiler_core.pipeline",
     "repro: watched": "compiler_core.repro.watch",
 })  # fmt: skip

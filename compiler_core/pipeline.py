@@ -36,6 +36,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from compiler_core.alive import collector_paused
+from compiler_core.aot.branch import EXECUTABLE
 from compiler_core.aot.cutting import Piece
 from compiler_core.aot.inner_uses import used_inside
 from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
@@ -59,6 +60,8 @@ from compiler_core.errors import BackendError
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
 from compiler_core.late import Late
+from compiler_core.ops.registry import Array
+from compiler_core.runtime.lasting_memory import nested_arena
 from compiler_core.steps import compiling, record, record_graph, timed
 
 
@@ -221,6 +224,21 @@ def compile_graphs(
     """As `compile_graph`, for several graphs together: they share their kernels."""
     found = find_backend(backend)
     return run_backend(found, [lay_out(found, simplify_joint(graph)) for graph in graphs], name)
+
+
+def nested_executable(graph: Graph) -> Callable[[Sequence[Array]], list[Array]]:
+    """`graph`, compiled, as a function that may be called while another program runs in this thread: that one keeps
+    its arena. It is a branch of `cond`, which native code calls back."""
+    executable = compile_graph(graph)
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        with nested_arena():
+            return executable(inputs)
+
+    return run
+
+
+EXECUTABLE.fill(nested_executable)
 
 
 # -- the steps

@@ -35,7 +35,6 @@ from compiler_core.ops.routine import call_back, is_contiguous
 from compiler_core.ops.rules import Expansion, Indexed, Movement, Pointwise, Reduction
 
 MOST_CALLS = 24  # of a branch that is computed beside the other one
-RAISING = frozenset({"check_index", "gather", "require", "take"})  # of those that are loops
 EXECUTABLE: Late[Any] = Late("branch: an executable of a graph")  # graph -> function of arrays
 
 parsed = lru_cache(256)(parse_graph)
@@ -43,7 +42,7 @@ parsed = lru_cache(256)(parse_graph)
 
 def is_total(call: Call) -> bool:
     """Whether a call can neither fail nor call a library: whatever its operands hold."""
-    return isinstance(call.op.lower, Pointwise | Movement | Reduction | Indexed) and call.op.name not in RAISING
+    return isinstance(call.op.lower, Pointwise | Movement | Reduction | Indexed) and not call.op.raises
 
 
 def is_selectable(*graphs: Graph) -> bool:

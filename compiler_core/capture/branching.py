@@ -209,7 +209,8 @@ class Branches:
 
     def _take_out(self, start: int) -> None:
         """What may fail, and what needs it, is no longer in the trace."""
-        body, gone = self.trace.body, set()
+        body = self.trace.body
+        gone: set[Node] = set()
         for node in body[start:]:
             if isinstance(node, Call) and (not is_total(node) or not gone.isdisjoint(node.args)):
                 gone.add(node)

@@ -95,6 +95,7 @@ class Op:
     commutative: (a, b) and (b, a) give the same. cheap: computing an element again costs less than keeping it.
     work: of others: how many bytes could be moved while one f32 element is computed; 0: far too many.
     nests: a reduction; over some dims and then over others it is that over all of them, and over no dim the operand.
+    raises: computed in a loop, it fails for some values of its operands.
     only_for_autograd: an identity once gradients are made.
     host: why the CPU computes it for tensors of CUDA devices too; empty: CuPy does.
     remakes_out: who changed its result in place may ask for gradients: torch's rule does not read the result.
@@ -115,6 +116,7 @@ class Op:
     cheap: bool = False
     work: int = 0
     nests: bool = False
+    raises: bool = False
     only_for_autograd: bool = False
     remakes_out: bool = False
     host: str = ""

@@ -12,8 +12,6 @@
 - `lasting_memory.py`: Memory that outlives a step: the scratch arena of each thread, and the recycled arrays behind a
   call's outputs.
 - `layout.py`: Where CPython and NumPy keep what a native call needs, so that it can read arrays without Python's help.
-- `nested.py`: Executables that are run inside of others: the branches of `cond`, from the routine that native code
-  calls back.
 - `onednn.py`: oneDNN's convolutions: whether the library is here and can do one, and the plan that generated code runs.
 - `places.py`: Where compiled artefacts are kept, where they cannot be kept, and how of many processes one builds.
 - `pool.py`: The threads that generated code computes with: one pool a process, of our own.

@@ -214,7 +214,7 @@ def _along(name: str, leaves: Sequence[Any], dim: int) -> int:
     ndim = leaves[0].dim()
     if not -ndim <= dim < ndim:
         raise IndexError_(f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {dim})")
-    along = dim % ndim
+    along: int = dim % ndim
     if any(leaf.dim() <= along or not leaf.shape[along] for leaf in leaves):
         raise ArgumentError(f"{name}: All xs leaves must at least have 'dim' number of dimensions and scan dimension "
                             "> 0", got=str(_shapes(leaves)))  # fmt: skip
@@ -273,4 +273,4 @@ def _interleaved(even: Tensor, odd: Tensor) -> Tensor:
     """even: T[n + (0 or 1), ...], odd: T[n, ...]: in turn."""
     count = odd.shape[0]
     pairs: Tensor = F.stack([even[:count], odd], 1).reshape((2 * count, *odd.shape[1:]))
-    return F.cat([pairs, even[count:]], 0) if even.shape[0] > count else pairs  # type: ignore[no-any-return]
+    return F.cat([pairs, even[count:]], 0) if even.shape[0] > count else pairs

@@ -100,6 +100,7 @@ TAKE = register(
             Sample(((5, 2), (0,)), make=_integers(5, (0,), first=(5, 2))),
         ),
         dtypes=EVERY,
+        raises=True,
     )
 )
 
@@ -253,6 +254,7 @@ GATHER = register(
             Sample(((2, 3, 4), (1, 3, 2)), {"dim": 2}, make=_integers(4, (1, 3, 2), first=(2, 3, 4))),
         ),
         dtypes=EVERY,
+        raises=True,
     )
 )
 
@@ -358,5 +360,6 @@ CHECK_INDEX = register(
         samples=(Sample(((4,),), {"size": 5}, low=0, high=5), Sample(((2, 3),), {"size": 5}, low=0, high=5)),
         dtypes=INDEX,
         shares=True,
+        raises=True,
     )
 )

@@ -58,5 +58,6 @@ REQUIRE = register(
         samples=(Sample(((3, 4), (3, 4)), {"error": "value", "message": "never"}, make=_passing),),
         dtypes=NUMERIC,
         shares=True,
+        raises=True,
     )
 )

@@ -1,4 +1,4 @@
-"""`breaks_graph`, `unbroken`: decorators for functions of ours that no graph can hold, or none in part.
+"""`breaks_graph`, `between_graphs`, `unbroken`: decorators for our functions that no graph can hold, or none in part.
 
 In: a function. Out: the same. Where captured code calls it, the graph breaks, and the call is made as it is; of one
 that is `unbroken`, only if something in it breaks the graph.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
-from compiler_core.errors import GraphBreak
+from compiler_core.errors import GraphBreak, GraphSeam
 from compiler_core.location import user_location
 from compiler_core.ops.registry import current_trace
 
@@ -28,6 +28,22 @@ def unbroken(function: F) -> F:
 def copied_from(function: Callable[..., Any]) -> tuple[str, ...]:
     """`updated` for functools.wraps: attributes of a function go along; a module's tables stay its own."""
     return functools.WRAPPER_UPDATES if isinstance(function, FunctionType) else ()
+
+
+def between_graphs(reason: str) -> Callable[[F], F]:
+    """A function of ours at which a graph ends by design, and behind which another begins. Raises GraphSeam."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def kept_out(*args: Any, **kwargs: Any) -> Any:
+            if current_trace() is not None:
+                raise GraphSeam(reason, where=user_location())
+            return function(*args, **kwargs)
+
+        kept_out.__graph_break__ = reason, "", False, True  # type: ignore[attr-defined]
+        return kept_out  # type: ignore[return-value]
+
+    return decorate
 
 
 def breaks_graph(reason: str, remedy: str = "") -> Callable[[F], F]:

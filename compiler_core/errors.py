@@ -220,6 +220,11 @@ class GraphBreak(DistCompileError):
         return getattr(GraphBreak._made, "count", 0)
 
 
+class GraphSeam(GraphBreak):
+    """A graph ends here by design, and another begins behind what runs in between, which is no Python of the program's:
+    no break, and no error under fullgraph=True."""
+
+
 class RecompileLimitError(DistCompileError):
     """More distinct guard keys than `recompile_limit`, under fullgraph=True."""
 

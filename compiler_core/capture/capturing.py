@@ -34,7 +34,7 @@ from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.start import changing_numbers, drop_dead, start_call, start_frames, without_sources
 from compiler_core.capture.trace import Mark
 from compiler_core.capture.tracing.iteration import RunBetween
-from compiler_core.capture.tracing.native import Again
+from compiler_core.capture.tracing.native import Again, Seam
 from compiler_core.capture.tracing.rules.copying import is_copying
 from compiler_core.capture.tracing.semantics import TracingSemantics
 from compiler_core.errors import DATA_ERRORS, ConstraintViolationError, GraphBreak
@@ -116,7 +116,7 @@ class Capture:
                 start = self.segment.trace.mark()
                 ended = self._ended()
                 self._judge_sizes(ended, start)
-                if isinstance(ended, Broke) and self.owner.fullgraph:
+                if isinstance(ended, Broke) and self.owner.fullgraph and not self._is_meant(ended.why):
                     self._take_back(start)
                     self.owner.broke(ended.why, ended.where, silent=False)  # raises GraphBreak: nothing has happened
                 self._keep_whole(ended, start)
@@ -142,7 +142,8 @@ class Capture:
 
     def _judge_sizes(self, ended: Returned | Broke | Raised, start: Mark) -> None:
         """Raises SizesRefused for an end that may not be that of constant sizes. Of these it is remembered."""
-        if isinstance(ended, Returned) or (isinstance(ended, Broke) and isinstance(ended.why, (RunBetween, Again))):
+        goes_on = isinstance(ended, Broke) and isinstance(ended.why, (RunBetween, Again, Seam))
+        if isinstance(ended, Returned) or goes_on:
             why, where = "", ""
         elif isinstance(ended, Broke):
             why, where = ended.why.reason, ended.where
@@ -267,7 +268,7 @@ class Capture:
 
     def _go_on(self, ended: Returned | Broke | Raised, captured: Captured, survivors: Survivors) -> Any:
         """Compile and run the graph; what this call goes on with."""
-        is_whole = self.point.is_root and isinstance(ended, Returned)
+        is_whole = self.point.is_root and (isinstance(ended, Returned) or self._ends_behind_forwards(ended))
         entry = self.owner.compile(captured, is_whole)
         inputs: list[Any] = [None if cell is None else cell.current() for cell in survivors.cells]
         with observe.phase("forward", self.owner.name), self.segment.trace.ambient.held():  # as for later calls
@@ -298,11 +299,24 @@ class Capture:
                 changing = changing_numbers(frames, self.point.memory)
                 without_sources(frames or [frame for frame in self.args if isinstance(frame, Frame)])
                 self._plain(frames)
-                self.owner.broke(why, where, isinstance(why, (RunBetween, Again)))
+                if not self._is_meant(why):
+                    self.owner.broke(why, where, isinstance(why, (RunBetween, Again)))
                 if not frames:
                     return self.point.eager(self.args, self.kwargs)
                 return Paused(frames, isinstance(why, Again), changing)
         return self._plain(ended.value)
+
+    def _is_meant(self, why: Break) -> bool:
+        """Whether a graph ends here by design: at a seam, or where a loop goes on that one is in."""
+        in_loop = isinstance(why, RunBetween) and why.is_builtin and not self.point.is_root
+        return isinstance(why, Seam) or in_loop
+
+    def _ends_behind_forwards(self, ended: Broke | Raised) -> bool:
+        """Whether it is a seam behind the forwards that begin here, all of which are in this graph."""
+        trace = self.segment.trace
+        begun, done = trace.gradient_owners, trace.forwards_ended
+        is_seam = isinstance(ended, Broke) and isinstance(ended.why, Seam)
+        return is_seam and bool(begun) and all(any(owner is other for other in done) for owner in begun)
 
     def _keep(self, captured: Captured, entry: Entry) -> None:
         """For later calls."""

@@ -161,11 +161,12 @@ class Native:
 
 @dataclass(frozen=True, slots=True)
 class Breaks:
-    """It is not captured. reason: a sentence. looks: it may look at its callers' variables."""
+    """It is not captured. reason: a sentence. looks: it may look at its callers' variables. is_seam: by design."""
 
     reason: str
     remedy: str = ""
     looks: bool = False
+    is_seam: bool = False
 
 
 @dataclass(frozen=True, slots=True)

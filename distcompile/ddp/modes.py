@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.errors import GraphBreak
+from compiler_core.errors import GraphBreak, GraphSeam
 from compiler_core.location import user_location
 from compiler_core.ops.registry import current_trace
 
@@ -63,11 +63,7 @@ def begins_apart(ddp: DistributedDataParallel) -> None:
 def switch(books: Books, is_synchronising: bool) -> bool:
     """Have backwards synchronise, or not, whose forward comes from now on. Returns what it was."""
     if current_trace() is not None:
-        raise GraphBreak(
-            "no_sync() changes what the backward does with gradients",
-            where=user_location(),
-            remedy="enter no_sync() outside of the compiled function",
-        )
+        raise GraphSeam("no_sync() changes what the backward does with gradients", where=user_location())
     before, books.is_synchronising = books.is_synchronising, is_synchronising
     return before
 

@@ -38,7 +38,8 @@ def compile(
     It is captured at its first call, and again for a call that does not fit what was captured.
 
     Args:
-        fullgraph: raise GraphBreak where a call cannot be captured, instead of running it eager.
+        fullgraph: raise GraphBreak where a call cannot be captured, instead of running it eager. Graphs may end where
+            they do by design: at the backward() of a DistributedDataParallel.
         dynamic: True: one capture serves all sizes from 2 on of the tensors that come with every call, as far as the
             function asks nothing of them; further sizes are lowered anew, and share code on the CPU. False: sizes are
             constants, but those that are marked (_dynamo.mark_dynamic): another shape is captured and compiled,

@@ -34,7 +34,7 @@ from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.containers import is_interpreted
 from compiler_core.capture.tracing.iteration import RunBetween
 from compiler_core.capture.tracing.lookup import lookup
-from compiler_core.capture.tracing.native import SHOWING, is_shared
+from compiler_core.capture.tracing.native import SHOWING, Seam, is_shared
 from compiler_core.capture.tracing.rules import overriding
 from compiler_core.capture.tracing.rules.builtin_rules import BY_ID
 from compiler_core.capture.tracing.rules.cached import call_cached
@@ -235,7 +235,7 @@ class Calls:
             return self.parts.native.run(function, *map(self.numbers.specialise, args), **self.numbers.named(kwargs))
         told = "__graph_break__" in function.__dict__
         reason = breaks.reason if told else f"{breaks.reason} ({function.__qualname__})"
-        raise Break(reason, breaks.remedy, breaks.looks)
+        raise (Seam if breaks.is_seam else Break)(reason, breaks.remedy, breaks.looks)
 
     def _call_natively(self, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A library function, run as it is under the trace after all that its arguments hold was guarded."""

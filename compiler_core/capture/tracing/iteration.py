@@ -27,14 +27,21 @@ from compiler_core.capture.tracing.containers import Containers, is_interpreted
 from compiler_core.capture.tracing.items import Items
 from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.lookup import ABSENT, lookup
-from compiler_core.capture.tracing.native import Call, Native
+from compiler_core.capture.tracing.native import Call, Native, drives_program
 from compiler_core.capture.tracing.part import Part
 from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.tensor import Tensor
 
 
 class RunBetween(Break):
-    """Not a graph break: the instruction advances something from outside, and is done between two segments."""
+    """Not a graph break: the instruction advances something from outside, and is done between two segments.
+
+    is_builtin: whether it runs no code of the program's.
+    """
+
+    def __init__(self, reason: str, *, is_builtin: bool = False) -> None:
+        super().__init__(reason)
+        self.is_builtin = is_builtin
 
 
 @dataclass(eq=False, repr=False)
@@ -69,7 +76,7 @@ class Iteration(Part):
         if self.outside.has(iterator):
             if type(iterator) is itertools.count:
                 return self.next_number(iterator)
-            raise RunBetween("an iterator from outside is advanced")
+            raise RunBetween("an iterator from outside is advanced", is_builtin=not drives_program(iterator))
         if type(iterator) is InterpretedGenerator:
             frame = iterator.resume()
             return STOP if frame is None else Enter(frame)

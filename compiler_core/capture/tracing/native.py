@@ -19,7 +19,7 @@ from compiler_core.capture.guards.arguments import IDENTIFIED
 from compiler_core.capture.numbers.selections import NEEDS_DATA, REMEDY, Refused, is_selection
 from compiler_core.capture.trace import TraceEnded
 from compiler_core.capture.tracing.part import Part
-from compiler_core.errors import GraphBreak
+from compiler_core.errors import GraphBreak, GraphSeam
 from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.tensor import Tensor
 
@@ -30,6 +30,10 @@ SHOWING = frozenset({"__repr__", "__str__", "__format__", "__hash__"})  # method
 
 class Again(Break):
     """Not a graph break: the instruction is captured, as the first of the next segment."""
+
+
+class Seam(Break):
+    """Not a graph break: the instruction runs between two graphs by design, and no Python of the program's in it."""
 
 
 @dataclass(eq=False, repr=False)
@@ -70,7 +74,8 @@ class Native(Part):
             result = function(*args, **kwargs)
         except GraphBreak as why:
             trace.rollback(mark)
-            raise (Again if isinstance(why, TraceEnded) else Break)(why.what, why.remedy) from why
+            kind = Again if isinstance(why, TraceEnded) else Seam if isinstance(why, GraphSeam) else Break
+            raise kind(why.what, why.remedy) from why
         if GraphBreak.made() != breaks and not isinstance(result, Refused):
             trace.rollback(mark)
             raise Break("a graph break was caught by what was called")

@@ -22,7 +22,7 @@ from compiler_core.ops.composites.movement import stack
 from compiler_core.ops.registry import Array, current_trace
 from compiler_core.overrides.state import other_layouts
 from compiler_core.tensor.autograd.grad_mode import no_grad
-from compiler_core.tensor.memory.fence import fence_of
+from compiler_core.tensor.memory.fence import are_travelling
 from compiler_core.tensor.memory.ownership import destination
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import GradientNormError
@@ -154,7 +154,7 @@ def clip_grad_norm_(
     """
     tensors = _all(parameters)
     gradients = _gradients(tensors)
-    if any((fence := fence_of(gradient._cell)) is not None and not fence.is_brief for gradient in gradients):
+    if are_travelling([gradient._cell for gradient in gradients]):
         warn_once(
             "clip_grad_norm_: waits",
             "the total norm needs all gradients, so clip_grad_norm_ waits for them here: with it, communication is "

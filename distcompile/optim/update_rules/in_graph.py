@@ -22,7 +22,7 @@ from compiler_core.capture.held_numbers import (
     keep_tensors,
     scalar_of,
 )
-from distcompile.optim.update_rules.traced import fits_graph, make_state, update_traced, zeros_traced
+from distcompile.optim.update_rules.traced import fits_graph, make_state, may_travel, update_traced, zeros_traced
 
 CHANGING = ("lr", "weight_decay", "momentum")  # options that schedules change
 
@@ -35,6 +35,15 @@ def is_for_graph(optimizer: Any) -> bool:
             if not fits_graph(parameter, parameter.grad):
                 return False
     return True
+
+
+def is_behind_travels(optimizer: Any) -> bool:
+    """Whether gradients may be on their way: each update is put off until its own is there (`deferred.py`)."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None and may_travel(parameter):
+                return True
+    return False
 
 
 def makes_state(optimizer: Any) -> bool:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from compiler_core.breaking import breaks_graph
+from compiler_core.breaking import between_graphs, breaks_graph
 from compiler_core.capture.held_numbers import is_captured, whole_held
 from compiler_core.cuda import is_array as is_cuda_array
 from compiler_core.device import Device, device_of
@@ -37,7 +37,7 @@ from distcompile.optim.checks import check_usual
 from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
 from distcompile.optim.update_rules.deferred import defer, deferrable, settle_fences
 from distcompile.optim.update_rules.fused import FusedUpdates
-from distcompile.optim.update_rules.in_graph import is_for_graph, makes_state, step_in_graph
+from distcompile.optim.update_rules.in_graph import is_behind_travels, is_for_graph, makes_state, step_in_graph
 from distcompile.optim.update_rules.rule import UpdateRule
 from distcompile.optim.update_rules.update import Update, inputs_of, run_eager_update
 
@@ -101,7 +101,9 @@ class RuleOptimizer(Optimizer):
         Raises: BackendError if a group has fused=True and the update cannot be compiled.
         """
         loss = run_closure(closure)
-        if is_captured() and is_for_graph(self):
+        if is_captured() and is_behind_travels(self):
+            self._update_between()
+        elif is_captured() and is_for_graph(self):
             step_in_graph(self)
         else:
             self._update()
@@ -116,6 +118,10 @@ class RuleOptimizer(Optimizer):
         """`step()` in a graph, that leaves everything as it is where `found`, bool[], holds."""
         step_in_graph(self, found)
         self.has_stepped = True
+
+    @between_graphs("optimizer.step() does not wait for gradients that are on their way")
+    def _update_between(self) -> None:
+        self._update()
 
     @breaks_graph("optimizer.step() cannot be traced", "compile the loss, and step outside of it")
     def _update(self) -> None:

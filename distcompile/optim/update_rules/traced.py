@@ -18,11 +18,16 @@ from distcompile.optim.update_rules.rule import UpdateRule, apply_rule
 
 
 def fits_graph(parameter: Tensor, gradient: Tensor | None) -> bool:
-    """Whether the update of a parameter may be part of a graph: not a sparse one, nor one whose gradient travels."""
-    if gradient is None:
-        return True
-    owned = parameter._hooks is not None and parameter._hooks.owner is not None
-    return not owned and type(gradient) not in other_layouts and parameter.device == gradient.device
+    """Whether the update of a parameter may be part of a graph: not a sparse one."""
+    return gradient is None or (type(gradient) not in other_layouts and parameter.device == gradient.device)
+
+
+def may_travel(parameter: Tensor) -> bool:
+    """Whether its gradient may be on its way between ranks when a step begins, which need not wait for it."""
+    owner = None if parameter._hooks is None else parameter._hooks.owner
+    if owner is None:
+        return False
+    return parameter.is_cuda or any(strategy.parameters_may_wait for strategy in owner.strategies())
 
 
 def make_state(optimizer: Any) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.differentiating import gradients_within, refused, requiring
 from compiler_core.capture.polyfills.of_autograd import accumulate
+from compiler_core.capture.tracing.native import Seam
 from compiler_core.graph.ir import Node
 from compiler_core.ops import prims
 from compiler_core.ops.casting import casting
@@ -51,6 +52,8 @@ def _of_tensors(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
 
 def _backward(parts: Parts, tensors: Any, grads: Any, given: dict[str, Any]) -> Any:
     trace = parts.segment.trace
+    if trace.gradient_owners or trace.forwards_ended:
+        raise Seam("backward() of a DistributedDataParallel: its graph is cut where gradients leave")
 
     def compute() -> tuple[list[Tensor], list[Tensor]]:
         _check_modes(parts)

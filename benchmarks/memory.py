@@ -51,8 +51,16 @@ def give_back() -> None:
     ctypes.CDLL(None).malloc_trim(0)
 
 
-def training(name: str) -> tuple[Callable[[], object], Callable[[], object]]:
-    """A model's step, and what drops its gradients."""
+def planned_mb(function: Any) -> dict[str, float]:
+    """What our plan of a compiled function says that its steps take."""
+    if not hasattr(function, "explain"):
+        return {}
+    plans = [entry.memory for entry in function.explain().entries]
+    return {"planned_mb": round(sum(plan.peak for plan in plans if plan) / (1 << 20), 1)}
+
+
+def training(name: str) -> tuple[Callable[[], object], Callable[[], object], Any]:
+    """A model's step, what drops its gradients, and what is compiled."""
     from framework import torch
     from models import GPT, Case, _adamw, _tokens, make
 
@@ -69,11 +77,11 @@ def training(name: str) -> tuple[Callable[[], object], Callable[[], object]]:
         function(*case.batch).backward()
         optimizer.step()
 
-    return step, lambda: optimizer.zero_grad(set_to_none=True)
+    return step, lambda: optimizer.zero_grad(set_to_none=True), function
 
 
-def operation(name: str) -> tuple[Callable[[], object], Callable[[], object]]:
-    """An operation's forward and backward, and what drops its gradients."""
+def operation(name: str) -> tuple[Callable[[], object], Callable[[], object], Any]:
+    """An operation's forward and backward, what drops its gradients, and what is compiled."""
     from framework import F, torch
 
     if name == "pointwise":
@@ -92,14 +100,14 @@ def operation(name: str) -> tuple[Callable[[], object], Callable[[], object]]:
         drop()
         function(*inputs).backward(tangent)
 
-    return step, drop
+    return step, drop, function
 
 
 def run_side(name: str) -> dict[str, object]:
     """The measurement of one case, in this process."""
     from framework import identity
 
-    step, drop = (operation if name in ("pointwise", "attention") else training)(name)
+    step, drop, function = (operation if name in ("pointwise", "attention") else training)(name)
     for _ in range(3):
         step()
     drop()
@@ -108,7 +116,8 @@ def run_side(name: str) -> dict[str, object]:
     Path("/proc/self/clear_refs").write_text("5")
     for _ in range(STEPS):
         step()
-    return {**identity(), "model": name, "mb": round(resident_mb("VmHWM") - floor, 1)}
+    peak = round(resident_mb("VmHWM") - floor, 1)
+    return {**identity(), "model": name, "mb": peak, **planned_mb(function)}
 
 
 def row(name: str, sides: Sequence[Side], version: str) -> dict[str, Any]:
@@ -116,7 +125,9 @@ def row(name: str, sides: Sequence[Side], version: str) -> dict[str, Any]:
     found: dict[str, Any] = {"case": name}
     for side in sides:
         measure(side, version)
-        found[side.framework] = measure(side, version)["mb"]
+        measured = measure(side, version)
+        found[side.framework] = measured["mb"]
+        found |= {key: measured[key] for key in ("planned_mb",) if key in measured}
     return found
 
 
@@ -140,7 +151,8 @@ def main() -> None:
         rows.append(row(name, sides, version))
         mine, theirs = rows[-1]["distcompile"], rows[-1].get(PEER)
         beside = "" if theirs is None else f"  torch.compile {theirs:7.1f}  ours/torch {mine / theirs:.2f}"
-        print(f"{CASES[name]:58} ours {mine:7.1f} MB{beside}", flush=True)
+        planned = f" (planned {rows[-1]['planned_mb']:6.1f})"
+        print(f"{CASES[name]:58} ours {mine:7.1f} MB{planned}{beside}", flush=True)
     if options.json:
         Path(options.json).write_text(json.dumps(rows, indent=1))
 

@@ -57,6 +57,20 @@ class SharesMemory(Protocol):
 
 
 @runtime_checkable
+class Spends(Protocol):
+    """An executable that may compute in the memory of inputs of role "spent".
+
+    spends: the inputs that `spend`, which is as a call otherwise, writes over. A call leaves them as they are.
+    """
+
+    spends: tuple[int, ...]
+
+    def spend(
+        self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
+    ) -> list[Array]: ...
+
+
+@runtime_checkable
 class WritesOver(Protocol):
     """An executable that may be given inputs' memory as places for outputs.
 

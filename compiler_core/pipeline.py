@@ -42,6 +42,7 @@ from compiler_core.aot.inner_uses import used_inside
 from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
 from compiler_core.aot.layout import Rest, layout_of, rest_of
 from compiler_core.aot.linking import link_segments, pieces_to_run
+from compiler_core.aot.memory import MemoryPlan, memory_plan
 from compiler_core.aot.needs import Needs, needs_of
 from compiler_core.aot.partition import Partition, partition
 from compiler_core.aot.pruning import Pruned, only_read
@@ -70,7 +71,7 @@ class Compiled:
     """A compiled call. forward returns (results..., written values..., values only saved...).
 
     backward: None if nothing takes a gradient. graphs: (kind, graph), for `explain`. waits[k]: the input of the forward
-    that its event k makes readable.
+    that its event k makes readable. memory: None where it is not known.
     """
 
     forward: Executable
@@ -78,6 +79,7 @@ class Compiled:
     tangents: tuple[int, ...]
     graphs: tuple[tuple[str, Graph], ...]
     waits: tuple[int, ...] = ()
+    memory: MemoryPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,8 @@ def _compile_captured(request: CompileRequest, backend: Backend) -> Compiled:
         flows = differentiable_nodes(graph, request.wanted)
     if not any(node in flows for node in graph.outputs[: request.results]):
         graph = lay_out(backend, simplify_joint(graph))
-        return Compiled(run_backend(backend, [graph], name)[0], None, (), (("forward", graph),))
+        (only,) = run_backend(backend, [graph], name)
+        return Compiled(only, None, (), (("forward", graph),), memory=memory_plan(only))
     joint, needs = differentiate(graph, request)
     joint = replace(joint, graph=lay_out(backend, joint.graph))
     made = Differentiated(request, backend, graph, joint, split(joint, request.memory_budget))
@@ -135,7 +138,17 @@ def _compile_captured(request: CompileRequest, backend: Backend) -> Compiled:
         inside = used_inside(request.graph, request.wanted, joint.tangents)
         backward = CompiledBackward(layout_of(joint, made.parts, inside, needs), cut, made)
     shown = (("joint", joint.graph), ("forward", made.parts.forward), ("backward", made.parts.backward))
-    return Compiled(forward, backward, joint.tangents, shown, waits)
+    return Compiled(forward, backward, joint.tangents, shown, waits, _memory(made, cut, forward, executables))
+
+
+def _memory(
+    made: Differentiated, cut: Cut, forward: Executable, executables: Sequence[Executable]
+) -> MemoryPlan | None:
+    """None, too, where the backward is compiled later."""
+    kept = [i for i in made.parts.saved if i >= made.joint.outputs]
+    return (
+        memory_plan(forward, executables, kept, has_places=not isinstance(cut.plan, LocalPlan)) if cut.steps else None
+    )
 
 
 def parameter_places(forward: Graph) -> tuple[int, ...]:

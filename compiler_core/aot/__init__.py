@@ -17,6 +17,8 @@
   however.
 - `linking.py`: Links what a backend compiled of one backward: which step reads and makes which places of one flat list
   of values.
+- `memory.py`: What a compiled call takes beside its inputs, as its plans have it: known once it is compiled, before it
+  runs.
 - `min_cut.py`: Minimum cut of a flow network with integer capacities.
 - `needs.py`: What the backward of each output needs: which values it reads, and whose backward has to run in the same
   pass.

@@ -48,7 +48,8 @@ def within(budget: float, split: Callable[[int], Split], peak: Callable[[Split],
 def peak_of(backward: Graph) -> int:
     """Bytes that live at once while a backward runs, at most: what was saved, and what it holds on the way.
 
-    What fusion keeps in registers is none: elementwise values that one elementwise value reads.
+    What fusion keeps in registers is none: elementwise values that one elementwise value reads. What is made once a
+    saved value has been read for the last time may lie in its place (schedule/lending.py).
     """
     source: dict[Node, Node] = {}  # of a view, what it shows
     last: dict[Node, int] = {}
@@ -59,7 +60,11 @@ def peak_of(backward: Graph) -> int:
             last[source.get(arg, arg)] = step
             readers.setdefault(arg, []).append(call)
     ending: dict[int, int] = {}
-    live = most = sum(node.meta.nbytes for node in backward.inputs if node.role in ("saved", "spent"))
+    saved = [node for node in backward.inputs if node.role in ("saved", "spent")]
+    live = most = sum(node.meta.nbytes for node in saved)
+    for node in saved:
+        if node.role == "spent" and node in last:
+            ending[last[node]] = ending.get(last[node], 0) + node.meta.nbytes
     outputs = set(backward.outputs)
     for step, call in enumerate(backward.calls):
         if source[call] is call and call in last and call not in outputs and not _is_fused(call, readers[call]):

@@ -10,7 +10,7 @@ the pieces are in order of their stage (`stops.py`), of equal ones in the order 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from compiler_core.aot.strategy import Segment
@@ -54,8 +54,9 @@ class Cutter:
 
     def cut(self, parts: Sequence[GraphPart]) -> list[Segment]:
         """Each part as a graph, whose outputs are those that it owns, then those that later parts read."""
-        crossing = self._crossing(parts)
-        return [self.segment(k, part, crossing[k]) for k, part in enumerate(parts)]
+        reads = [self._reads(part) for part in parts]
+        later = [set().union(*reads[k + 1 :]) for k in range(len(parts))]
+        return [self.segment(k, part, later[k]) for k, part in enumerate(parts)]
 
     def add_rest(self, parts: Sequence[GraphPart], places: Iterable[int]) -> None:
         """Give each of these outputs to the part that computes it; to the last, if none does."""
@@ -63,14 +64,17 @@ class Cutter:
             node = self.graph.outputs[i]
             next((part for part in parts if node in part.own), parts[-1]).owned.append(i)
 
-    def segment(self, k: int, part: GraphPart, crossing: Sequence[Node]) -> Segment:
-        """Part `k`. crossing: what it passes on."""
+    def segment(self, k: int, part: GraphPart, later: Set[Node]) -> Segment:
+        """Part `k`. later: what parts after it read: it passes on what it has made of that, and writes over none."""
+        crossing = sorted(part.own & later, key=self.position.__getitem__)
         placeholders: dict[Node, Node] = {}
         for node in sorted(self._reads(part), key=self.position.__getitem__):
-            is_input = isinstance(node, Placeholder)
-            placeholders[node] = (
-                node if is_input else Placeholder(node.name, node.meta, "saved", f"segment:{node.name}")
-            )
+            role = node.role if isinstance(node, Placeholder) else ""
+            source = node.source if isinstance(node, Placeholder) else f"segment:{node.name}"
+            if not role or (role == "spent" and node in later):
+                placeholders[node] = Placeholder(node.name, node.meta, "saved", source)
+            else:
+                placeholders[node] = node
         body, new = self._copy(part, placeholders)
         more, after, returned = self.finish(part, new)
         passed_on = [new[node] for node in crossing if new[node] not in returned]
@@ -104,15 +108,6 @@ class Cutter:
         needs = self._needs(part)
         inside = [*needs, *(self.graph.outputs[i] for i in part.owned)]
         return {n for node in inside for n in (*node.operands, node) if n not in needs}
-
-    def _crossing(self, parts: Sequence[GraphPart]) -> list[list[Node]]:
-        """For each part, its nodes that later parts read, in graph order."""
-        reads = [self._reads(part) for part in parts]
-        crossing = []
-        for k, part in enumerate(parts):
-            later = set().union(*reads[k + 1 :])
-            crossing.append(sorted(part.own & later, key=self.position.__getitem__))
-        return crossing
 
     def _copy(self, part: GraphPart, placeholders: Mapping[Node, Node]) -> tuple[list[Node], dict[Node, Node]]:
         """The part's nodes in graph order, reading its own placeholders; and old node -> new node."""

@@ -17,7 +17,7 @@ from compiler_core.aot.layout import arriving
 from compiler_core.aot.partition import Partition
 from compiler_core.aot.strategy import GradientPlan
 from compiler_core.aot.wrapper import SCALE, BackwardStep, Cut
-from compiler_core.backend import Executable
+from compiler_core.backend import Executable, Spends
 from compiler_core.device import check_device
 from compiler_core.dtype import float32
 from compiler_core.errors import GraphError
@@ -61,6 +61,7 @@ def link_segments(
         announced = _parts(piece)
         pools = {k: _pool(outputs[k].meta, piece.graph.device) for part in announced for k, _ in part}
         spends: tuple[int, ...] = getattr(run, "spends", ())
+        run = run.spend if isinstance(run, Spends) else run
         steps.append(BackwardStep(run, reads, makes, gradients, piece.numbers, announced, pools, spends=spends))
     expected = range(count) if wanted is None else wanted
     _check_complete(parts.backward, list(expected), [index for step in steps for _, index in step.gradients])

@@ -83,9 +83,9 @@ def _split(joint: Joint, saved: set[Node]) -> Partition:
 
 
 def _role(node: Node, joint: Joint) -> str:
-    """Of a saved value: spent if only one run of the backward reads it, on a GPU, whose memory is scarce."""
+    """Of a saved value: spent if only one run of the backward reads it, which may compute in its memory, then."""
     is_shown = node in joint.graph.outputs[: joint.outputs]
-    return "saved" if is_shown or joint.stops or not joint.graph.on_gpu else "spent"
+    return "saved" if is_shown or joint.stops else "spent"
 
 
 def emission_order(graph: Graph, gradients: Sequence[Node], stages: Sequence[int] = ()) -> list[Node]:

@@ -273,7 +273,7 @@ def _describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> Entr
     outputs = tuple(node.meta for node in graph.outputs)
     announced = tuple(place for event in graph.signals for place in event)
     awaited = tuple(place for event in graph.waits for place in event)
-    library, scratch = library_of(program), scratch_nbytes(program)
+    library, (scratch, share) = library_of(program), scratch_nbytes(program)
     return EntryPoint(
         program.name,
         inputs,
@@ -284,7 +284,9 @@ def _describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> Entr
         awaited,
         *library,
         scratch,
+        scratch_share=share,
         over_inputs=over_inputs(program),
+        spent=tuple(k for k, buffer in enumerate(program.buffers[: len(inputs)]) if buffer.kind == "spent"),
     )
 
 

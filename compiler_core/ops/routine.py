@@ -119,6 +119,10 @@ def _no_scratch(operands: tuple[Strided, ...], attrs: Attrs) -> int:
     return 0
 
 
+def _one_place(operands: tuple[Strided, ...], attrs: Attrs) -> int:
+    return 1
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Native:
     """How generated C++ calls a C library, or C++ of our own.
@@ -126,7 +130,8 @@ class Native:
     symbols(operand layouts, attrs): the names of what is called, as runtime/blas.py knows them. emit(call): the lines.
     helper: C++ that they need, once per source; needs, libm: the helpers of codegen/cpp/helpers.py, and the libm
     functions, that it uses. planned: whether the runtime prepares each call when code is loaded. scratch(operand
-    layouts, attrs): bytes of memory that a call which is not planned may write while it runs. takes(the first
+    layouts, attrs): bytes of memory that a call which is not planned may write while it runs. places(the same): for how
+    many threads that is, of which each writes its part only if it comes. takes(the first
     operand's dtype, attrs): whether there is a C call; if not, the definition is called back. may_fail: whether the C
     call may ask for that too, while it runs.
     """
@@ -138,6 +143,7 @@ class Native:
     needs: tuple[str, ...] = ()
     libm: tuple[str, ...] = ()
     scratch: Callable[[tuple[Strided, ...], Attrs], int] = _no_scratch
+    places: Callable[[tuple[Strided, ...], Attrs], int] = _one_place
     takes: Callable[[DType, Attrs], bool] = _always
     may_fail: bool = False
 

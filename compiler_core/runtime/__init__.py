@@ -17,6 +17,7 @@
 - `pool.py`: The threads that generated code computes with: one pool a process, of our own.
 - `portable.py`: Compiled artefacts as one file, to be taken to other processes, containers and hosts of the same kind.
 - `profiler.py`: Time per kernel and library call of compiled graphs, measured inside the native code, on demand.
+- `resident.py`: How much memory a step takes, measured: the peak of what is resident while it runs.
 - `stock.py`: What lies in the cache of compiled artefacts, and how it is cleared away.
 - `toolchain.py`: The C++ compiler of this machine: where it is, what tells it apart from another, and with which flags
   we call it.

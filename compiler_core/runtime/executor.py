@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compiler_core.config import config
+from compiler_core.device import copy_of
 from compiler_core.dtype import by_name, of
 from compiler_core.errors import (
     BackendError,
@@ -43,7 +45,7 @@ from compiler_core.ops.registry import Array
 from compiler_core.runtime import pool
 from compiler_core.runtime.blas import routine_table
 from compiler_core.runtime.callback import LIBRARY_FAILED, RAISED, Callback, Callbacks
-from compiler_core.runtime.lasting_memory import OutputPool, arena_address, nested_arena, scratch_offset
+from compiler_core.runtime.lasting_memory import OutputPool, arena_address, expect_arena, nested_arena, scratch_offset
 from compiler_core.runtime.layout import C_CONTIGUOUS_ALIGNED, WRITEABLE, array_layout
 from compiler_core.runtime.profiler import ProfileSource, StepCost, announce, instrumented, step_seconds
 
@@ -96,8 +98,9 @@ class EntryPoint:
     announced, awaited: the outputs that it signals, the inputs that it waits for. symbols: the library routines it
     calls; callbacks: those it calls back for; planned: calls that oneDNN prepares. Their addresses make `lib`, in this
     order; before it stands that of `numbers`: the sizes of code for many sizes (codegen/cpp/many_sizes.py).
-    scratch_nbytes: what calls that are not planned need behind the arena. over_inputs: (output, input) pairs that
-    may be one memory (schedule/over_inputs.py).
+    scratch_nbytes: what calls that are not planned need behind the arena; scratch_share: of it, for one thread.
+    over_inputs: (output, input) pairs that may be one memory (schedule/over_inputs.py). spent: the inputs that it
+    writes over.
     """
 
     symbol: str
@@ -111,8 +114,10 @@ class EntryPoint:
     callbacks: tuple[Callback, ...] = ()
     planned: tuple[Callback, ...] = ()
     scratch_nbytes: int = 0
+    scratch_share: int = 0
     numbers: tuple[int, ...] = ()
     over_inputs: tuple[tuple[int, int], ...] = ()
+    spent: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -127,8 +132,10 @@ class EntryPoint:
             "callbacks": [callback.to_json() for callback in self.callbacks],
             "planned": [call.to_json() for call in self.planned],
             "scratch_nbytes": self.scratch_nbytes,
+            "scratch_share": self.scratch_share,
             "numbers": list(self.numbers),
             "over_inputs": [list(pair) for pair in self.over_inputs],
+            "spent": list(self.spent),
         }
 
     @staticmethod
@@ -145,8 +152,10 @@ class EntryPoint:
             tuple(Callback.from_json(row) for row in data["callbacks"]),
             tuple(Callback.from_json(row) for row in data["planned"]),
             data["scratch_nbytes"],
+            data["scratch_share"],
             tuple(data["numbers"]),
             tuple((output, input) for output, input in data["over_inputs"]),
+            tuple(data["spent"]),
         )
 
 
@@ -199,7 +208,8 @@ class NativeExecutable:
         self.entry, self.symbol, self.explain = entry, entry.symbol, explain
         self.costs, self.profile_source = tuple(costs), profile_source
         self.calls = 0
-        self.over_inputs = frozenset(entry.over_inputs)
+        self.output_metas = entry.outputs
+        self.over_inputs, self.spends = frozenset(entry.over_inputs), entry.spent
         self._own_library = library
         self.constants = tuple(np.ascontiguousarray(c) for c in constants)
         self._metas = (*entry.inputs, *(TensorMeta(c.shape, of(c.dtype)) for c in self.constants))
@@ -212,8 +222,10 @@ class NativeExecutable:
         self._table = routine_table(
             entry.symbols, more, before=ctypes.addressof(self._numbers)
         )  # held, as are callbacks
-        scratch_nbytes = max(entry.scratch_nbytes, *(plan.scratch_nbytes for plan in plans), 0)
+        self._planned_nbytes = max((plan.scratch_nbytes for plan in plans), default=0)
+        scratch_nbytes = max(entry.scratch_nbytes, self._planned_nbytes)
         self._arena_nbytes = scratch_offset(entry.arena_nbytes) + scratch_nbytes
+        expect_arena(self._arena_nbytes)
         self._routines = ctypes.addressof(self._table) + ctypes.sizeof(ctypes.c_void_p)
         self._layout = array_layout()
         self._items = self._layout.items if self._layout else 0
@@ -235,6 +247,12 @@ class NativeExecutable:
     def made(self, output: int, array: Array) -> bool:
         """Whether an array is memory for an output that is handed out again."""
         return any(array is other for other in self._pools[output]._arrays)
+
+    @property
+    def working_nbytes(self) -> int:
+        """What a call computes with: its arena, and of the scratch memory what its threads come to."""
+        touched = min(self.entry.scratch_nbytes, self.entry.scratch_share * config.num_threads)
+        return self.entry.arena_nbytes + max(touched, self._planned_nbytes)
 
     # -- measuring (profiler.py)
 
@@ -261,9 +279,17 @@ class NativeExecutable:
     ) -> list[Array]:
         """Run on `inputs`. outs[i], where given, receives output i and is returned in its place.
 
-        events: see `Executable`. Raises ShapeError or DTypeError for an array unlike the entry point's, IndexError_ for
-        an index out of bounds, and what events raise.
+        It leaves the inputs as they are, `spend` does not. events: see `Executable`. Raises ShapeError or DTypeError
+        for an array unlike the entry point's, IndexError_ for an index out of bounds, and what events raise.
         """
+        if self.spends:
+            inputs = [copy_of(array) if k in self.spends else array for k, array in enumerate(inputs)]
+        return self.spend(inputs, outs, events)
+
+    def spend(
+        self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
+    ) -> list[Array]:
+        """As a call; but the inputs that it `spends` are written over."""
         if events is None:
             try:
                 return self._run(inputs, outs, None, arena_address(self._arena_nbytes))

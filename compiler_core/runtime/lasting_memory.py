@@ -4,7 +4,8 @@ In: sizes, shapes, dtypes. Out: addresses valid until the thread asks for more; 
 Why: fresh memory costs a page fault per 4 KiB at first touch, which for a pointwise kernel is most of its time.
 
 Invariants:
-- The arena holds nothing between calls, so all executables of a thread share one, as large as the largest needs. A
+- The arena holds nothing between calls, so all executables of a thread share one, as large as the largest needs that
+  there is: it does not grow from a forward to its backward, as what it was would stay with the allocator. A
   call that is made from inside another one (by its events) gets the arena of the next level.
 - A pool hands an array out again only when the pool holds the last reference to it. Its arrays rest on a bytearray:
   NumPy skips over an array that is a view of another array when it sets a view's `base`, but stops at anything else,
@@ -54,12 +55,20 @@ class _Arenas(threading.local):
 
 
 _arenas = _Arenas()
+_largest = 0  # bytes of the largest arena that an executable may ask for
+
+
+def expect_arena(nbytes: int) -> None:
+    """An executable may ask for so much. What of an arena is not touched takes no memory."""
+    global _largest
+    _largest = max(_largest, nbytes)
 
 
 def arena_address(nbytes: int) -> int:
     """Address of at least `nbytes` bytes of this thread's scratch memory, `ALIGNMENT`-aligned; contents arbitrary."""
     arena = _arenas.current
     if nbytes > arena.nbytes:
+        nbytes = max(nbytes, _largest)
         arena.block = np.empty(nbytes + ALIGNMENT, np.uint8)
         start = arena.block.ctypes.data
         arena.address = (start + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT

@@ -21,13 +21,14 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops.linear_algebra.gemm import GEMM
 from compiler_core.ops.routine import Strided
 from compiler_core.schedule import gpu_lines, gpu_scatter
-from compiler_core.schedule.arena_plan import Life, plan_memory
+from compiler_core.schedule.arena_plan import Life
 from compiler_core.schedule.batch import batched
 from compiler_core.schedule.finish import Argument, KernelTable, Partial, Slice
 from compiler_core.schedule.fuse import fuse
 from compiler_core.schedule.in_place import share
 from compiler_core.schedule.kernel import build_kernel
 from compiler_core.schedule.legality import Group, Info
+from compiler_core.schedule.lending import place
 from compiler_core.schedule.places import build_places
 from compiler_core.schedule.recompute import recompute_cheap
 from compiler_core.schedule.scan import build_scan
@@ -58,7 +59,8 @@ def schedule(graph: Graph, defined: d.Defined, table: KernelTable) -> ir.Program
         steps += _steps(group, infos, needed, defined, table, partials)
     if table.target.is_gpu and not events:
         steps = batched(steps, table)
-    return _assemble(graph, defined, place_events(steps, signals, waits), partials)
+    lends = not (table.target.many_sizes or table.target.is_gpu)
+    return _assemble(graph, defined, place_events(steps, signals, waits), partials, lends=lends)
 
 
 def _needed_outside(fused: Fused, outputs: Sequence[str]) -> set[str]:
@@ -152,20 +154,29 @@ def _matrix(operand: d.Operand, dtype: DType, batch: tuple[int, ...], rows: int,
 # ---- buffers
 
 
-def _assemble(graph: Graph, defined: d.Defined, steps: Sequence[ir.Step], partials: dict[str, Partial]) -> ir.Program:
+def _assemble(
+    graph: Graph, defined: d.Defined, steps: Sequence[ir.Step], partials: dict[str, Partial], *, lends: bool
+) -> ir.Program:
     inputs = tuple(node.name for node in graph.inputs)
     arrays = {node.name: node.array for node in graph.constants}
     touched = dict.fromkeys(slot.buffer for step in steps for slot in ir.slots_of(step))
     lasting = {*inputs, *arrays, *defined.outputs}
     temps = [name for name in touched if name not in lasting]
     spent = {node.name for node in graph.inputs if node.role == "spent" and node.name in touched}
-    lives, homes = share(steps, _lives(steps, [*temps, *spent], defined.metas, partials))
-    inside = {name: home for name, home in homes.items() if home in spent}
+    sources: dict[str, TensorMeta | Partial] = {**defined.metas, **partials}
+    lives, homes = share(steps, _lives(steps, [*temps, *spent], sources))
+    lent, offsets, arena = place(
+        [life for life in lives if life.name not in spent],
+        [life for life in lives if life.name in spent and lends],
+        {name: source.dtype for name, source in sources.items()},
+    )
+    lent |= {name: lent.get(home, (home, 0)) for name, home in homes.items() if home in spent or home in lent}
+    inside = {name: ir.Slot(home, begin // sources[name].dtype.itemsize) for name, (home, begin) in lent.items()}
+    written = {slot.buffer for slot in inside.values()}
     steps, temps = [_renamed(step, inside) for step in steps], [name for name in temps if name not in inside]
-    offsets, arena = plan_memory([life for life in lives if life.name not in spent])
     offsets |= {name: offsets[home] for name, home in homes.items() if name not in inside}
     buffers = [
-        ir.Buffer(node.name, node.dtype, node.meta.numel, "spent" if node.name in inside.values() else "input")
+        ir.Buffer(node.name, node.dtype, node.meta.numel, "spent" if node.name in written else "input")
         for node in graph.inputs
     ]
     buffers += [_buffer(name, "output", defined.metas[name]) for name in defined.outputs]
@@ -173,19 +184,21 @@ def _assemble(graph: Graph, defined: d.Defined, steps: Sequence[ir.Step], partia
         if name in arrays:
             meta = defined.metas[name]
             buffers.append(ir.Buffer(name, meta.dtype, meta.numel, "constant", array=arrays[name]))
-    buffers += [_temp(name, defined.metas, partials, offsets[name]) for name in temps]
+    buffers += [ir.Buffer(name, sources[name].dtype, sources[name].numel, "temp", offsets[name]) for name in temps]
     if log.is_on("memory"):
-        log.emit("memory", f"{graph.name}: {len(temps)} temps in an arena of {arena} bytes")
+        beside = f", {len(inside)} where values lay that had been read" if inside else ""
+        log.emit("memory", f"{graph.name}: {len(temps)} temps in an arena of {arena} bytes{beside}")
     return ir.Program(graph.name, tuple(buffers), tuple(steps), inputs, defined.outputs, arena)
 
 
-def _renamed(step: ir.Step, names: Mapping[str, str]) -> ir.Step:
-    """`step` with other buffers in the place of these."""
+def _renamed(step: ir.Step, places: Mapping[str, ir.Slot]) -> ir.Step:
+    """`step` with other memory in the place of these buffers."""
 
     def renamed(slot: ir.Slot) -> ir.Slot:
-        return replace(slot, buffer=names.get(slot.buffer, slot.buffer))
+        place = places.get(slot.buffer)
+        return slot if place is None else ir.Slot(place.buffer, place.offset + slot.offset)
 
-    if not names or isinstance(step, ir.Wait | ir.Signal):
+    if not places or isinstance(step, ir.Wait | ir.Signal):
         return step
     if isinstance(step, ir.KernelCall):
         return replace(step, slots=tuple(map(renamed, step.slots)))
@@ -197,14 +210,7 @@ def _buffer(name: str, kind: ir.BufferKind, meta: TensorMeta) -> ir.Buffer:
     return ir.Buffer(name, meta.dtype, meta.numel, kind)
 
 
-def _temp(name: str, metas: dict[str, TensorMeta], partials: dict[str, Partial], offset: int) -> ir.Buffer:
-    source = partials.get(name) or metas[name]
-    return ir.Buffer(name, source.dtype, source.numel, "temp", offset)
-
-
-def _lives(
-    steps: Sequence[ir.Step], temps: Sequence[str], metas: dict[str, TensorMeta], partials: dict[str, Partial]
-) -> list[Life]:
+def _lives(steps: Sequence[ir.Step], temps: Sequence[str], sources: Mapping[str, TensorMeta | Partial]) -> list[Life]:
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for k, step in enumerate(steps):
@@ -213,6 +219,6 @@ def _lives(
             last[slot.buffer] = k
     lives = []
     for name in temps:
-        source = partials.get(name) or metas[name]
+        source = sources[name]
         lives.append(Life(name, source.numel * source.dtype.itemsize, first[name], last[name]))
     return lives

@@ -113,7 +113,7 @@ class CompiledEntry:
     """A call that runs executables."""
 
     def __init__(self, captured: Captured, compiled: Compiled, strategy: GradientStrategy) -> None:
-        self.captured, self.graphs = captured, compiled.graphs
+        self.captured, self.graphs, self.memory = captured, compiled.graphs, compiled.memory
         self.name, self.place = captured.graph.name, check_device(captured.graph.device)
         self.forward, self.backward, self.tangents = compiled.forward, compiled.backward, compiled.tangents
         self.strategy = strategy

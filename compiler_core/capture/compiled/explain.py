@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from compiler_core.aot.memory import MemoryPlan
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.print import print_graph
 from compiler_core.ops.routine import Routine
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
 class EntryReport:
     """One compiled entry: its name, the conditions under which it runs, its graphs by kind, and what the
     program called: operators and functions of tensors, without methods, as torch counts them. made: where the call
-    decides sizes (its graph is of kind "sized"), what was compiled for which; the other graphs are of the first."""
+    decides sizes (its graph is of kind "sized"), what was compiled for which; the other graphs are of the first.
+    memory: what a step with it takes, as planned; None where it is not known."""
 
     name: str
     guards: tuple[str, ...]
     graphs: tuple[tuple[str, Graph], ...]
     operations: tuple[str, ...] = ()
     made: Mapping[str, str] = field(default_factory=dict)
+    memory: MemoryPlan | None = None
 
     @property
     def times(self) -> tuple[StepTime, ...]:
@@ -65,10 +68,11 @@ class EntryReport:
         seconds = ", ".join(f"{t.step} {1e3 * t.seconds:.0f} ms" for t in self.times)
         graphs = [f"{kind}:\n{print_graph(graph, locations=True, elide=True)}" for kind, graph in self.graphs]
         guards = [f"  {guard}" for guard in self.guards]
+        memory = [] if self.memory is None else [str(self.memory)]
         made = [f"{name}: compiled for {sizes}" for name, sizes in self.made.items()]
         backs = [f"calls back into NumPy: {text}" for text in self.callbacks]
         return "\n".join(
-            [f"entry {self.name} ({seconds})", *made, *backs, *self.expansions, "guards:", *guards, *graphs]
+            [f"entry {self.name} ({seconds})", *memory, *made, *backs, *self.expansions, "guards:", *guards, *graphs]
         )
 
 

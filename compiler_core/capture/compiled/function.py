@@ -252,8 +252,9 @@ class State:
         """A segment was compiled."""
         made = entry.told if isinstance(entry, SizedEntry) else {}
         texts = tuple(captured.guards.texts)
+        memory = entry.memory if isinstance(entry, CompiledEntry) else None
         count_graph(len(captured.operations))
-        self.reports.append(EntryReport(captured.graph.name, texts, entry.graphs, captured.operations, made))
+        self.reports.append(EntryReport(captured.graph.name, texts, entry.graphs, captured.operations, made, memory))
 
     def broke(self, why: Break, where: str, silent: bool) -> None:
         """A graph breaks. Raises GraphBreak under fullgraph."""

@@ -62,13 +62,16 @@ def _callback(call: RoutineCall) -> Callback:
     )
 
 
-def scratch_nbytes(program: Program) -> int:
-    """The scratch memory that the most demanding call of `program` declares; planned calls ask for theirs later."""
-    wanted = [0]
+def scratch_nbytes(program: Program) -> tuple[int, int]:
+    """The scratch memory that the most demanding call of `program` declares, and that of one thread of such a call;
+    planned calls ask for theirs later."""
+    wanted, shares = [0], [0]
     for call in routine_calls(program):
         if native := native_of(call):
-            wanted.append(native.scratch(tuple(view.layout for view in call.operands), dict(call.attrs)))
-    return max(wanted)
+            layouts, attrs = tuple(view.layout for view in call.operands), dict(call.attrs)
+            wanted.append(native.scratch(layouts, attrs))
+            shares.append(-(-wanted[-1] // max(native.places(layouts, attrs), 1)))
+    return max(wanted), max(shares)
 
 
 def natives_of(programs: Sequence[Program]) -> list[Native]:

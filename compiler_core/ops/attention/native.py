@@ -154,5 +154,11 @@ def _takes(dtype: DType, attrs: Attrs) -> bool:
     return dtype in DTYPES
 
 
-FORWARD = Native(no_symbols, _emit_forward, TEXT, needs=_HELPERS, libm=_LIBM, scratch=_forward_scratch, takes=_takes)
-BACKWARD = Native(no_symbols, _emit_backward, TEXT, needs=_HELPERS, libm=_LIBM, scratch=_backward_scratch, takes=_takes)
+FORWARD = Native(
+    no_symbols, _emit_forward, TEXT, needs=_HELPERS, libm=_LIBM,
+    scratch=_forward_scratch, places=_forward_places, takes=_takes,
+)  # fmt: skip
+BACKWARD = Native(
+    no_symbols, _emit_backward, TEXT, needs=_HELPERS, libm=_LIBM,
+    scratch=_backward_scratch, places=_backward_places, takes=_takes,
+)  # fmt: skip

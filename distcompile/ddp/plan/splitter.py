@@ -104,7 +104,7 @@ class _Split(Cutter):
         """
         parts = self._parts()
         owned = sorted((i for p in parts for i in p.owned), key=lambda i: (self.position[self.graph.outputs[i]], i))
-        segment = self.segment(0, GraphPart(set().union(*(p.own for p in parts)), owned), ())
+        segment = self.segment(0, GraphPart(set().union(*(p.own for p in parts)), owned), frozenset())
         place = {index: k for k, index in enumerate(segment.outputs)}
         signals = [tuple(place[i] for i in part.owned if i in self.segment_of) for part in parts]
         graph = replace(segment.graph, signals=tuple(signal for signal in signals if signal))

@@ -61,7 +61,7 @@ def gradients(make: Callable[[], tuple[nn.Module, Tensor]], budget: float) -> tu
         model.zero_grad()
         compiled(x).pow(2).mean().backward()
     graphs = dict(compiled.explain().entries[0].graphs)
-    saved = sum(node.meta.nbytes for node in graphs["backward"].inputs if node.role == "saved")
+    saved = sum(node.meta.nbytes for node in graphs["backward"].inputs if node.role in ("saved", "spent"))
     (program,) = lower_and_schedule([graphs["backward"]], "peak")
     return [p.grad.numpy() for p in model.parameters()], saved, saved + program.arena_nbytes
 

@@ -37,7 +37,9 @@ def saved(made: Partition) -> list[str]:
     """Role of an input, or op of a value, that the backward is given beside its tangents."""
     outputs = {node.name: node for node in made.forward.outputs}
     return [
-        outputs[n.name].op.name if n.role == "saved" else n.role for n in made.backward.inputs if n.role != "tangent"
+        outputs[n.name].op.name if n.role in ("saved", "spent") else n.role
+        for n in made.backward.inputs
+        if n.role != "tangent"
     ]
 
 

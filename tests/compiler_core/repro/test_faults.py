@@ -24,7 +24,7 @@ from compiler_core.repro.ladder import find
 from compiler_core.repro.script import ALIKE, OTHERWISE, RIGHT, run
 from compiler_core.repro.shrink import shrink
 from compiler_core.runtime.executor import NativeExecutable
-from compiler_core.schedule import program
+from compiler_core.schedule import lending
 from compiler_core.schedule.arena_plan import Life
 from tests.fuzz.random_graphs import RandomGraph
 
@@ -70,7 +70,7 @@ def test_a_case_that_is_right(backend: str) -> None:
 
 @pytest.mark.usefixtures("_no_cache")
 def test_a_fault_of_memory_keeps_the_company_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "plan_memory", planted_offsets)
+    monkeypatch.setattr(lending, "plan_memory", planted_offsets)
     fault = find(case())
     assert fault is not None
     assert fault.key == "accuracy in schedule, memory"

@@ -107,14 +107,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_a_stage_that_differs_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from compiler_core.schedule import program
+    from compiler_core.schedule import lending
 
     folder = dumped("mixed", tmp_path)
 
     def all_at_0(lives: Any) -> Any:
         return {life.name: 0 for life in lives}, max((life.nbytes for life in lives), default=0)
 
-    monkeypatch.setattr(program, "plan_memory", all_at_0)
+    monkeypatch.setattr(lending, "plan_memory", all_at_0)
     replayed = replay(folder, "triangle")
     assert replayed.fault is not None
     assert replayed.fault.key == "accuracy in schedule"

@@ -389,7 +389,7 @@ def test_a_fault_that_needs_company_keeps_it(monkeypatch: pytest.MonkeyPatch) ->
             turned = dc.exp(hidden.flip(1)) * hidden.sum(1, keepdim=True)
             return self.second(hidden * turned.cumsum(0) - turned.mean(0))
 
-    monkeypatch.setattr(importlib.import_module("compiler_core.schedule.program"), "plan_memory", all_at_0)
+    monkeypatch.setattr(importlib.import_module("compiler_core.schedule.lending"), "plan_memory", all_at_0)
     with config.patch(use_cache=False):
         report = parity.check(Many(), inputs(), loss=mean, judges=BISECT)
         finding = report.findings[0]

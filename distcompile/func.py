@@ -96,7 +96,7 @@ def _stack(name: str, tensors: list[Tensor]) -> Tensor:
     if len(needing) > 1:
         raise ArgumentError("Expected parameters from different models to have the same .requires_grad", got=name)
     stacked: Tensor = stack([tensor.detach() for tensor in tensors])
-    return stacked.requires_grad_(needing.pop())
+    return stacked._require(needing.pop())
 
 
 Places = dict[str, tuple[Any, str]]

@@ -22,13 +22,13 @@ from compiler_core.dtype import FLOATING, DType, bool_, float32
 from compiler_core.errors import GraphError
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Call, Graph, GraphBuilder, Node
+from compiler_core.graph.over_batch import over_batch
 from compiler_core.graph.parse import parse_graph
+from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.print import print_graph
 from compiler_core.late import Late
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.batching.running import leave
-from compiler_core.ops.batching.value import Batched, Level
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.registry import Array, Attrs, Op, Sample, Value, bind, meta_of, register, use_trace
 from compiler_core.ops.routine import call_back, is_contiguous
@@ -142,8 +142,6 @@ def gradient(text: str, of: TensorMeta, which: tuple[int, ...]) -> str:
 
 def closed(builder: GraphBuilder, output: Node) -> str:
     """The text of what was recorded, but for what the output does not need."""
-    from compiler_core.graph.passes.dce import Dce
-
     return print_graph(Dce().apply(builder.build([output])))
 
 
@@ -160,16 +158,7 @@ def _mapped(op: Op, size: int, are_batched: Sequence[bool], operands: Sequence[V
 
 @lru_cache(256)
 def _over_batch(text: str, size: int, are_batched: tuple[bool, ...]) -> str:
-    graph, level = parsed(text), Level(size)
-    builder = GraphBuilder(f"{graph.name}_batch")
-    inputs = []
-    for node, yes in zip(graph.inputs, are_batched, strict=True):
-        meta = TensorMeta((size, *node.shape), node.dtype) if yes else node.meta
-        made = builder.placeholder(node.name, meta)
-        inputs.append(Batched(made, level) if yes else made)
-    with use_trace(builder):
-        output = leave(interpret(graph, inputs)[0], level, 0)
-    return closed(builder, output)
+    return print_graph(over_batch(parsed(text), size, are_batched))
 
 
 def _both(pred: Value, *operands: Value, true: str, false: str) -> Value:

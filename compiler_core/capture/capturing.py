@@ -110,7 +110,7 @@ class Capture:
         return Capture(self.point, self.args, self.kwargs, refused).run()
 
     def _run(self) -> Any:
-        mapping, depth = levels(), taping.depth
+        mapping, depth = levels(), (taping.depth, taping.closed)
         try:
             with timed(self.segment.trace.name, "capture"), use_trace(self.segment.trace), interpreting(self.machine):
                 start = self.segment.trace.mark()
@@ -125,7 +125,7 @@ class Capture:
                     self.point.memory.note_dynamic(source)
         finally:
             set_levels(mapping)  # frames that have not come to their end have not left theirs
-            taping.depth = depth
+            taping.depth, taping.closed = depth
             self.semantics.retire()
             self.segment.trace.leave()
         try:

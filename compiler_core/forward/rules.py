@@ -81,7 +81,7 @@ def _product(product: Callable[[Value, Value], Value], values: Sequence[Value], 
 def _pulled_twice(op: Op, values: Sequence[Value], attrs: Attrs, out: Value, tangents: Tangents) -> Value:
     recorded = thread_mode.enabled
     with inside(), as_running(out._cell.raw if hasattr(out, "_cell") else out):
-        cotangent = zeros_like(out).requires_grad_()
+        cotangent = zeros_like(out)._require()
         pulled = op.vjp(cotangent, out, *values, **attrs)  # type: ignore[operator]
         pairs = [
             (p, t) for p, t in zip(pulled, tangents) if t is not None and hasattr(p, "_cell") and p._edge() is not None

@@ -6,6 +6,7 @@
   code.
 - `ir.py`: Graph: the tensor IR. Immutable nodes over ops, in topological order.
 - `minify.py`: Makes a graph that shows a fault small. As a script that somebody else can run: compiler_core/repro.
+- `over_batch.py`: A graph of one example as a graph of a batch of them: every op by its vmap rule.
 - `parse.py`: Text -> Graph: the inverse of `print.py`, by recursive descent over a token list.
 - `passes/`: Passes over Graph. Each is a frozen dataclass: a valid Graph in, a valid Graph out, nothing else changed.
 - `print.py`: Graph -> text. The text evaluates back to an equal graph (`parse.py`) and is the graph's identity (cache

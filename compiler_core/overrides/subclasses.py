@@ -62,7 +62,7 @@ def make_subclass(cls: type[Any], data: Tensor, require_grad: bool = False, **po
         raise AutogradError(
             "_make_subclass: sizes, strides and devices of a tensor are its data's", got=", ".join(policies)
         )
-    return rebound_as(cls, data.detach()).requires_grad_(require_grad)
+    return rebound_as(cls, data.detach())._require(require_grad)
 
 
 def torch_function(

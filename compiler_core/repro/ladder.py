@@ -302,7 +302,7 @@ def by_name(graph: Graph, inputs: Sequence[Array]) -> dict[str, Array]:
 def _by_tape(graph: Graph, joint: Joint, inputs: Sequence[Array], tangents: Sequence[Array]) -> list[Array]:
     """The gradients, from the tape."""
     takes = set(joint.gradients)
-    leaves = [leaf(np.array(array)).requires_grad_(i in takes) for i, array in enumerate(inputs)]
+    leaves = [leaf(np.array(array))._require(i in takes) for i, array in enumerate(inputs)]
     with enable_grad():
         found = interpret(graph, leaves)
     wanted: list[Tensor] = [found[i] for i in joint.tangents]

@@ -31,7 +31,7 @@ _NO_GRAPH = breaks_graph("a sparse tensor is made", "make it outside of the comp
 
 
 def _finished(made: SparseTensor, requires_grad: bool) -> SparseTensor:
-    return made.detach().requires_grad_() if requires_grad else made
+    return made.detach()._require() if requires_grad else made
 
 
 def _placed(data: Any, dtype: DType | None, place: Any) -> Tensor:
@@ -297,7 +297,7 @@ def made_of_layout(
         )
     else:
         shape = sizes(given if size is None else (size,))
-    return empty_of_layout(layout, shape, dtype, device).requires_grad_(requires_grad)
+    return empty_of_layout(layout, shape, dtype, device)._require(requires_grad)
 
 
 def empty_of_layout(kind: Layout, shape: Shape, dtype: DType | None, device: Any) -> SparseTensor:

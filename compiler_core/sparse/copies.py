@@ -178,7 +178,7 @@ def zeros_like_(
         made = empty_like(input, shape, kind, place)
     else:
         made = empty_of_layout(layout, shape, kind, place)
-    return made.requires_grad_(requires_grad)
+    return made._require(requires_grad)
 
 
 @rule("new_zeros", "new_empty")
@@ -188,7 +188,7 @@ def new_zeros(
 ) -> Tensor:  # fmt: skip
     """Of this dtype and layout, without elements."""
     shape, kind, place = sizes(size), dtype or self.dtype, self.device if device is None else check_device(device)
-    return empty_of_layout(layout or self.pattern.layout, shape, kind, place).requires_grad_(requires_grad)
+    return empty_of_layout(layout or self.pattern.layout, shape, kind, place)._require(requires_grad)
 
 
 @rule("new_tensor", "tensor", "as_tensor", "asarray")
@@ -200,7 +200,7 @@ def new_tensor(
     if rest:
         raise not_there("torch.Tensor.new_tensor")
     made = _converted(data, dtype or data.dtype, data.device if device is None else check_device(device))
-    return made.detach().requires_grad_() if requires_grad else made
+    return made.detach()._require() if requires_grad else made
 
 
 # ---- copies of Python's
@@ -214,7 +214,7 @@ def deep_copy(self: SparseTensor, memo: dict[int, Any]) -> Any:
     if id(self) in memo:
         return memo[id(self)]
     new = clone(self.detach())
-    new.requires_grad_(self._requires_grad)
+    new._require(self._requires_grad)
     memo[id(self)] = new
     new.__dict__.update(copy.deepcopy(self.__dict__, memo))
     new._grad = copy.deepcopy(self._grad, memo)
@@ -224,7 +224,7 @@ def deep_copy(self: SparseTensor, memo: dict[int, Any]) -> Any:
 @rule("__copy__")
 def shallow_copy(self: SparseTensor) -> SparseTensor:
     """A leaf on the same elements."""
-    new = detach(self).requires_grad_(self._requires_grad)
+    new = detach(self)._require(self._requires_grad)
     new.__dict__.update(self.__dict__)
     return new
 
@@ -241,7 +241,7 @@ def rebuilt(
     kind: Layout, shape: Any, indices: Any, values: Tensor, coalesced: bool, requires_grad: bool
 ) -> SparseTensor:
     """A leaf of these parts."""
-    return wrap(Pattern(kind, tuple(shape), tuple(indices), coalesced), values).requires_grad_(requires_grad)
+    return wrap(Pattern(kind, tuple(shape), tuple(indices), coalesced), values)._require(requires_grad)
 
 
 @rule("__setstate__")

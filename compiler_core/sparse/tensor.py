@@ -32,7 +32,7 @@ class SparseTensor(Tensor):
         transpose: Callable[[int, int], SparseTensor]  # type: ignore[assignment]
         conj: Callable[[], SparseTensor]
         to: Callable[..., SparseTensor]
-        requires_grad_: Callable[..., SparseTensor]
+        _require: Callable[..., SparseTensor]
     __bind_priority__ = 4  # before Tensors, and what stands for values that are gone
 
     @staticmethod

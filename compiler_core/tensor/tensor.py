@@ -93,7 +93,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         self._requires_grad = False
         if cls.__torch_function__ is not disabled and cls is not Tensor:
             turn_on()
-        return self.requires_grad_() if requires_grad else self
+        return self._require() if requires_grad else self
 
     @staticmethod
     def _from_cell(cell: Cell, node: GradNode | None = None) -> Tensor:
@@ -205,10 +205,10 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
-        self.requires_grad_(value)
+        self._require(value)
 
-    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Ask for (or no longer ask for) a gradient. Raises AutogradError on a non-leaf, or if the dtype has none."""
+    def _require(self, requires_grad: bool = True) -> Tensor:
+        """`requires_grad_`, also inside of transforms."""
         if not requires_grad and self._edge() is not None and not self.is_leaf:
             raise AutogradError("you can only change requires_grad of leaf tensors", remedy="use detach()")
         if requires_grad and not self.dtype.is_inexact:

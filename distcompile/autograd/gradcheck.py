@@ -111,7 +111,7 @@ def _gradients_of(func: Function, given: tuple[Any, ...], weights: tuple[Any, ..
     number = len(weights)
 
     def gradients(*arguments: Any) -> tuple[Tensor, ...]:
-        args = [x.requires_grad_() if is_checked(one) else x for x, one in zip(arguments, (*given, *weights))]
+        args = [x._require() if is_checked(one) else x for x, one in zip(arguments, (*given, *weights))]
         xs, vs = args[: len(args) - number], args[len(args) - number :]
         wanted = [x for x in xs if is_checked(x)]
         found = grad(_differentiable(func(*xs)), wanted, vs, create_graph=True, allow_unused=True)
@@ -199,7 +199,7 @@ def _random_like(out: Tensor, strided: bool) -> Tensor:
     kind = out.dtype if out.is_floating_point() or out.is_complex() else float64
     made = dc.rand(shape, dtype=kind, device=out.device) * 2 - (1 + 1j if kind.is_complex else 1)
     found: Tensor = made[..., ::2] if shape != tuple(out.shape) else made
-    return found.detach().requires_grad_()
+    return found.detach()._require()
 
 
 def _check_inputs(inputs: tuple[Any, ...]) -> None:

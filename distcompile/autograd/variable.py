@@ -21,7 +21,7 @@ class VariableMeta(type):
     def __call__(cls, data: Tensor, requires_grad: bool = False, volatile: bool | None = None) -> Any:
         """`data`, cut from what computed it. volatile=True: without a gradient, whatever `requires_grad` says."""
         made = data.detach()
-        return made.requires_grad_(requires_grad and not volatile)
+        return made._require(requires_grad and not volatile)
 
 
 class Variable(metaclass=VariableMeta):

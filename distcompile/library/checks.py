@@ -63,7 +63,7 @@ def _each(change: Callable[[Tensor], Tensor], values: Any) -> Any:
 
 
 def _copied(values: Any) -> Any:
-    return _each(lambda one: one.detach().clone().requires_grad_(one.requires_grad), values)
+    return _each(lambda one: one.detach().clone()._require(one.requires_grad), values)
 
 
 def _check_schema(op: OpOverload, args: list[Any], kwargs: dict[str, Any], limits: dict[str, Any]) -> None:

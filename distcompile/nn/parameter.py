@@ -50,7 +50,7 @@ class Parameter(Tensor, metaclass=_Marks):
         data = empty(0) if data is None else data
         if type(data) is Tensor or isinstance(data, cls) or not isinstance(data, Tensor):
             return Tensor.__new__(cls, data._detach()._cell, requires_grad)
-        detached: Any = data.detach().requires_grad_(requires_grad)
+        detached: Any = data.detach()._require(requires_grad)
         if type(detached) is not type(data):
             raise RegistrationTypeError(
                 f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() returns "
@@ -92,7 +92,7 @@ class Buffer(Tensor, metaclass=_Marks):
 
     def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
         data = empty(0) if data is None else data
-        made: Any = data.detach().requires_grad_(data.requires_grad)
+        made: Any = data.detach()._require(data.requires_grad)
         made.persistent, made._is_buffer = persistent, True
         return made
 

@@ -251,7 +251,7 @@ class Stateful(Hooked):
     def _assign(self, name: str, own: Tensor, new: Tensor) -> None:
         if isinstance(own, Parameter):
             new = new if isinstance(new, Parameter) else Parameter(new, requires_grad=own.requires_grad)
-            new.requires_grad_(own.requires_grad)
+            new._require(own.requires_grad)
         setattr(self, name, new)
 
     def _load_extra_state(

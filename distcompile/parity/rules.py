@@ -109,7 +109,7 @@ def _wrong(
     """What is wrong with the gradient of the first operand whose gradient is wrong; empty if nothing."""
     outputs = run(operands)
     weights = [np.asarray(rng.uniform(0.5, 1.5, out.shape)) if out.dtype.kind == "f" else None for out in outputs]
-    leaves = [leaf(np.array(a)).requires_grad_(a.dtype.kind == "f") for a in operands]
+    leaves = [leaf(np.array(a))._require(a.dtype.kind == "f") for a in operands]
     results = differentiate(leaves)
     terms: list[Tensor] = [(r * leaf(w)).sum() for r, w in zip(results, weights) if w is not None]
     if not any(term.requires_grad for term in terms):

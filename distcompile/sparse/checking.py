@@ -75,7 +75,7 @@ def as_sparse_gradcheck(gradcheck: Callable[..., bool]) -> Callable[..., bool]:
     def check(func: Callable[..., Any], inputs: Any, *, masked: bool = False, **kwargs: Any) -> bool:
         given = inputs if isinstance(inputs, Sequence) else (inputs,)
         whole = [one if masked or not _is_checked(one) else _filled(one) for one in given]
-        seen = [_values(one).detach().requires_grad_() if _is_checked(one) else one for one in whole]
+        seen = [_values(one).detach()._require() if _is_checked(one) else one for one in whole]
 
         def of_values(*values: Any) -> Any:
             args = [_with(one, held) if _is_checked(one) else held for one, held in zip(whole, values, strict=True)]
@@ -100,7 +100,7 @@ def _filled(self: SparseTensor) -> Any:
     """The same tensor, with all of its places."""
     mask: Any = ones(tuple(self.shape)).to_sparse(self.pattern.sparse_dim)
     made: Any = self.detach().to_dense().sparse_mask(mask)
-    return made.to_sparse(layout=self.layout).requires_grad_()
+    return made.to_sparse(layout=self.layout)._require()
 
 
 def _with(self: SparseTensor, values: Tensor) -> SparseTensor:

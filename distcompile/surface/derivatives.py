@@ -24,7 +24,7 @@ from compiler_core.forward.level import resting
 from compiler_core.ops import functional as F
 from compiler_core.ops.batching.value import Level, running
 from compiler_core.tensor.autograd.grad_mode import is_grad_enabled
-from compiler_core.tensor.autograd.taped import depth, detached, fresh, gradients, inside, reads_others
+from compiler_core.tensor.autograd.taped import closed, depth, detached, fresh, gradients, inside, reads_others
 from compiler_core.tensor.batching import entered, left
 from compiler_core.tensor.making.creation import eye, full_like
 from compiler_core.tensor.tensor import Tensor
@@ -54,7 +54,9 @@ class _Run:
         self.attached = records and (depth() > 0 or any(leaf.requires_grad for leaf in before))
         with inside():
             self.leaves = [fresh(x, self.attached) for x in before]
-            found, self.aux = _split(name, func(*call(tree_unflatten(self.leaves, self.spec))), has_aux)
+            with closed():
+                given = func(*call(tree_unflatten(self.leaves, self.spec)))
+            found, self.aux = _split(name, given, has_aux)
             self.outs, self.out_spec = tree_flatten(found)
             self.attached = self.attached or (records and reads_others(self.outs))
 
@@ -223,7 +225,9 @@ def jvp(func: Function, primals: Any, tangents: Any, *, strict: bool = False, ha
     vectors = _vectors(before, spec, tangents)
     with duals.pushing() as inner:
         leaves = [duals.make_dual(x, v) for x, v in zip(before, vectors, strict=True)]
-        found, aux = _split("jvp", func(*tree_unflatten(leaves, spec)), has_aux)
+        with closed():
+            given = func(*tree_unflatten(leaves, spec))
+        found, aux = _split("jvp", given, has_aux)
         outs, out_spec = tree_flatten(found)
         pairs = [duals.unpack_dual(out) for out in outs]
         if strict and any(pushed is None for _, pushed in pairs):
@@ -248,7 +252,7 @@ def _push(run: _Run, tangents: Any) -> Any:
     outside = run.attached or depth() > 0 or any(vector.requires_grad for vector in vectors)
     outside = outside and is_grad_enabled()
     with inside():
-        weights = [full_like(out, 0.0).requires_grad_() for out in run.outs]
+        weights = [full_like(out, 0.0)._require() for out in run.outs]
         back = gradients(run.outs, run.leaves, weights, create_graph=True)
         found = gradients(back, weights, vectors, create_graph=outside)
     return tree_unflatten(found if outside else [detached(x) for x in found], run.out_spec)

@@ -127,7 +127,7 @@ def _rebuild_tensor_v2(
         tensor = prims.conj(tensor)
     if metadata and metadata.get("neg"):
         tensor = prims.neg(tensor)
-    made: Tensor = tensor.detach().requires_grad_(bool(requires_grad))
+    made: Tensor = tensor.detach()._require(bool(requires_grad))
     return made
 
 
@@ -141,11 +141,11 @@ def _rebuild_tensor_v3(
     dtype: DType,
     metadata: Any = None,
 ) -> Tensor:
-    return tensor_of(storage, dtype, storage_offset, size, stride).requires_grad_(bool(requires_grad))
+    return tensor_of(storage, dtype, storage_offset, size, stride)._require(bool(requires_grad))
 
 
 def _rebuild_meta_tensor_no_storage(dtype: DType, size: Any, stride: Any, requires_grad: bool) -> Tensor:
-    return Tensor._wrap(MetaValue(tuple(size), dtype)).requires_grad_(bool(requires_grad))
+    return Tensor._wrap(MetaValue(tuple(size), dtype))._require(bool(requires_grad))
 
 
 def _rebuild_sparse_tensor(layout: Any, data: Any) -> Tensor:

@@ -238,7 +238,7 @@ class _Reentrant(Function):
             )  # fmt: skip
         args = list(ctx.args)
         for place, tensor in zip(ctx.places, ctx.saved_tensors):
-            args[place] = tensor.detach().requires_grad_(tensor.requires_grad)
+            args[place] = tensor.detach()._require(tensor.requires_grad)
         with ctx.state.again():
             made = ctx.function(*args)
         results = made if isinstance(made, tuple) else (made,)

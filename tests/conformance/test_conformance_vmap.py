@@ -17,7 +17,7 @@ from compiler_core.ops.registry import OPS
 SIZE = 3
 # ops that run once for each example: they have no operand, are put into graphs by passes alone, or draw by a key
 WITHOUT_RULE = """
-full iota philox recurrent recurrent_backward convolution_last convolution_last_input convolution_last_weight
+full iota philox convolution_last convolution_last_input convolution_last_weight
 convolution_inner convolution_inner_input convolution_inner_weight pool_max_inner pool_max_put_inner
 gradient_boundary opaque_backward
 """

@@ -343,7 +343,7 @@ def rebuild(result: Result, fresh: Sequence[Tensor], origins: Sequence[Tensor]) 
         with enable_grad():  # the graph says itself what is detached
             return fresh[result.value][fresh[result.mask]]
     if isinstance(result, Leaf):
-        return rebuild(result.result, fresh, origins).detach().requires_grad_()
+        return rebuild(result.result, fresh, origins).detach()._require()
     if isinstance(result, Spent):
         tensor = rebuild(result.result, fresh, origins)
         tensor._node = SpentNode(result.of)

@@ -66,6 +66,11 @@ def one_by_one(op: Op, size: int, are_batched: Sequence[bool], values: Sequence[
         f"vmap.{op.name}",
         f"vmap: the operation {op.name!r} has no rule for batches, and runs once for each example (this is said once)",
     )
+    return each_alone(op, size, are_batched, values, attrs)
+
+
+def each_alone(op: Op, size: int, are_batched: Sequence[bool], values: Sequence[Value], attrs: Attrs) -> Value:
+    """`op` once for each example."""
     found = []
     for k in range(size):
         rows = [_row(v, k) if yes else v for v, yes in zip(values, are_batched)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +18,13 @@ from compiler_core.dtype import DType
 from compiler_core.errors import ShapeError
 from compiler_core.meta import INTEGERS, as_size
 from compiler_core.ops import prims
+from compiler_core.ops.batching.value import levels_of
 from compiler_core.ops.broadcasting import Scalar, cast, dtype_of, plain, shape_of
-from compiler_core.ops.composites.arithmetic import add, mul
+from compiler_core.ops.composites.arithmetic import add, mul, sub
 from compiler_core.ops.indexing.composite import diagonal_mask
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.refusals import check_fits
-from compiler_core.ops.registry import Value
+from compiler_core.ops.registry import Value, current_trace
 from compiler_core.ops.size_numbers import quotient
 from compiler_core.symbolic.expression import is_symbol
 
@@ -110,9 +112,29 @@ def _count(start: Scalar, end: Scalar, step: Scalar) -> int:
     return max(0, math.ceil((end - start) / step))
 
 
-def linspace(start: float, end: float, steps: int, *, dtype: DType | None = None) -> Value:
-    """`steps` evenly spaced numbers from start to end, both included."""
+def _is_complex(n: Any) -> bool:
+    return isinstance(n, complex) or (hasattr(n, "_cell") and dtype_of(n).is_complex)
+
+
+def _default(wide: DType) -> DType:
+    return dt.of_number(complex) if wide is dt.complex128 else dt.get_default_dtype()
+
+
+def end_of(n: Any) -> Any:
+    """An end of a range: a number, or a 0-d value that is none yet: of a trace, or one for each example (vmap)."""
+    if hasattr(n, "_cell") and (current_trace() is not None or levels_of(n._cell.raw)):
+        return prims.reshape(n.detach(), ())
+    return n.item() if hasattr(n, "item") else n
+
+
+def linspace(start: Any, end: Any, steps: int, *, dtype: DType | None = None) -> Value:
+    """`steps` evenly spaced numbers from start to end, both included. start, end: as `end_of` gives them."""
     ramp = prims.iota((steps,), 0, dt.float64)
+    if hasattr(start, "_cell") or hasattr(end, "_cell"):
+        wide = dt.complex128 if any(_is_complex(n) for n in (start, end)) else dt.float64
+        first, last = (cast(n, wide) if hasattr(n, "_cell") else prims.full((), n, wide) for n in (start, end))
+        gap = mul(sub(last, first), 1 / max(steps - 1, 1))
+        return cast(add(mul(cast(ramp, wide), gap), first), dtype or _default(wide))
     gap = quotient(end - start, steps - 1) if steps > 1 else 0.0
     if isinstance(gap, complex) or isinstance(start, complex):
         return cast(add(mul(ramp, complex(gap)), complex(start)), dtype or dt.of_number(complex))

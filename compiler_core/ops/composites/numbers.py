@@ -16,6 +16,7 @@ from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import Scalar, as_value, cast, dtype_of, operands, shape_of
 from compiler_core.ops.composites.arithmetic import Operand
+from compiler_core.ops.composites.creation import end_of
 from compiler_core.ops.registry import Value
 
 
@@ -72,12 +73,8 @@ def lcm(input: Value, other: Value) -> Value:
 
 def logspace(start: Scalar, end: Scalar, steps: int, base: float = 10.0, *, dtype: DType | None = None) -> Value:
     """base to the powers of `steps` numbers from start to end."""
-    exponents = F.linspace(_number(start), _number(end), steps, dtype=dt.float64)
+    exponents = F.linspace(end_of(start), end_of(end), steps, dtype=dt.float64)
     return cast(prims.pow(prims.full_like(exponents, base), exponents), dtype or dt.get_default_dtype())
-
-
-def _number(n: Value | Scalar) -> Scalar:
-    return n.item() if hasattr(n, "item") else n
 
 
 def scalar_tensor(s: Scalar, *, dtype: DType | None = None) -> Value:

@@ -19,9 +19,10 @@ from typing import Any
 from compiler_core.errors import GraphError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
+from compiler_core.ops.batching.running import spread
 from compiler_core.ops.checks import EVERY
-from compiler_core.ops.registry import Array, Op, Sample, Value, meta_of, register
-from compiler_core.ops.rules import ALIKE, Indexed
+from compiler_core.ops.registry import Array, Attrs, Op, Sample, Value, bind, meta_of, register
+from compiler_core.ops.rules import Indexed
 
 
 class Rule(str):
@@ -33,6 +34,10 @@ class Rule(str):
     def pull(self, cotangents: Sequence[Value | None], others: Sequence[Value], sources: int) -> Sequence[Value | None]:
         """The gradients of the first `sources` of `others`. cotangents: one a slot, None where none came."""
         raise NotImplementedError
+
+    def over_batch(self, size: int) -> Rule:
+        """The rule of a batch of examples, where all operands have it in front."""
+        return self
 
 
 class _History(Rule):
@@ -86,6 +91,11 @@ def _vjp(g: Value, out: Value, x: Value, *others: Value, **attrs: Any) -> tuple[
     return g, *(prims.full(meta.shape, 0, meta.dtype) if meta.dtype.is_inexact else None for meta in metas)
 
 
+def _mapped(op: Op, size: int, are_batched: Sequence[bool], operands: Sequence[Value], attrs: Attrs) -> Value:
+    every = [v if yes else spread(v, size) for v, yes in zip(operands, are_batched, strict=True)]
+    return bind(op, *every, **{**attrs, "rule": rule_of(attrs).over_batch(size)})
+
+
 def _emit(e: Any, index: Any, read: Any, metas: tuple[TensorMeta, ...], **attrs: Any) -> Any:
     return read[0](index)
 
@@ -98,7 +108,7 @@ CUSTOM_GRADIENT = register(
         infer=_infer,
         eager=_eager,
         vjp=_vjp,
-        vmap=ALIKE,
+        vmap=_mapped,
         lower=Indexed(_emit),
         samples=(Sample(((2, 3), (2, 3)), _ATTRS), Sample(((), ()), _ATTRS), Sample(((2,), (3,)), _ATTRS)),
         dtypes=EVERY,

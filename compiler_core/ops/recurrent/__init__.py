@@ -1,5 +1,6 @@
 """A recurrent layer as one op, and its backward as another, in all the forms that compute them.
 
+- `batched.py`: Recurrent layers over a batch (vmap): the rows of all examples are rows of one layer.
 - `by_numpy.py`: Recurrent layers in NumPy: the definition of `recurrent` and `recurrent_backward`, and what eager
   runs.
 - `cpp.py`: C++ of the recurrent layers: the text that stands once in a source that calls them.

@@ -29,6 +29,7 @@ from compiler_core.ops.checks import check_dtype, check_shape
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.linear_algebra.matmul import transpose_last
 from compiler_core.ops.linear_algebra.packing import packed_shape, unpack
+from compiler_core.ops.recurrent import batched
 from compiler_core.ops.recurrent import by_numpy as recurrent_numpy
 from compiler_core.ops.recurrent import native as recurrent_native
 from compiler_core.ops.recurrent import unrolled as recurrent_unrolled
@@ -209,6 +210,7 @@ RECURRENT = register(
         vjp=_vjp,
         lower=_routine("recurrent", _eager, recurrent_native.FORWARD),
         samples=tuple(_sample(*case) for case in _CASES),
+        vmap=batched.forward,
         dtypes=DTYPES,
     )
 )
@@ -220,6 +222,7 @@ RECURRENT_BACKWARD = register(
         vjp=_vjp_backward,
         lower=_routine("recurrent_backward", _eager_backward, recurrent_native.BACKWARD),
         samples=tuple(_backward_sample(*case) for case in _CASES),
+        vmap=batched.backward,
         dtypes=DTYPES,
     )
 )

@@ -17,6 +17,7 @@ import numpy as np
 from compiler_core.aot.strategy import DELIVERED, HANDLED
 from compiler_core.errors import AutogradError
 from compiler_core.memory_format import strided
+from compiler_core.ops.batching.value import Batched
 from compiler_core.ops.casting import casting
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.autograd.again import deferred_outputs, run_again
@@ -186,7 +187,7 @@ class Backward:
             call.backward.is_last = not self.retain_graph  # type: ignore[union-attr]
         if grad is None:
             grads: Sequence[Any] = (None,) * len(node.edges)
-        elif call is not None and self._is_run_again(call):
+        elif call is not None and self._is_run_again(call, grad):
             outputs = [output for output, owner in self.deferred.items() if owner is call]
             grads = run_again(self, call, grad, outputs, [self.computes(edge) for edge in call.edges])  # type: ignore[arg-type]
         elif call is not None and call.has_hooks:
@@ -223,11 +224,13 @@ class Backward:
             return list(run_before(hooks, grad))
         return run_before(hooks, (grad,))[0]
 
-    def _is_run_again(self, node: FunctionNode) -> bool:
+    def _is_run_again(self, node: FunctionNode, grads: Any) -> bool:
         """Whether the call is to be computed on the tape."""
         if node in self.deferred.values():
             return True
-        return self.create_graph and node.raw and getattr(node.backward, "replay", None) is not None
+        if not node.raw or getattr(node.backward, "replay", None) is None:
+            return False
+        return self.create_graph or any(type(grad) is Batched for grad in grads)
 
     def computes(self, edge: Edge) -> bool:
         """Whether somebody waits for the gradient of `edge`: whether the pass computes it."""

@@ -17,6 +17,7 @@ from compiler_core.aot.boundary import opaque_backward
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph, GraphBuilder, Node
+from compiler_core.graph.over_batch import over_batch
 from compiler_core.location import user_location
 from compiler_core.ops import prims
 from compiler_core.ops.primitives.custom_gradient import Rule
@@ -70,20 +71,27 @@ class GraphRule(Rule):
     """A backward that was traced.
 
     graph: from a cotangent for each differentiable output, then the tensors of the context, to the gradients of those
-    sources that have one (`given`).
+    sources that have one (`given`). mapped: the rule of batches, by their size.
     """
 
     graph: Graph
     given: tuple[bool, ...]
     cotangents: int
+    mapped: dict[int, GraphRule]
     joint = True
 
     @staticmethod
     def of(name: str, graph: Graph, given: Sequence[bool], cotangents: int) -> GraphRule:
         """A rule of that name."""
         rule = GraphRule(name)
-        rule.graph, rule.given, rule.cotangents = graph, tuple(given), cotangents
+        rule.graph, rule.given, rule.cotangents, rule.mapped = graph, tuple(given), cotangents, {}
         return rule
+
+    def over_batch(self, size: int) -> GraphRule:
+        if size not in self.mapped:
+            graph = over_batch(self.graph, size, [True] * len(self.graph.inputs))
+            self.mapped[size] = GraphRule.of(f"{self}_of_{size}", graph, self.given, self.cotangents)
+        return self.mapped[size]
 
     def pull(self, cotangents: Sequence[Value | None], others: Sequence[Value], sources: int) -> Sequence[Value | None]:
         given = [*cotangents, *(None,) * (self.cotangents - len(cotangents))]
@@ -187,7 +195,7 @@ class PythonRule:
 
 def _requiring(tensor: Tensor) -> Tensor:
     """`tensor`, or a leaf of its value, that requires a gradient."""
-    return tensor if tensor.requires_grad else tensor.detach().requires_grad_()
+    return tensor if tensor.requires_grad else tensor.detach()._require()
 
 
 # ---- contexts without their tensors

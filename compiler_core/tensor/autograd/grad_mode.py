@@ -192,9 +192,10 @@ class set_grad_enabled(_Block):
 
 
 class _Taping(threading.local):
-    """depth: how many functions that differentiate this thread is in, which record while tracing, too (taped.py)."""
+    """depth: how many functions that differentiate this thread is in, which record while tracing, too (taped.py).
+    closed: how many of torch.func's are running a function, which may not ask for gradients itself."""
 
-    depth = 0
+    depth = closed = 0
 
 
 taping = _Taping()

@@ -75,7 +75,7 @@ def gradgradcheck(func: Function, inputs: Tensor | Sequence[Any], **tolerances: 
 
 
 def _leaf(x: Tensor) -> Tensor:
-    return leaf(x._array("gradcheck").copy()).to(x.device).requires_grad_()
+    return leaf(x._array("gradcheck").copy()).to(x.device)._require()
 
 
 def _outputs(result: Any) -> list[Tensor]:

@@ -66,6 +66,18 @@ class inside:
             _leaves.all = {}
 
 
+class closed:
+    """Inside, a function runs that torch.func transforms: it may not ask for gradients itself."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        taping.closed += 1
+
+    def __exit__(self, *error: Any) -> None:
+        taping.closed -= 1
+
+
 def record(made: Tensor, trace: Any, op: Op, values: tuple[Value, ...], attrs: Attrs) -> Tensor:
     """A traced result, with its node on the tape inside of these functions."""
     for notes in getattr(trace, "noted", ()):
@@ -98,7 +110,7 @@ def fresh(x: Tensor, attached: bool) -> Tensor:
     if attached and x.requires_grad:
         return x.view_as(x)
     if current_trace() is None:
-        leaf = detached(x).requires_grad_()
+        leaf = detached(x)._require()
     else:
         leaf = x._from_cell(Cell(prims.reshape(x.detach()._read(), tuple(x.shape))))
         leaf._requires_grad = True

@@ -183,7 +183,7 @@ def _of_device_array(array: Any, dtype: DType | None, device: DeviceLike, requir
     """A leaf on CuPy's array: where it is, unless a device is given."""
     made: Tensor = Tensor(borrow(array)) if dtype is None else Tensor(borrow(array)).to(dtype)
     made = made if device is None else made.to(device)
-    return made.requires_grad_() if requires_grad else made
+    return made._require() if requires_grad else made
 
 
 def is_size(n: Any) -> bool:
@@ -309,7 +309,8 @@ def linspace(
     requires_grad: bool = False,
 ) -> Tensor:
     """`steps` numbers from start to end, both included, evenly spaced."""
-    return leaf(creation.linspace(_number(start), _number(end), steps, dtype=dtype), requires_grad, device)
+    value = creation.linspace(creation.end_of(start), creation.end_of(end), steps, dtype=dtype)
+    return value._require(requires_grad) if isinstance(value, Tensor) else leaf(value, requires_grad, device)
 
 
 @creation_names

@@ -140,7 +140,7 @@ def _made_on(place: Device, function: Callable[..., Any], args: tuple[Any, ...],
     if not hasattr(made, "_cell") and not isinstance(made, tuple):  # a value, of which the caller makes a leaf there
         return made
     made = _ramp_there(made, place) if is_eager and function.__name__ == "arange" else _all_placed(made, place)
-    return made.requires_grad_() if requires_grad else made
+    return made._require() if requires_grad else made
 
 
 def _ramp_there(made: Any, place: Device) -> Any:

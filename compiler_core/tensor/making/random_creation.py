@@ -186,7 +186,7 @@ def normal(
         place, dtype = given[0].device, dtype or given[0].dtype
         made = _normal_of(0.0, scale, shape, generator=generator, dtype=dtype, device=place)
         made = (made * std if isinstance(std, Tensor) else made) + mean
-    return made.requires_grad_() if requires_grad else made
+    return made._require() if requires_grad else made
 
 
 def _normal_into(

@@ -58,7 +58,7 @@ def frombuffer(buffer: Any, *, dtype: DType, count: int = -1, offset: int = 0, r
         raise ShapeError("the buffer is no whole number of elements", expected=f"a multiple of {each} bytes",
                          got=f"{size - offset} bytes after byte {offset}")  # fmt: skip
     made = on_memory(np.frombuffer(buffer, dtype.numpy, count, offset))
-    return made.requires_grad_() if requires_grad else made
+    return made._require() if requires_grad else made
 
 
 def asarray(
@@ -87,7 +87,7 @@ def asarray(
     made = shared.to(device=place, dtype=dtype or shared.dtype, copy=bool(copy))
     if requires_grad is None or made.requires_grad is requires_grad:
         return made
-    return made.requires_grad_(requires_grad) if made.is_leaf else made.detach()
+    return made._require(requires_grad) if made.is_leaf else made.detach()
 
 
 def _shared(obj: Any, dtype: DType | None) -> Tensor | None:
@@ -130,7 +130,7 @@ def from_file(
         np.empty(0, dtype.numpy)
     )  # fmt: skip
     made = made if device is None else made.to(device)
-    return made.requires_grad_() if requires_grad else made
+    return made._require() if requires_grad else made
 
 
 def mapped(filename: str | os.PathLike[str], shared: bool, nbytes: int) -> Array:

@@ -101,7 +101,7 @@ def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) ->
     requires_grad = options.pop("requires_grad", False)
     count = 1 + sum((n - 1) * step for n, step in zip(shape, steps)) if math.prod(shape) else 0
     made = as_strided(zeros(count, **options), shape, steps, 0)
-    return made.requires_grad_() if requires_grad else made
+    return made._require() if requires_grad else made
 
 
 def get_device(input: Tensor) -> int:

@@ -201,7 +201,7 @@ def note_rebinding(self: Tensor) -> None:
 
 
 def check_leaves(values: Sequence[Value]) -> None:
-    """Raises GraphBreak for a leaf that was made in the graph, `(x * 2).requires_grad_()`: it gets a gradient, too."""
+    """Raises GraphBreak for a leaf that was made in the graph, `(x * 2)._require()`: it gets a gradient, too."""
     for value in values if not taping.depth else ():
         if getattr(value, "_requires_grad", False) and value._node is None:
             cell = value._cell

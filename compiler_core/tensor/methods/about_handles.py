@@ -14,13 +14,15 @@ from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.device import Device, check_device, copy_of, cpu
 from compiler_core.dtype import DType, as_dtype
-from compiler_core.errors import DeviceError, DTypeError, ShapeError
+from compiler_core.errors import AutogradError, DeviceError, DTypeError, ShapeError
 from compiler_core.forward import level
 from compiler_core.memory_format import contiguous_format, preserve_format
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
+from compiler_core.ops.batching.value import levels
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import current_trace, meta_of
+from compiler_core.tensor.autograd.grad_mode import taping
 from compiler_core.tensor.autograd.inference import made
 from compiler_core.tensor.batching import of_each
 from compiler_core.tensor.making.placement import in_pinned_memory, moved
@@ -363,6 +365,19 @@ class Methods:
     """The table."""
 
     __slots__ = ()
+
+    def requires_grad_(self: Any, requires_grad: bool = True) -> Tensor:
+        """Ask for (or no longer ask for) a gradient.
+
+        Raises AutogradError on a non-leaf, if the dtype has none, or inside a function that is transformed.
+        """
+        if taping.closed or levels():
+            raise AutogradError(
+                "You are attempting to call Tensor.requires_grad_() inside of a function being transformed by a "
+                "functorch transform (vmap, grad, jvp, ...). This is unsupported, please attempt to use the transform "
+                "itself, or call requires_grad_() outside of it"
+            )
+        return self._require(requires_grad)  # type: ignore[no-any-return]
 
     @property
     def T(self: Any) -> Tensor:

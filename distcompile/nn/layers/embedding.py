@@ -192,7 +192,7 @@ class EmbeddingBag(_Table):
         rows, columns = _sizes(embeddings)
         options = (max_norm, norm_type, scale_grad_by_freq, mode, sparse)
         bag = cls(rows, columns, *options, embeddings, include_last_offset, padding_idx)
-        bag.weight.requires_grad_(not freeze)
+        bag.weight._require(not freeze)
         return bag
 
 

@@ -20,9 +20,9 @@ from compiler_core.ops import functional as F
 from compiler_core.ops.batching.value import Level, running
 from compiler_core.tensor.autograd.taped import (
     detached,
-    ends_here,
     found_gradients,
     fresh,
+    has_no_end,
     inside,
     reads_others,
     traced,
@@ -208,9 +208,8 @@ class _Run:
 
     def result(self, found: Tensors, many: bool) -> Any:
         """As the caller has it."""
-        if self.create_graph:
-            ends_here(self.attached or any(x.requires_grad for x in self.given))
-        else:
+        leads = self.create_graph and (self.attached or any(x.requires_grad for x in self.given))
+        if not self.create_graph or (not leads and has_no_end()):
             found = tuple(detached(x) for x in found)
         return found if many else found[0]
 

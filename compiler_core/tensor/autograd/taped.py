@@ -162,11 +162,15 @@ def found_gradients(
         return autograd.grad(of, leaves, by, retain_graph=True, create_graph=create_graph, allow_unused=True)
 
 
-def ends_here(reads_outside: bool) -> None:
-    """Results have a history that ends in leaves of these functions, unless `reads_outside`. Raises GraphBreak.
+def has_no_end() -> bool:
+    """Whether a history that ends in leaves of these functions means nothing: in a graph that pushes tangents forward.
 
-    No graph says so of its results. Inside of another of these functions it is that one's.
+    Raises GraphBreak for any other graph: it cannot say so of its results. Inside of another of these functions, and in
+    eager code, the history is there.
     """
-    if current_trace() is not None and not reads_outside and not taping.depth:
-        raise GraphBreak("results have a history that ends in what a transform made", where=user_location(),
-                         remedy="leave create_graph=True out, where nothing outside requires a gradient")  # fmt: skip
+    if current_trace() is None or taping.depth:
+        return False
+    if level.levels():
+        return True
+    raise GraphBreak("results have a history that ends in what a transform made", where=user_location(),
+                     remedy="leave create_graph=True out, where nothing outside requires a gradient")  # fmt: skip

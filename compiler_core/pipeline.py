@@ -38,6 +38,7 @@ from functools import cached_property, partial
 from compiler_core.alive import collector_paused
 from compiler_core.aot.branch import EXECUTABLE
 from compiler_core.aot.cutting import Piece
+from compiler_core.aot.in_turn import InTurn, turns_of
 from compiler_core.aot.inner_uses import used_inside
 from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
 from compiler_core.aot.layout import Rest, layout_of, rest_of
@@ -47,6 +48,7 @@ from compiler_core.aot.needs import Needs, needs_of
 from compiler_core.aot.partition import Partition, partition
 from compiler_core.aot.pruning import Pruned, only_read
 from compiler_core.aot.strategy import ComparedPlan, GradientPlan, GradientStrategy, LocalPlan, ParameterInfo, Segment
+from compiler_core.aot.within import Within, backward_within, is_marked
 from compiler_core.aot.wrapper import CompiledBackward, Cut
 from compiler_core.backend import (
     Backend,
@@ -118,10 +120,11 @@ def compile_captured(request: CompileRequest, backend: Backend) -> Compiled:
 def _compile_captured(request: CompileRequest, backend: Backend) -> Compiled:
     name = request.graph.name
     record_graph(name, "capture", request.graph)
-    graph = simplify(request.graph)
-    with compiling(name, "joint"):
-        flows = differentiable_nodes(graph, request.wanted)
-    if not any(node in flows for node in graph.outputs[: request.results]):
+    within = _within(request)
+    if within is not None and (within.graph.on_gpu or request.memory_budget < 1):
+        return _compile_in_turn(within, request, backend)
+    graph = simplify(request.graph) if within is None else within.whole()
+    if not has_history(graph, request):
         graph = lay_out(backend, simplify_joint(graph))
         (only,) = run_backend(backend, [graph], name)
         return Compiled(only, None, (), (("forward", graph),), memory=memory_plan(only))
@@ -149,6 +152,37 @@ def _memory(
     return (
         memory_plan(forward, executables, kept, has_places=not isinstance(cut.plan, LocalPlan)) if cut.steps else None
     )
+
+
+def has_history(graph: Graph, request: CompileRequest) -> bool:
+    """Whether gradients flow through a result of the call."""
+    with compiling(graph.name, "joint"):
+        flows = differentiable_nodes(graph, request.wanted)
+    return any(node in flows for node in graph.outputs[: request.results])
+
+
+def _within(request: CompileRequest) -> Within | None:
+    """A call that holds a backward, taken apart where that begins (`aot/within.py`); None: it has none, or stays whole."""
+    graph = request.graph
+    if not is_marked(graph) or has_history(graph, request):
+        return None
+    with compiling(graph.name, "joint"):
+        within = backward_within(graph, simplify)
+    if within is not None:
+        record_graph(graph.name, "joint", within.graph, artefact="aot")
+    return within
+
+
+def _compile_in_turn(within: Within, request: CompileRequest, backend: Backend) -> Compiled:
+    """A forward, and the backward and all that comes after it, which computes some of the forward's values again."""
+    name = request.graph.name
+    within = within.changed(lay_out(backend, simplify_joint(within.graph)))
+    joint, places = within.joint()
+    parts = split(joint, request.memory_budget)
+    executables = run_backend(backend, [parts.forward, parts.backward], name)
+    run = InTurn(*executables, turns_of(joint, parts, places, within.outputs))
+    shown = (("forward", within.whole()), ("first", parts.forward), ("backward", parts.backward))
+    return Compiled(run, None, (), shown)
 
 
 def parameter_places(forward: Graph) -> tuple[int, ...]:

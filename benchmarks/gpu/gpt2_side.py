@@ -1,6 +1,6 @@
 """One side of gpt2.py: the training step of GPT-2 with 124 M parameters on a GPU, written once for both frameworks.
 
-In: --mode eager, compile or graphs, --batch, --steps. Out: the line of step_side.py, or (--losses) one with the loss of
+In: --mode (step_side.py), --batch, --steps. Out: the line of step_side.py, or (--losses) one with the loss of
 each step. With more than one rank DistributedDataParallel is around the model, unless --no-ddp. Tokens are the same for
 both frameworks; weights are with --weights.
 """
@@ -21,7 +21,7 @@ BEGUN_S = time.perf_counter()
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[:2]]
 
 from framework import NAME, F, identity, nn, torch  # noqa: E402
-from step_side import MODES, compiled, report  # noqa: E402
+from step_side import MODES, compiled, report, whole  # noqa: E402
 
 TOKENS, VOCABULARY = 50257, 50304  # the second is padded to a multiple of 128
 CONTEXT, WIDTH, HEADS, LAYERS = 1024, 768, 12, 12
@@ -92,8 +92,9 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return loss
+        return loss.detach()
 
+    step = whole(step, optimizer, given.mode)
     if given.losses:
         told = [json.dumps(identity() | {"mode": given.mode, "losses": [step().item() for _ in range(given.steps)]})]
     else:

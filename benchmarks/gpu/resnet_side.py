@@ -1,6 +1,6 @@
 """One side of resnet.py: the training step of ResNet-50 on a GPU, channels last, written once for both frameworks.
 
-In: --mode eager, compile or graphs, --batch, --steps. Out: the line of step_side.py.
+In: --mode (step_side.py), --batch, --steps. Out: the line of step_side.py.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main() -> None:
     images = torch.randn(given.batch, 3, SIZE, SIZE, device="cuda").to(memory_format=torch.channels_last)
     classes = torch.randint(0, CLASSES, (given.batch,), device="cuda")
 
-    step = step_on_images(run, optimizer, images, classes)
+    step = step_on_images(run, optimizer, images, classes, given.mode)
     print(report(step, mode=given.mode, world=1, warm=5, steps=given.steps, begun_s=BEGUN_S), flush=True)
 
 

@@ -1,6 +1,6 @@
 """One side of resnet.py with --model vit: the training step of ViT-B/16 on a GPU, written once for both frameworks.
 
-In: --mode eager, compile or graphs, --batch, --steps. Out: the line of step_side.py.
+In: --mode (step_side.py), --batch, --steps. Out: the line of step_side.py.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def training(batch: int, mode: str) -> Any:
     run, optimizer = compiled(model, mode), torch.optim.AdamW(model.parameters(), lr=1e-4)
     images = torch.randn(batch, 3, SIZE, SIZE, device="cuda")
     classes = torch.randint(0, CLASSES, (batch,), device="cuda")
-    return step_on_images(run, optimizer, images, classes)
+    return step_on_images(run, optimizer, images, classes, mode)
 
 
 def main() -> None:

@@ -51,7 +51,7 @@ def partition(joint: Joint, memory_budget: float = 1.0) -> Partition:
     """Split `joint` at a minimum cut; memory_budget: which part of the memory that this takes a step may take."""
     graph = joint.graph
     results, gradients = graph.outputs[: joint.outputs], graph.outputs[joint.outputs :]
-    after = _dependents(graph, [node for node in graph.inputs if node.role in ARRIVING])
+    after = dependents(graph, [node for node in graph.inputs if node.role in ARRIVING])
     regions = Regions(graph, after, needed_for(graph, gradients), results)
 
     def split(held: int) -> Partition:
@@ -115,7 +115,7 @@ def _added_products(gradient: Node) -> list[Call]:
     return found
 
 
-def _dependents(graph: Graph, roots: Sequence[Node]) -> set[Node]:
+def dependents(graph: Graph, roots: Sequence[Node]) -> set[Node]:
     """The nodes that depend on any of `roots`, those included."""
     found = set(roots)
     for call in graph.calls:

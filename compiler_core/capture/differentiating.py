@@ -4,6 +4,8 @@ In: a trace, values of it with gradients of their own (roots), values whose grad
 recorded by each op's vjp, which is the rule of tape and joint graph alike (`aot/joint.py`).
 Method: one reverse sweep over the calls so far. A handle of a traced tensor says only whether it has a history; what
 this is, the graph says: who detaches, or records nothing, leaves a `detach` there.
+Where it begins and ends is marked (custom_gradient's BEGINS and ENDS): what comes after capture differentiates the
+forward anew, once that is simplified (aot/within.py).
 A backward that does not retain what was saved spends the calls that it went through: a second one that reads what they
 saved fails as on the tape, and a result of theirs fails when a backward of later code comes to it (`tape.SpentNode`).
 Known limits: where the sweep would meet what only Python can do (hooks, rules that are not traced), what was computed
@@ -23,7 +25,7 @@ from compiler_core.graph.ir import Call, Node
 from compiler_core.location import user_location
 from compiler_core.ops.primitives.arithmetic import add_gradients
 from compiler_core.ops.primitives.convert import DETACH
-from compiler_core.ops.primitives.custom_gradient import CUSTOM_GRADIENT, rule_of
+from compiler_core.ops.primitives.custom_gradient import BEGINS, CUSTOM_GRADIENT, ENDS, Rule, rule_of
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, current_trace, use_trace
 from compiler_core.tensor.autograd.tape import GradNode, Poison, demand, freed_error
 
@@ -33,11 +35,16 @@ if TYPE_CHECKING:
 
 
 def gradients_within(
-    trace: CaptureTrace, roots: Sequence[tuple[Node, Node]], wanted: Iterable[Node] | None, *, retain: bool
+    trace: CaptureTrace,
+    roots: Sequence[tuple[Node, Node]],
+    wanted: Sequence[Node] | None,
+    *,
+    retain: bool,
+    recorded: bool = False,
 ) -> dict[Node, Node]:
     """The gradients of `wanted`, or of all inputs that take one, where `roots` (value, its gradient) depend on them.
 
-    retain: what was saved may be read again. Raises GraphBreak; AutogradError where what was saved is gone.
+    retain: what was saved may be read again. recorded: the gradients have histories. Raises GraphBreak; AutogradError where what was saved is gone.
     """
     inputs = {lift.placeholder: lift.edge for lift in trace.lifted.values() if lift.edge is not None}
     before = {node for node, edge in inputs.items() if isinstance(edge, GradNode)}
@@ -47,14 +54,16 @@ def gradients_within(
     with use_trace(sweep):
         for node, gradient in roots:
             if node in sweep.cotangents.flows:
-                sweep.cotangents.add(node, gradient)
+                sweep.cotangents.add(node, gradient if recorded else sweep.mark(BEGINS, gradient, node))
         sweep.go_back(calls)
-    table = sweep.cotangents.table
+        table = sweep.cotangents.table
+        reached = [node for node in dict.fromkeys([*inputs, *(wanted or ())]) if node in ends and node in table]
+        found = {node: table[node] if recorded else sweep.mark(ENDS, table[node], node) for node in reached}
     if any(node in table for node in before):
         raise refused("a tensor that was computed before the graph has a part in it")
     if not retain:
         trace.spent.extend(sweep.visited)
-    return {node: table[node] for node in ends if node in table}
+    return found
 
 
 def refused(why: str) -> GraphBreak:
@@ -90,6 +99,7 @@ class _Sweep:
 
     def __init__(self, trace: CaptureTrace, cotangents: Cotangents) -> None:
         self.trace, self.cotangents = trace, cotangents
+        self.number, trace.sweeps = trace.sweeps, trace.sweeps + 1
         self.visited: list[Call] = []
         self.spent: set[Call] = set(trace.spent)
         self.location = ""
@@ -99,6 +109,13 @@ class _Sweep:
         node = self.trace.call(op, args, attrs, location=self.location)
         self.trace.place_call(node)
         return node
+
+    def mark(self, rule: Rule, gradient: Node, of: Node) -> Node:
+        """`gradient`, marked as that of a value where this backward begins or ends."""
+        attrs = {"rule": rule, "slot": self.number, "sources": 1}
+        made = self.bind(CUSTOM_GRADIENT, (gradient, gradient, of), attrs)
+        assert isinstance(made, Node)
+        return made
 
     def go_back(self, calls: Sequence[Call]) -> None:
         """Cotangents go back through the calls, the last first."""

@@ -37,7 +37,10 @@ __all__ = ["RNG_KEY", "CaptureTrace", "Known", "Lifted", "Mark", "Written"]
 assert branch
 RNG_KEY = TensorMeta((3,), uint64)
 # what a mark remembers of a trace by value
-COUNTERS = ("rng", "draws", "shard", "gradient_owners", "forwards_ended", "regions", "region", "device", "reads_cpu")
+COUNTERS = (
+    *("rng", "draws", "shard", "gradient_owners", "forwards_ended"),
+    *("regions", "region", "device", "reads_cpu", "sweeps"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class CaptureTrace(OutsideMemory):
         self.forwards_ended: tuple[ModuleProtocol, ...] = ()  # owners whose last forward ends here
         self.begins_in: Ambient | None = None  # the modes of the thread in which the last of them does
         self.regions = 0  # checkpointed functions so far
+        self.sweeps = 0  # backwards in the graph so far
         self.spent: list[Call] = []  # whose saved values a backward in the graph has let go of
         self.noted: list[dict[Node, Tensor]] = []  # for each branch under way: what held the values that it read
         self.changes: Callable[[], tuple[int, int]] = lambda: (0, 0)  # how much else than tensors the code has changed

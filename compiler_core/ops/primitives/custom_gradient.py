@@ -6,6 +6,9 @@ A `Rule` is its name, which is how graphs print it, and what it does:
                which is what a reader of that memory depends on (a parameter after an update under no_grad)
   OVERWRITTEN  x replaced the source wholly, which gets zeros, as from torch
   COPIED       x, which is the first source, replaced the second wholly, which gets zeros
+  BEGINS       x, which is the source, is the first gradient of a backward in the graph, that of the value which comes
+               next: `slot` says of which backward, counted from 0
+  ENDS         x, which is the source, is what that backward found for the value which comes next (aot/within.py)
   others       have one call for each of several values (`slot` is the number of each), and are asked once for all of
                them: an `autograd.Function` (tensor/autograd/function_rules.py)
 Whoever differentiates a graph asks the rule (aot/custom_gradient.py). The op's own vjp is that of the identity.
@@ -63,9 +66,17 @@ class _Copied(Rule):
         return (*cotangents, prims.full(meta.shape, 0, meta.dtype))
 
 
+class _Mark(Rule):
+    __slots__ = ()
+
+    def pull(self, cotangents: Sequence[Value | None], others: Sequence[Value], sources: int) -> Sequence[Value | None]:
+        return cotangents[-1:]
+
+
 HISTORY, OVERWRITTEN, COPIED = _History("history"), _Overwritten("overwritten"), _Copied("copied")
+BEGINS, ENDS = _Mark("begins"), _Mark("ends")
 # a graph that was parsed has only names
-BY_NAME: dict[str, Rule] = {rule: rule for rule in (HISTORY, OVERWRITTEN, COPIED)}
+BY_NAME: dict[str, Rule] = {rule: rule for rule in (HISTORY, OVERWRITTEN, COPIED, BEGINS, ENDS)}
 
 
 def rule_of(attrs: Mapping[str, Any]) -> Rule:

@@ -42,7 +42,7 @@ def data(T: Any, i: int, b: int = 6, n: int = 4) -> Any:
 def show(v: Any) -> Any:
     if isinstance(v, (list, tuple)):
         return [show(x) for x in v]
-    return v.detach().numpy().copy() if hasattr(v, "detach") else v
+    return v.detach().cpu().numpy().copy() if hasattr(v, "detach") else v
 
 
 def st(m: Any, *optimizers: Any) -> list[Any]:

@@ -85,7 +85,7 @@ def _grad(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
             raise refused("is_grads_batched or only_inputs is given")
         inputs = tape._sequence(given["inputs"])
         roots, wanted = _roots(given["outputs"], given["grad_outputs"]), _wanted(parts, inputs)
-        found = gradients_within(trace, roots, wanted, retain=retain)
+        found = gradients_within(trace, roots, wanted, retain=retain, recorded=create)
         for node in wanted:
             if (leaf := _leaf_of(parts, node)) is not None:
                 _check_leaf(parts, leaf)

@@ -1,0 +1,95 @@
+"""A step's forward and what comes after it, two executables that run in turn as one.
+
+In: the two, and where each value that the second reads is from. Out: an `Executable` of the step. What the first saves
+for the second lives no longer than the call.
+Parameters and state may be written in place by the second alone: once the first has run nothing of it can fail any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler_core.aot.joint import Joint
+from compiler_core.aot.partition import Partition
+from compiler_core.backend import Executable, SharesMemory, WritesOver
+from compiler_core.events import Events
+from compiler_core.ops.registry import Array
+
+_FIRST, _SECOND = 0, 1
+Place = tuple[int, int]  # which list, and where in it
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """reads: of each input of the second, where it is: (0, input of the step) or (1, result of the first). outputs: of
+    each output of the step, where that is: (0, result of the first) or (1, of the second). sizes: how many results
+    each has."""
+
+    reads: tuple[Place, ...]
+    outputs: tuple[Place, ...]
+    sizes: tuple[int, int]
+
+
+def turns_of(joint: Joint, parts: Partition, places: Sequence[int], outputs: int) -> Turns:
+    """places: of each output of the step, then of each tangent's value, the place among the joint's outputs."""
+    inputs = {node.name: (0, i) for i, node in enumerate(_given(joint))}
+    saved = {parts.forward.outputs[i].name: (1, i) for i in parts.saved}
+    tangents = [node.name for node in joint.graph.inputs if node.role == "tangent"]
+    came = {name: (1, place) for name, place in zip(tangents, places[outputs:], strict=True)}
+    found = inputs | saved | came
+    return Turns(
+        tuple(found[node.name] for node in parts.backward.inputs),
+        tuple((_FIRST, p) if p < joint.outputs else (_SECOND, p - joint.outputs) for p in places[:outputs]),
+        (len(parts.forward.outputs), len(parts.backward.outputs)),
+    )
+
+
+def _given(joint: Joint) -> list[object]:
+    return [node for node in joint.graph.inputs if node.role != "tangent"]
+
+
+class InTurn:
+    """See the head of this file."""
+
+    def __init__(self, first: Executable, second: Executable, turns: Turns) -> None:
+        self.first, self.second, self.turns = first, second, turns
+        self.over_inputs = frozenset(self._over_inputs())
+
+    def __call__(
+        self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
+    ) -> list[Array]:
+        turns = self.turns
+        given: tuple[list[Array | None] | None, ...] = (None, None)
+        if outs is not None:
+            given = tuple([None] * size for size in turns.sizes)
+            for (which, place), out in zip(turns.outputs, outs):
+                given[which][place] = out
+        first = self.first(inputs, given[0])
+        lists = (inputs, first)
+        second = self.second([lists[which][place] for which, place in turns.reads], given[1])
+        made = (first, second)
+        return [made[which][place] for which, place in turns.outputs]
+
+    def hold_together(self, groups: Sequence[Sequence[int]]) -> None:
+        """groups: outputs of which no one is to outlive the others by much."""
+        found = [[self.turns.outputs[i] for i in group] for group in groups]
+        saved = {(_FIRST, i) for i in range(self.turns.sizes[0])}.difference(self.turns.outputs)
+        for which, executable in enumerate((self.first, self.second)):
+            if isinstance(executable, SharesMemory):
+                mine = [[place for w, place in group if w == which] for group in (*found, sorted(saved))]
+                executable.hold_together(mine)
+
+    def _over_inputs(self) -> list[tuple[int, int]]:
+        if not isinstance(self.second, WritesOver):
+            return []
+        outputs = {place: i for i, (which, place) in enumerate(self.turns.outputs) if which == _SECOND}
+        reads = {k: place for k, (which, place) in enumerate(self.turns.reads) if which == 0}
+        pairs = self.second.over_inputs
+        return [(outputs[out], reads[k]) for out, k in pairs if out in outputs and k in reads]
+
+    def made(self, output: int, array: Array) -> bool:
+        """Whether an array is memory for an output that is handed out again once nobody else refers to it."""
+        which, place = self.turns.outputs[output]
+        executable = self.second if which == _SECOND else self.first
+        return isinstance(executable, WritesOver) and executable.made(place, array)

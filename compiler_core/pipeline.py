@@ -38,7 +38,7 @@ from functools import cached_property, partial
 from compiler_core.alive import collector_paused
 from compiler_core.aot.branch import EXECUTABLE
 from compiler_core.aot.cutting import Piece
-from compiler_core.aot.in_turn import InTurn, turns_of
+from compiler_core.aot.in_turn import InTurn, comes_in_turn, turns_of
 from compiler_core.aot.inner_uses import used_inside
 from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
 from compiler_core.aot.layout import Rest, layout_of, rest_of
@@ -48,7 +48,7 @@ from compiler_core.aot.needs import Needs, needs_of
 from compiler_core.aot.partition import Partition, partition
 from compiler_core.aot.pruning import Pruned, only_read
 from compiler_core.aot.strategy import ComparedPlan, GradientPlan, GradientStrategy, LocalPlan, ParameterInfo, Segment
-from compiler_core.aot.within import Within, backward_within, is_marked
+from compiler_core.aot.within import Within, backwards_within, is_marked
 from compiler_core.aot.wrapper import CompiledBackward, Cut
 from compiler_core.backend import (
     Backend,
@@ -121,7 +121,7 @@ def _compile_captured(request: CompileRequest, backend: Backend) -> Compiled:
     name = request.graph.name
     record_graph(name, "capture", request.graph)
     within = _within(request)
-    if within is not None and (within.graph.on_gpu or request.memory_budget < 1):
+    if within is not None and comes_in_turn(within, request.memory_budget):
         return _compile_in_turn(within, request, backend)
     graph = simplify(request.graph) if within is None else within.whole()
     if not has_history(graph, request):
@@ -162,12 +162,12 @@ def has_history(graph: Graph, request: CompileRequest) -> bool:
 
 
 def _within(request: CompileRequest) -> Within | None:
-    """A call that holds a backward, taken apart where that begins (`aot/within.py`); None: it has none, or stays whole."""
+    """A call that holds backwards, made anew (`aot/within.py`); None: it has none, or they stay as they are."""
     graph = request.graph
     if not is_marked(graph) or has_history(graph, request):
         return None
     with compiling(graph.name, "joint"):
-        within = backward_within(graph, simplify)
+        within = backwards_within(graph, simplify)
     if within is not None:
         record_graph(graph.name, "joint", within.graph, artefact="aot")
     return within
@@ -179,8 +179,8 @@ def _compile_in_turn(within: Within, request: CompileRequest, backend: Backend) 
     within = within.changed(lay_out(backend, simplify_joint(within.graph)))
     joint, places = within.joint()
     parts = split(joint, request.memory_budget)
-    executables = run_backend(backend, [parts.forward, parts.backward], name)
-    run = InTurn(*executables, turns_of(joint, parts, places, within.outputs))
+    first, second = run_backend(backend, [parts.forward, parts.backward], name)
+    run = InTurn(first, second, turns_of(joint, parts, places, within.outputs))
     shown = (("forward", within.whole()), ("first", parts.forward), ("backward", parts.backward))
     return Compiled(run, None, (), shown)
 

@@ -9,6 +9,7 @@
   graph is made, and on the tape.
 - `cutting.py`: Cuts a graph into parts that run one after the other, and lets values cross the cuts.
 - `halt.py`: Halts: the stops of a compiled backward, ready to run between its steps.
+- `in_turn.py`: A step's forward and what comes after it, two executables that run in turn as one.
 - `inner_uses.py`: Outputs of a compiled call that are also used inside of it: outside, only a part of their gradient
   can be seen.
 - `joint.py`: The joint graph: a forward Graph continued by its own gradient, through each op's `vjp` (the rules the
@@ -33,5 +34,6 @@
   happens to it.
 - `tensor_hooks.py`: Hooks on tensors that captured code makes: `y.register_hook(fn)` and `y.retain_grad()` as
   boundaries of the graph.
+- `within.py`: A graph that holds backwards, differentiated anew, and taken apart where the last of them begins.
 - `wrapper.py`: Runs a compiled forward, and its compiled backward when the tape reaches it.
 """

@@ -2,7 +2,7 @@
 
 In: the two, and where each value that the second reads is from. Out: an `Executable` of the step. What the first saves
 for the second lives no longer than the call.
-Parameters and state may be written in place by the second alone: once the first has run nothing of it can fail any more.
+Only the second may write parameters and state in place: what the first had written would stay if the second failed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,19 @@ from dataclasses import dataclass
 
 from compiler_core.aot.joint import Joint
 from compiler_core.aot.partition import Partition
+from compiler_core.aot.within import Within
 from compiler_core.backend import Executable, SharesMemory, WritesOver
 from compiler_core.events import Events
 from compiler_core.ops.registry import Array
 
 _FIRST, _SECOND = 0, 1
 Place = tuple[int, int]  # which list, and where in it
+
+
+def comes_in_turn(within: Within, memory_budget: float) -> bool:
+    """Whether a step is two executables, the second of which computes again what the partition says: where memory, and
+    what is moved, is scarce. On a CPU one program of it all takes less time."""
+    return within.graph.on_gpu or memory_budget < 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +40,8 @@ class Turns:
 
 def turns_of(joint: Joint, parts: Partition, places: Sequence[int], outputs: int) -> Turns:
     """places: of each output of the step, then of each tangent's value, the place among the joint's outputs."""
-    inputs = {node.name: (0, i) for i, node in enumerate(_given(joint))}
+    given = [node.name for node in joint.graph.inputs if node.role != "tangent"]
+    inputs = {name: (0, i) for i, name in enumerate(given)}
     saved = {parts.forward.outputs[i].name: (1, i) for i in parts.saved}
     tangents = [node.name for node in joint.graph.inputs if node.role == "tangent"]
     came = {name: (1, place) for name, place in zip(tangents, places[outputs:], strict=True)}
@@ -43,10 +51,6 @@ def turns_of(joint: Joint, parts: Partition, places: Sequence[int], outputs: int
         tuple((_FIRST, p) if p < joint.outputs else (_SECOND, p - joint.outputs) for p in places[:outputs]),
         (len(parts.forward.outputs), len(parts.backward.outputs)),
     )
-
-
-def _given(joint: Joint) -> list[object]:
-    return [node for node in joint.graph.inputs if node.role != "tangent"]
 
 
 class InTurn:
@@ -60,14 +64,12 @@ class InTurn:
         self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
     ) -> list[Array]:
         turns = self.turns
-        given: tuple[list[Array | None] | None, ...] = (None, None)
-        if outs is not None:
-            given = tuple([None] * size for size in turns.sizes)
-            for (which, place), out in zip(turns.outputs, outs):
-                given[which][place] = out
-        first = self.first(inputs, given[0])
-        lists = (inputs, first)
-        second = self.second([lists[which][place] for which, place in turns.reads], given[1])
+        places: list[list[Array | None]] = [[None] * size for size in turns.sizes]
+        for (which, place), out in zip(turns.outputs, outs or ()):
+            places[which][place] = out
+        first = self.first(inputs, places[_FIRST])
+        given = (inputs, first)
+        second = self.second([given[which][place] for which, place in turns.reads], places[_SECOND])
         made = (first, second)
         return [made[which][place] for which, place in turns.outputs]
 

@@ -1,13 +1,14 @@
-"""A graph that holds a backward, taken apart where that begins: a step's forward, and all that comes after.
+"""A graph that holds backwards, differentiated anew, and taken apart where the last of them begins.
 
-In: a captured graph in which a backward is marked (BEGINS at the gradients of its roots, ENDS at those of inputs: see
-ops/primitives/custom_gradient.py), and what simplifies forwards. Out: a joint graph whose tangents are these first
-gradients, to be partitioned as others are.
+In: a captured graph in which each backward is marked (BEGINS at the gradients of its roots, ENDS at those of inputs:
+see ops/primitives/custom_gradient.py), and what simplifies forwards. Out: a joint graph whose tangents are the first
+gradients of the last backward: as one graph again (`whole`), or to be partitioned as others are (`joint`).
 Why: capture differentiates the forward as it is written. Here it is simplified first (attention that is written out
 becomes one op, 16-bit where its operands are), and only then differentiated, as the forward of a call that the tape
 differentiates is; and the partition says what is computed again for the backward, and not kept for it.
-Known limits: a graph stays whole (None) where there are several backwards, where something else reads what a backward
-computes on its way, and where it ends at what is no input. Gradients of gradients are not marked.
+Known limits: a backward stays as capture traced it where something else reads what it computes on its way, and where
+it ends at what is no input. Gradients of gradients are not marked. What comes before the last backward is not
+partitioned.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from compiler_core.aot.joint import Joint, make_joint
 from compiler_core.aot.partition import dependents
+from compiler_core.graph.extract import extract
 from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.rename import Rename
@@ -39,13 +41,19 @@ class Within:
         sorted_graph = graph.with_nodes(graph.nodes, [graph.outputs[i] for i in order])
         first = sum(node not in after for node in graph.outputs)
         places = sorted(range(len(order)), key=order.__getitem__)
-        return Joint(sorted_graph, first, (), (), ()), tuple(places)
+        later = range(len(order) - first)
+        return Joint(sorted_graph, first, (), tuple(later), (), stages=(0,) * len(later)), tuple(places)
+
+    def first_gradients(self) -> Graph:
+        """From the inputs, what the tangents are."""
+        inputs = [node for node in self.graph.inputs if node.role != "tangent"]
+        return extract(self.graph, f"{self.graph.name}_first", self.graph.outputs[self.outputs :], inputs)
 
     def whole(self) -> Graph:
         """The step as one graph: tangents are their values."""
         graph, tangents = self.graph, [node for node in self.graph.inputs if node.role == "tangent"]
         new: dict[Node, Node] = {node: node for node in graph.nodes if node not in tangents}
-        values = dict(zip(tangents, graph.outputs[self.outputs :], strict=True))
+        values: dict[Node, Node] = dict(zip(tangents, graph.outputs[self.outputs :], strict=True))
         for call in graph.calls:
             args = tuple(new[arg if arg in new else values[arg]] for arg in call.args)
             new[call] = call if args == call.args else call.changed(call.name, args)
@@ -62,11 +70,22 @@ def is_marked(graph: Graph) -> bool:
     return bool(_marked(graph, BEGINS))
 
 
-def backward_within(graph: Graph, simplify: Callable[[Graph], Graph]) -> Within | None:
-    """The joint graph of a captured graph that holds one backward; None if there is none, or it stays whole."""
-    begins, ends = _marked(graph, BEGINS), _marked(graph, ENDS)
+def backwards_within(graph: Graph, simplify: Callable[[Graph], Graph]) -> Within | None:
+    """A captured graph, its backwards made anew, the last of them apart; None if it holds none that can be."""
+    found = None
+    for number in sorted({call.attrs["slot"] for call in _marked(graph, BEGINS)}):
+        made = _made_anew(graph, number, simplify)
+        if made is not None:
+            found, graph = made, made.whole()
+    return found
+
+
+def _made_anew(graph: Graph, number: int, simplify: Callable[[Graph], Graph]) -> Within | None:
+    """The joint graph of one of the backwards; None if that cannot be told from the rest."""
+    begins = [call for call in _marked(graph, BEGINS) if call.attrs["slot"] == number]
+    ends = [call for call in _marked(graph, ENDS) if call.attrs["slot"] == number]
     wanted = {call.args[2]: call for call in ends}
-    if len({call.attrs["slot"] for call in begins}) != 1 or not all(isinstance(node, Placeholder) for node in wanted):
+    if not (wanted and begins and all(isinstance(node, Placeholder) for node in wanted)):
         return None
     begun, ended = dependents(graph, begins), dependents(graph, ends)
     read = {arg for call in graph.calls if call in ended and call not in ends for arg in call.args} | {*graph.outputs}
@@ -77,7 +96,8 @@ def backward_within(graph: Graph, simplify: Callable[[Graph], Graph]) -> Within 
     roots, seeds = [call.args[2] for call in begins], [call.args[1] for call in begins]
     forward = simplify(Dce().apply(graph.with_nodes(before, [*roots, *seeds, *crossing])))
     joint = make_joint(forward, [node in wanted for node in graph.inputs], results=len(roots))
-    found = {graph.inputs[place]: joint.graph.outputs[joint.outputs + k] for k, place in enumerate(joint.gradients)}
+    made = joint.graph.outputs[joint.outputs :]
+    found: dict[Node, Node] = {graph.inputs[place]: made[k] for k, place in enumerate(joint.gradients)}
     if joint.stops or len(joint.tangents) != len(roots) or found.keys() != wanted.keys():
         return None
     new: dict[Node, Node] = dict(zip(graph.inputs, joint.graph.inputs))

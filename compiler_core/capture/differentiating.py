@@ -44,7 +44,8 @@ def gradients_within(
 ) -> dict[Node, Node]:
     """The gradients of `wanted`, or of all inputs that take one, where `roots` (value, its gradient) depend on them.
 
-    retain: what was saved may be read again. recorded: the gradients have histories. Raises GraphBreak; AutogradError where what was saved is gone.
+    retain: what was saved may be read again. recorded: the gradients have histories. Raises GraphBreak, and
+    AutogradError where what was saved is gone.
     """
     inputs = {lift.placeholder: lift.edge for lift in trace.lifted.values() if lift.edge is not None}
     before = {node for node, edge in inputs.items() if isinstance(edge, GradNode)}

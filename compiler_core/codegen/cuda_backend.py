@@ -384,6 +384,8 @@ def _row(
 def _describe(
     program: Program, graph: Graph, plan: LaunchPlan, module: TritonModule, cubins: dict[str, Cubin]
 ) -> CudaEntry:
+    from compiler_core.schedule.over_inputs import over_inputs
+
     return CudaEntry(
         program.name,
         tuple(node.meta for node in graph.inputs),
@@ -406,6 +408,7 @@ def _describe(
         tuple(k for k, buffer in enumerate(program.buffers[: len(graph.inputs)]) if buffer.kind == "spent"),
         plan.products,
         planned=plan.planned,
+        over_inputs=() if plan.callbacks else over_inputs(program, lambda _: False),
     )
 
 

@@ -6,7 +6,8 @@ and held to the form before it:
     capture         the graph, op by op: what all others are held to
     simplify        the graph
     rule            each operation's gradient, against differences                              rules.py
-    joint           forward and gradients, against the tape, which runs the graph on Tensors
+    joint           forward and gradients, against the tape, which runs the graph on Tensors; of a graph that holds
+                    backwards, the graph
     simplify_joint, layout                                                                     the joint graph
     partition       forward, then backward on what it saved
     plan            the segments
@@ -29,10 +30,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from compiler_core.aot.in_turn import comes_in_turn
 from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
 from compiler_core.aot.linking import pieces_to_run
 from compiler_core.aot.partition import partition
 from compiler_core.aot.strategy import LocalGradients
+from compiler_core.aot.within import Within, backwards_within, is_marked
 from compiler_core.backend import Backend, Executable, find_backend
 from compiler_core.config import config
 from compiler_core.errors import DATA_ERRORS, CompilationError, DistCompileError
@@ -140,6 +143,9 @@ class Climb:
         case, name = self.case, self.case.graph.name
         inputs = case.inputs()
         want = interpret(case.graph, inputs)
+        if is_marked(case.graph) and (within := self._within()) is not None:
+            self._holds_backward(within, inputs, want)
+            return
         with compiling(name, "simplify"):
             graph = run_passes(case.graph, SIMPLIFY)
         self.hold("simplify", graph, interpret(graph, inputs), want)
@@ -161,6 +167,25 @@ class Climb:
         if self.compares:
             self.hold("joint", joint.graph, both, [*want, *_by_tape(graph, joint, inputs, tangents)])
         self.after_joint(joint, given, both)
+
+    def _within(self) -> Within | None:
+        case = self.case
+        flows = differentiable_nodes(case.graph, case.wanting)
+        if any(node in flows for node in case.graph.outputs[: case.results]):
+            return None
+        with compiling(case.graph.name, "joint"):
+            return backwards_within(case.graph, lambda graph: run_passes(graph, SIMPLIFY))
+
+    def _holds_backward(self, within: Within, inputs: Sequence[Array], want: Sequence[Array]) -> None:
+        """From a graph on whose backwards were made anew."""
+        whole = within.whole()
+        self.hold("joint", whole, interpret(whole, inputs), want)
+        if not comes_in_turn(within, self.case.memory_budget):
+            self.undifferentiated(whole, inputs, want)
+            return
+        given = [*inputs, *interpret(within.first_gradients(), inputs)]
+        joint, _ = within.changed(self._joint_passes(within.graph, given, interpret(within.graph, given))).joint()
+        self.compiled(self._halves(joint, given, interpret(joint.graph, given)))
 
     def after_joint(self, joint: Joint, given: Sequence[Array], want: Sequence[Array]) -> None:
         """From the joint graph on. given: its inputs; want: its outputs on them."""

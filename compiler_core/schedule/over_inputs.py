@@ -5,12 +5,13 @@ where the old ones do: no second memory for them, whose lines a store would have
 A pair is there if the output's first store is the input's last use: in one kernel, in which they may be one memory
 (loop_ir/aliasing.py). No step from there on may fail: whoever catches an error finds the inputs as they were. So
 nothing is said of programs with events, nor of what stands before a check, or before a routine that is not BLAS's.
+A GPU tells of what failed on it when all has run, whatever lies where: there only routines that run on the host count.
 Pairs of different inputs and outputs may be used together: each is about its own two arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.aliasing import safe_pairs
@@ -19,8 +20,8 @@ from compiler_core.ops.linear_algebra.gemm import GEMM
 Pair = tuple[int, int]
 
 
-def over_inputs(program: ir.Program) -> tuple[Pair, ...]:
-    """(output, input) pairs that may share memory."""
+def over_inputs(program: ir.Program, may_fail: Callable[[ir.Step], bool] | None = None) -> tuple[Pair, ...]:
+    """(output, input) pairs that may share memory. may_fail: which steps may; None: those that may on a CPU."""
     if any(isinstance(step, ir.Signal | ir.Wait) for step in program.steps):
         return ()
     first: dict[str, int] = {}
@@ -29,7 +30,7 @@ def over_inputs(program: ir.Program) -> tuple[Pair, ...]:
         for slot in ir.slots_of(step):
             first.setdefault(slot.buffer, number)
             last[slot.buffer] = number
-    begin = 1 + max((number for number, step in enumerate(program.steps) if _may_fail(step)), default=-1)
+    begin = 1 + max((number for number, step in enumerate(program.steps) if (may_fail or _may_fail)(step)), default=-1)
     outputs = {name: place for place, name in enumerate(program.outputs)}
     inputs = {name: place for place, name in enumerate(program.inputs)}
     buffers = {buffer.name: (buffer.dtype, buffer.numel) for buffer in program.buffers}

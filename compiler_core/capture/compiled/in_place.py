@@ -20,6 +20,7 @@ from compiler_core.backend import Executable, WritesOver
 from compiler_core.capture.captured import Captured
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.memory.cell import Cell
+from compiler_core.tensor.memory.ownership import is_alone_on_device
 
 
 class InPlace:
@@ -39,8 +40,10 @@ class InPlace:
     def _is_alone(self, output: int, inputs: list[Array], place: int) -> bool:
         """Whether nobody but the cell and the call refers to the array. Hold no reference while asking."""
         references = getrefcount(inputs[place]) - _ALONE
-        if references not in (0, 1) or type(inputs[place]) is not np.ndarray:
+        if references not in (0, 1):
             return False
+        if type(inputs[place]) is not np.ndarray:
+            return references == 0 and is_alone_on_device(inputs[place])
         flags = inputs[place].flags
         if not (flags.c_contiguous and flags.aligned and flags.writeable):
             return False

@@ -41,7 +41,8 @@ class CudaEntry:
     stands the address of `numbers`: the sizes of code for many sizes (codegen/cpp/many_sizes.py). announced,
     awaited: the outputs that it signals, the inputs that it waits for. spent: the inputs that it writes over.
     products: cuBLASLt's; choices: for each the algorithm that was measured to be the fastest, None: the first that
-    cuBLASLt names; measured_on: where that was (products.py).
+    cuBLASLt names; measured_on: where that was (products.py). over_inputs: (output, input) pairs that may be one memory
+    (schedule/over_inputs.py).
     """
 
     symbol: str
@@ -65,6 +66,7 @@ class CudaEntry:
     measured_on: str = ""
     planned: tuple[Callback, ...] = ()
     numbers: tuple[int, ...] = ()
+    over_inputs: tuple[tuple[int, int], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -85,6 +87,7 @@ class CudaEntry:
             "measured_on": self.measured_on,
             "planned": [call.to_json() for call in self.planned],
             "numbers": list(self.numbers),
+            "over_inputs": [list(pair) for pair in self.over_inputs],
         }
 
     @staticmethod
@@ -113,6 +116,7 @@ class CudaEntry:
             data["measured_on"],
             tuple(Callback.from_json(row) for row in data["planned"]),
             tuple(data["numbers"]),
+            tuple((output, place) for output, place in data["over_inputs"]),
         )
 
 

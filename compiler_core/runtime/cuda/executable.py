@@ -95,7 +95,7 @@ class CudaExecutable:
     """One compiled graph of a CUDA device. cubins: file -> contents. number: of the device; None: the current one.
 
     costs: what each step moves and computes. calls: how often it was called. spends: the inputs that a call writes
-    over: nobody may want them afterwards. blocks: of its outputs.
+    over: nobody may want them afterwards. over_inputs: see `backend.WritesOver`. blocks: of its outputs.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class CudaExecutable:
         self.entry, self.library, self.number = entry, library, number
         self.costs, self.symbol = tuple(costs), entry.symbol
         self._marks: list[Marks] | None = None  # of the calls that are measured
-        self.calls, self.spends = 0, entry.spent
+        self.calls, self.spends, self.over_inputs = 0, entry.spent, frozenset(entry.over_inputs)
         self.constants = tuple(constants)
         self._cubins = cubins
         self._loaded: dict[int, Loaded] = {}
@@ -131,6 +131,10 @@ class CudaExecutable:
     def hold_together(self, groups: Sequence[Sequence[int]]) -> None:
         """The outputs of a group live equally long: small ones may share memory."""
         self.blocks = lay_out(self.entry.outputs, groups)
+
+    def made(self, output: int, array: Array) -> bool:
+        """Whether an array is memory for an output that is handed out again: here there is none."""
+        return False
 
     def __call__(
         self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None

@@ -38,7 +38,7 @@ def is_sole_owner(cell: Cell) -> bool:
     flags = cell.value.flags  # refers to the array: counted before this line
     if not (flags.owndata and flags.c_contiguous):
         return False
-    return bool(flags.writeable) if type(cell.value) is np.ndarray else _is_alone_on_device(cell.value)
+    return bool(flags.writeable) if type(cell.value) is np.ndarray else is_alone_on_device(cell.value)
 
 
 def is_writeable(array: Array) -> bool:
@@ -46,9 +46,9 @@ def is_writeable(array: Array) -> bool:
     return type(array) is not np.ndarray or bool(array.flags.writeable)
 
 
-def _is_alone_on_device(array: Array) -> bool:
-    """Whether no other array has its memory: CuPy's strided views and windows refer to that, and not to the array."""
-    return _memory_references(array) == _alone_on_device(cuda.module())
+def is_alone_on_device(array: Array) -> bool:
+    """Whether it lies in one piece, and no other array has its memory: CuPy's views refer to that, not to the array."""
+    return bool(array.flags.c_contiguous) and _memory_references(array) == _alone_on_device(cuda.module())
 
 
 def _memory_references(array: Any) -> tuple[int, int]:

@@ -45,7 +45,7 @@ class Joint:
     reaches[k]: the mask of the arrivals (`stops.py`) that have a path to that input. A backward in which none of these
         came gives the input no gradient (None, as from the tape), though its graph computes zeros.
     stops: in the order of the backward. stages[k]: the stage at whose end gradient k is complete. turns: in which order
-    the gradients are.
+    the gradients are. is_ordered: what a tangent reaches runs in the order in which it stands.
     """
 
     graph: Graph
@@ -56,6 +56,7 @@ class Joint:
     stops: tuple[Stop, ...] = ()
     stages: tuple[int, ...] = ()
     turns: tuple[int, ...] = ()
+    is_ordered: bool = False
 
     @property
     def output_stages(self) -> list[int]:

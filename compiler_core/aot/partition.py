@@ -77,7 +77,9 @@ def _split(joint: Joint, saved: set[Node]) -> Partition:
         gradients,
         [*given, *tangents],
         replaced=dict(zip(values, kept)),
-        order=emission_order(graph, gradients, joint.output_stages),
+        order=_as_it_stands(graph, tangents)
+        if joint.is_ordered
+        else emission_order(graph, gradients, joint.output_stages),
     )
     return Partition(forward, backward, tuple(outputs.index(node) for node in values))
 
@@ -86,6 +88,11 @@ def _role(node: Node, joint: Joint) -> str:
     """Of a saved value: spent if only one run of the backward reads it, which may compute in its memory, then."""
     is_shown = node in joint.graph.outputs[: joint.outputs]
     return "saved" if is_shown or joint.stops else "spent"
+
+
+def _as_it_stands(graph: Graph, tangents: Sequence[Node]) -> list[Node]:
+    after = dependents(graph, tangents)
+    return [call for call in graph.calls if call in after]
 
 
 def emission_order(graph: Graph, gradients: Sequence[Node], stages: Sequence[int] = ()) -> list[Node]:

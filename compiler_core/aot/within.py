@@ -42,7 +42,9 @@ class Within:
         first = sum(node not in after for node in graph.outputs)
         places = sorted(range(len(order)), key=order.__getitem__)
         later = range(len(order) - first)
-        return Joint(sorted_graph, first, (), tuple(later), (), stages=(0,) * len(later)), tuple(places)
+        return Joint(sorted_graph, first, (), tuple(later), (), stages=(0,) * len(later), is_ordered=True), tuple(
+            places
+        )
 
     def first_gradients(self) -> Graph:
         """From the inputs, what the tangents are."""
@@ -104,13 +106,27 @@ def _made_anew(graph: Graph, number: int, simplify: Callable[[Graph], Graph]) ->
     new |= dict(zip(crossing, joint.graph.outputs[2 * len(roots) :]))
     new |= {call: found[node] for node, call in wanted.items()}
     rest = [node for node in graph.nodes if (node in ended and node not in ends) or isinstance(node, Constant)]
-    nodes = [*joint.graph.nodes, *_renamed(rest, new, {node.name for node in joint.graph.nodes})]
+    nodes = _as_early([*joint.graph.nodes], list(_renamed(rest, new, {node.name for node in joint.graph.nodes})))
     outputs = [*(new[node] for node in graph.outputs), *joint.graph.outputs[len(roots) : 2 * len(roots)]]
     return Within(Rename().apply(Dce().apply(graph.with_nodes(nodes, outputs))), len(graph.outputs))
 
 
 def _marked(graph: Graph, rule: str) -> list[Call]:
     return [call for call in graph.calls if call.op is CUSTOM_GRADIENT and call.attrs["rule"] == rule]
+
+
+def _as_early(nodes: Sequence[Node], rest: Sequence[Node]) -> list[Node]:
+    """Both, each of the rest as soon as its operands are there, and those others that read its inputs have run: so a
+    parameter is updated once its gradient is complete, and written where it is."""
+    last = {node: k for k, node in enumerate(nodes)}  # where it is made, or, of an input, read for the last time
+    for k, node in enumerate(nodes):
+        last.update({operand: k for operand in node.operands if isinstance(operand, Placeholder)})
+    for node in rest:
+        last[node] = max((last[operand] for operand in node.operands), default=0)
+    places = {node: k for k, node in enumerate(nodes)}
+    start = len(nodes) - len([node for node in nodes if not isinstance(node, Placeholder)])
+    body = sorted([*nodes[start:], *rest], key=lambda node: places.get(node, max(last[node], start - 1)))
+    return [*nodes[:start], *body]
 
 
 def _renamed(nodes: Sequence[Node], new: dict[Node, Node], taken: set[str]) -> Iterable[Node]:

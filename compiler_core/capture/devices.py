@@ -19,6 +19,7 @@ from compiler_core.graph.ir import Call, GraphBuilder, Node
 from compiler_core.location import user_location
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
+from compiler_core.ops.rules import Pointwise
 from compiler_core.tensor.making.placement import place_of
 from compiler_core.tensor.memory.sized import SizedValue
 
@@ -80,8 +81,21 @@ class PlacedBuilder(GraphBuilder):
         if place is not cpu:
             self._check(node, [arg for arg, where in known if where is cpu], place)
 
+    def _is_number(self, node: Node) -> bool:
+        """Whether it is one number, repeated or not: what elementwise ops make of numbers, and of constants, is one."""
+        todo, seen = [node], {node}
+        while todo:
+            one = todo.pop()
+            if not one.shape or (isinstance(one, Call) and one.op.name == "full" and one not in self.devices):
+                continue
+            if not (isinstance(one, Call) and (one.op.name in _KEEP_NUMBERS or isinstance(one.op.lower, Pointwise))):
+                return False
+            todo += [arg for arg in one.args if arg not in seen]
+            seen.update(one.args)
+        return True
+
     def _check(self, node: Call, others: Sequence[Node], place: Device) -> None:
-        if not all(map(_is_number, others)):
+        if not all(map(self._is_number, others)):
             raise DeviceError(
                 f"Expected all tensors to be on the same device, but found at least two devices, {place} and cpu!",
                 got=", ".join(f"{self.place_of(arg)}{list(arg.shape)}" for arg in node.args),
@@ -99,13 +113,6 @@ class PlacedBuilder(GraphBuilder):
         moved: Tensor = prims.cast(tensor, tensor.dtype)
         self.devices[moved._read()] = place
         return moved
-
-
-def _is_number(node: Node) -> bool:
-    """Whether it is one number, repeated or not."""
-    while isinstance(node, Call) and node.shape and node.op.name in _KEEP_NUMBERS:
-        node = node.args[0]
-    return not node.shape
 
 
 def _two_devices(first: str, second: str) -> GraphBreak:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import distcompile as dc
@@ -65,3 +67,38 @@ def test_a_step_is_one_program_for_each_device(kind: str, fake_cuda: FakeCuda) -
         for x, y, place in zip(moved, alone, places, strict=True):
             assert str(x.device) == place
             dc.testing.assert_close(x.cpu(), y, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "asgd", "radam", "rprop"])
+def test_a_whole_step_writes_parameters_where_they_are(kind: str, fake_cuda: FakeCuda) -> None:
+    """In two programs; who holds the old values keeps them."""
+    makes = {
+        "asgd": lambda p: optim.ASGD(p, lr=0.1, t0=1),
+        "radam": lambda p: optim.RAdam(p, lr=0.1),
+        "rprop": lambda p: optim.Rprop(p, lr=0.1),
+    }
+    results = []
+    with config.patch(use_cache=False):
+        for place, run in (("cuda", dc.compile(fullgraph=True)), ("cpu", lambda f: f)):
+            w = dc.linspace(-1, 1, 24).reshape(4, 6).to(place).requires_grad_()
+            v = dc.linspace(-2, 1, 12).reshape(6, 2).to(place).requires_grad_()
+            x = dc.linspace(-1, 2, 20).reshape(5, 4).to(place)
+            optimizer = (KINDS | makes)[kind]([w, v])
+
+            def step(x: dc.Tensor, w: dc.Tensor = w, v: dc.Tensor = v, optimizer: Any = optimizer) -> dc.Tensor:
+                optimizer.zero_grad()
+                loss = ((x @ w).tanh() @ v).square().mean()
+                loss.backward()
+                optimizer.step()
+                return loss.detach()
+
+            call, losses, addresses, held = run(step), [], set(), []
+            for k in range(5):
+                losses.append(call(x).item())
+                addresses.add(w._cell.raw.data.ptr if place == "cuda" else k)
+                held += [(w.detach().clone(), w.tolist())] if k == 2 else []
+            assert place == "cpu" or len(addresses) <= 2  # a copy shares the memory until one of the two is written
+            assert held[0][0].tolist() == held[0][1]
+            results.append([dc.tensor(losses), w.detach().cpu(), v.detach().cpu()])
+    for got, want in zip(*results, strict=True):
+        dc.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)

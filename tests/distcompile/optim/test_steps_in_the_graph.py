@@ -68,6 +68,14 @@ def test_as_eager_and_as_torch(program: str) -> None:
     check(got, results(pytest.importorskip("torch"), program, lambda step: step), tolerance)
 
 
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_with_a_memory_budget_as_eager(program: str) -> None:
+    """In two programs, the second of which computes again what the partition says, as on a GPU."""
+    tolerance = 2e-2 if program == "bf16" else 3e-5
+    got = results(ours, program, ours.compile(fullgraph=program not in BREAKING, memory_budget=0.99))
+    check(got, results(ours, program, lambda step: step), tolerance)
+
+
 def whole(make: Callable[[Any, Any], Any]) -> tuple[Any, Any, Callable[[Any], Any]]:
     model = mlp(ours)
     optimizer = make(ours, model.parameters())

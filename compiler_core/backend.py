@@ -71,7 +71,7 @@ class Spends(Protocol):
 
 
 @runtime_checkable
-class WritesOver(Protocol):
+class WritesOver(Executable, Protocol):
     """An executable that may be given inputs' memory as places for outputs.
 
     over_inputs: (output, input) pairs of which this holds. A call that fails has written to no such place.
@@ -81,6 +81,14 @@ class WritesOver(Protocol):
 
     def made(self, output: int, array: Array) -> bool:
         """Whether an array is memory for an output that is handed out again once nobody else refers to it."""
+
+
+@runtime_checkable
+class AsksForPlaces(Protocol):
+    """An executable that has something to do before it needs to know where outputs go."""
+
+    def run_then_ask(self, inputs: Sequence[Array], places: Callable[[], Sequence[Array | None]]) -> list[Array]:
+        """Run it; places: gives `outs`, once it is needed."""
 
 
 class Backend(Protocol):

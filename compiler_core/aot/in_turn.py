@@ -7,18 +7,20 @@ Only the second may write parameters and state in place: what the first had writ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from compiler_core.aot.joint import Joint
 from compiler_core.aot.partition import Partition
 from compiler_core.aot.within import Within
-from compiler_core.backend import Executable, SharesMemory, WritesOver
+from compiler_core.backend import Executable, SharesMemory, Spends, WritesOver
 from compiler_core.events import Events
 from compiler_core.ops.registry import Array
 
 _FIRST, _SECOND = 0, 1
-Place = tuple[int, int]  # which list, and where in it
+Place: TypeAlias = tuple[int, int]  # which list, and where in it
+Places: TypeAlias = tuple[list[Array | None], ...]  # for the results of each, None for fresh memory
 
 
 def comes_in_turn(within: Within, memory_budget: float) -> bool:
@@ -58,18 +60,30 @@ class InTurn:
 
     def __init__(self, first: Executable, second: Executable, turns: Turns) -> None:
         self.first, self.second, self.turns = first, second, turns
+        self._go_on = second.spend if isinstance(second, Spends) else second
         self.over_inputs = frozenset(self._over_inputs())
 
     def __call__(
         self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
     ) -> list[Array]:
-        turns = self.turns
-        places: list[list[Array | None]] = [[None] * size for size in turns.sizes]
-        for (which, place), out in zip(turns.outputs, outs or ()):
+        return self._run(inputs, self._spread(outs or ()), lambda places: places)
+
+    def run_then_ask(self, inputs: Sequence[Array], places: Callable[[], Sequence[Array | None]]) -> list[Array]:
+        """The same; `places` is asked once the first has run, or on a GPU been launched. It has none for the first."""
+        return self._run(inputs, self._spread(()), lambda _: self._spread(places()))
+
+    def _spread(self, outs: Sequence[Array | None]) -> Places:
+        """Places of the step's outputs, as those of each executable's results."""
+        places: Places = tuple([None] * size for size in self.turns.sizes)
+        for (which, place), out in zip(self.turns.outputs, outs):
             places[which][place] = out
+        return places
+
+    def _run(self, inputs: Sequence[Array], places: Places, then: Callable[[Places], Places]) -> list[Array]:
+        turns = self.turns
         first = self.first(inputs, places[_FIRST])
         given = (inputs, first)
-        second = self.second([given[which][place] for which, place in turns.reads], places[_SECOND])
+        second = self._go_on([given[which][place] for which, place in turns.reads], then(places)[_SECOND])
         made = (first, second)
         return [made[which][place] for which, place in turns.outputs]
 

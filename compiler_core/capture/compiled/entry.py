@@ -164,7 +164,7 @@ class CompiledEntry:
             if anything_waits():
                 values = self._run_ahead(inputs)
             else:
-                values = self.forward(inputs, None if self.in_place is None else self.in_place.places(inputs))
+                values = self.forward(inputs) if self.in_place is None else self.in_place.run(inputs)
         except DATA_ERRORS:
             if self.random is not None and before is not None:
                 self.random.give_back(before)

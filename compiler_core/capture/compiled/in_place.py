@@ -16,7 +16,7 @@ from sys import getrefcount
 
 import numpy as np
 
-from compiler_core.backend import Executable, WritesOver
+from compiler_core.backend import AsksForPlaces, Executable, WritesOver
 from compiler_core.capture.captured import Captured
 from compiler_core.ops.registry import Array
 from compiler_core.tensor.memory.cell import Cell
@@ -28,6 +28,12 @@ class InPlace:
 
     def __init__(self, executable: WritesOver, targets: Sequence[tuple[int, int, Cell]], size: int) -> None:
         self.executable, self.targets, self.size = executable, targets, size
+
+    def run(self, inputs: list[Array]) -> list[Array]:
+        """A call. Where the executable has something to do before it needs places, they are looked for meanwhile."""
+        if isinstance(self.executable, AsksForPlaces):
+            return self.executable.run_then_ask(inputs, lambda: self.places(inputs))
+        return self.executable(inputs, self.places(inputs))
 
     def places(self, inputs: list[Array]) -> list[Array | None]:
         """A place for each output that may lie over its input in this call; None for the others."""

@@ -70,7 +70,7 @@ def test_a_step_is_one_program_for_each_device(kind: str, fake_cuda: FakeCuda) -
 
 
 @pytest.mark.parametrize("kind", ["adamw", "asgd", "radam", "rprop"])
-def test_a_whole_step_writes_parameters_where_they_are(kind: str, fake_cuda: FakeCuda) -> None:
+def test_whole_steps_are_the_cpus(kind: str, fake_cuda: FakeCuda) -> None:
     """In two programs; who holds the old values keeps them."""
     makes = {
         "asgd": lambda p: optim.ASGD(p, lr=0.1, t0=1),
@@ -93,10 +93,8 @@ def test_a_whole_step_writes_parameters_where_they_are(kind: str, fake_cuda: Fak
                 return loss.detach()
 
             call, losses, held = run(step), [], []
-            address = w._cell.raw.data.ptr if place == "cuda" else 0
             for k in range(5):
                 losses.append(call(x).item())
-                assert place == "cpu" or k > 2 or w._cell.raw.data.ptr == address
                 held += [(w.detach().clone(), w.tolist())] if k == 2 else []
             assert held[0][0].tolist() == held[0][1]
             results.append([dc.tensor(losses), w.detach().cpu(), v.detach().cpu()])

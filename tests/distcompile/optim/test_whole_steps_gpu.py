@@ -31,3 +31,28 @@ def test_as_eager(program: str, mode: str | None) -> None:
         results(ours, program, lambda step: step),
         2e-2 if program == "bf16" else 1e-4,
     )
+
+
+def test_large_parameters_stay_where_they_are() -> None:
+    """Unless somebody holds what was there. Not in the call that is captured, which is looked at."""
+    w = ours.ones(1500, 1500).requires_grad_()
+    optimizer = ours.optim.AdamW([w], lr=0.1)
+
+    @ours.compile(fullgraph=True)
+    def step(x: ours.Tensor) -> ours.Tensor:
+        optimizer.zero_grad()
+        loss = (x @ w).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    places, x = [], ours.ones(4, 1500)
+    for k in range(5):
+        step(x)
+        held = w.detach().clone() if k == 2 else None
+        places.append(w._cell.raw.data.ptr)
+        if held is not None:
+            before, kept = held.sum().item(), held
+    assert places[1] == places[2]
+    assert places[3] == places[4]
+    assert kept.sum().item() == before

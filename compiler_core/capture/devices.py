@@ -82,11 +82,12 @@ class PlacedBuilder(GraphBuilder):
             self._check(node, [arg for arg, where in known if where is cpu], place)
 
     def _is_number(self, node: Node) -> bool:
-        """Whether it is one number, repeated or not: what elementwise ops make of numbers, and of constants, is one."""
+        """Whether it is one number, repeated or not: what elementwise ops make of numbers, and of constants that are
+        anywhere, is one."""
         todo, seen = [node], {node}
         while todo:
             one = todo.pop()
-            if not one.shape or (isinstance(one, Call) and one.op.name == "full" and one not in self.devices):
+            if not one.shape or (isinstance(one, Call) and not one.args and one not in self.devices):
                 continue
             if not (isinstance(one, Call) and (one.op.name in _KEEP_NUMBERS or isinstance(one.op.lower, Pointwise))):
                 return False

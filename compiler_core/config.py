@@ -202,6 +202,13 @@ class Config:
     dump_dir = Knob(
         "DISTCOMPILE_DUMP", str, "", "directory that receives every stage as text; empty: none", affects_codegen=False
     )
+    trace = Knob(
+        "DISTCOMPILE_TRACE",
+        str,
+        "",
+        "file that receives a timeline of what was compiled, for `distcompile timeline` and Perfetto; empty: none",
+        affects_codegen=False,
+    )
     cache_dir = Knob(
         "DISTCOMPILE_CACHE_DIR",
         _folder,

@@ -23,6 +23,7 @@ from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.print import print_call, print_graph, print_node
 from compiler_core.graph.verify import verify
 from compiler_core.showing.notice import noticed
+from compiler_core.timeline import mark
 
 LONGEST = 4096  # steps that are remembered
 STEPS = ("capture", "simplify", "joint", "simplify_joint", "layout", "partition", "plan", "backend")
@@ -58,7 +59,9 @@ def timed(graph: str, step: str) -> Iterator[None]:
         with observe.phase("compiling", f"{graph}: {step}"), noticed(graph, step):
             yield
     finally:
-        _times.append(StepTime(graph, step, time.perf_counter() - start))
+        seconds = time.perf_counter() - start
+        _times.append(StepTime(graph, step, seconds))
+        mark("step", step, graph, start, seconds)
         log.emit("steps", f"{graph}: {step} {1e3 * _times[-1].seconds:.1f} ms")
 
 

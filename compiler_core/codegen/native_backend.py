@@ -28,7 +28,7 @@ import numpy as np
 from compiler_core import log
 from compiler_core.backend import NATIVE, Executable, at_other_sizes, come_in_many_sizes
 from compiler_core.codegen.failed import explained
-from compiler_core.config import config
+from compiler_core.config import available_cores, config
 from compiler_core.dtype import by_name
 from compiler_core.errors import BackendError, CompilerFailedError, DistCompileError
 from compiler_core.graph.ir import Graph
@@ -153,7 +153,7 @@ def generate(graphs: Sequence[Graph], name: str, *, opened: bool = False) -> tup
     target = replace(CPU, many_sizes=opened)
     programs = with_symbols(lower_and_schedule(graphs, name, target), named=not opened)
     with compiling(name, "emit"):
-        source = print_source(programs, opened=opened)
+        source = print_source(programs, opened=opened, units=available_cores())
     for stem, text in source.units.items():
         record(name, "emit", partial(str, text), part=stem, artefact="code")
     return programs, source
@@ -266,14 +266,14 @@ def with_symbols(programs: Sequence[Program], *, named: bool = True) -> list[Pro
 
 
 def _describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> EntryPoint:
-    from compiler_core.codegen.cpp.routine import library_of, scratch_nbytes
+    from compiler_core.codegen.cpp.routine import library_of, scratch_nbytes, scratch_share
     from compiler_core.schedule.over_inputs import over_inputs
 
     inputs = tuple(node.meta for node in graph.inputs)
     outputs = tuple(node.meta for node in graph.outputs)
     announced = tuple(place for event in graph.signals for place in event)
     awaited = tuple(place for event in graph.waits for place in event)
-    library, (scratch, share) = library_of(program), scratch_nbytes(program)
+    library, scratch = library_of(program), scratch_nbytes(program)
     return EntryPoint(
         program.name,
         inputs,
@@ -284,7 +284,7 @@ def _describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> Entr
         awaited,
         *library,
         scratch,
-        scratch_share=share,
+        scratch_share=scratch_share(program),
         over_inputs=over_inputs(program),
         spent=tuple(k for k, buffer in enumerate(program.buffers[: len(inputs)]) if buffer.kind == "spent"),
     )

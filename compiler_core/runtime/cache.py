@@ -35,6 +35,7 @@ from compiler_core import log
 from compiler_core.config import config
 from compiler_core.errors import CacheError, CompilerNotFoundError
 from compiler_core.runtime import bound, places
+from compiler_core.timeline import mark
 
 FORMAT = "v1"
 _CORE = Path(__file__).resolve().parent.parent
@@ -168,6 +169,7 @@ def find(key: str, *, takes: bool = True) -> Entry | None:
             if takes:
                 _note_use(found)
                 USED[key] = found
+                mark("cache", "hit", key[:16])
             return found
     return None
 
@@ -210,6 +212,7 @@ def _build_in(root: Path, key: str, build: Builder, word: str) -> Entry:
             log.emit("cache", f"hit {key[:16]} after waiting for its builder")
             return found
         log.emit("cache", f"{word} {key[:16]}")
+        mark("cache", word, key[:16])
         made = _build_and_publish(place, build, is_alone=is_alone)
     bound.hold(root, made.folder, USED)
     return made

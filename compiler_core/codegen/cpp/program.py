@@ -3,9 +3,10 @@
 In: the `Program`s of one compilation. Out: `Source`: the text of each unit, and the messages of failed checks.
 
     unit "main"   prelude, kernels, declarations of the others, routines' helpers, each program's entry (entry.py)
-    unit "more"   prelude, the other kernels: only if there are enough to be worth a second compiler process
+    "more", "more2", ...   prelude, the other kernels: as many units as there are cores that are to compile side by
+                           side, and as kernels are worth compiler processes of their own
 Invariants: kernels that are the same object become one function; a message has one number in the whole source; the text
-depends on the programs alone, so equal programs give equal source.
+depends on the programs and the number of units alone, so equal programs give equal source.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from compiler_core.loop_ir.ir import Kernel, KernelCall, Program
 from compiler_core.ops.routine import Native
 from compiler_core.runtime.executor import CALL_HELPER
 
-SPLIT_LINES = 150  # kernel lines above which a second unit pays
-ENTRY_CHARS = 16  # characters of an entry that take as long to compile as one of a kernel
+SPLIT_LINES = 150  # kernel lines above which another unit pays
+# measured: characters of an entry that take as long to compile as one of a kernel; and of a kernel, as one of a helper
+ENTRY_CHARS, HELPER_CHARS = 16, 2
 
 # where a library is given the pool (runtime/pool.py); until then loops run where they stand
 _POOL = """\
@@ -108,36 +110,37 @@ class SourcePrinter:
             yield f"  {call};"
 
 
-def print_source(programs: Sequence[Program], *, opened: bool = False) -> Source:
-    """The C++ of `programs`, whose names must differ. opened: to be filled with numbers (many_sizes.py)."""
+def print_source(programs: Sequence[Program], *, opened: bool = False, units: int = 2) -> Source:
+    """The C++ of `programs`, whose names must differ. opened: to be filled with numbers (many_sizes.py). units: as many
+    at most."""
     printer = SourcePrinter.of(programs, opened=opened)
     entries = "\n".join(line for program in programs for line in printer.entry(program))
     kernels = list(printer.printed.values())
-    first, second = (kernels, []) if opened else _split(kernels, len(entries) // ENTRY_CHARS)
-    declarations = "".join(f"{signature(p.kernel, p.name)};\n" for p in second)
     natives = natives_of(programs)
-    tail = [declarations, routine_helpers(natives), PROFILE, CALL_HELPER, "\n", *printer.shared.definitions(), entries]
-    units = {"main": _unit(first, "".join(tail), _POOL + (PRELUDE if opened else ""), natives)}
-    if second:
-        units["more"] = _unit(second, "", "", ())
-    return Source(units, tuple(printer.messages))
+    helpers = routine_helpers(natives)
+    ahead = len(entries) // ENTRY_CHARS + len(helpers) * HELPER_CHARS
+    first, *others = [kernels] if opened else _split(kernels, ahead, units)
+    declarations = "".join(f"{signature(p.kernel, p.name)};\n" for part in others for p in part)
+    tail = [declarations, helpers, PROFILE, CALL_HELPER, "\n", *printer.shared.definitions(), entries]
+    texts = {"main": _unit(first, "".join(tail), _POOL + (PRELUDE if opened else ""), natives)}
+    for k, part in enumerate(others, 1):
+        texts[f"more{k}" if k > 1 else "more"] = _unit(part, "", "", ())
+    return Source(texts, tuple(printer.messages))
 
 
-def _split(kernels: list[_Printed], ahead: int) -> tuple[list[_Printed], list[_Printed]]:
-    """Two parts that take about as long to compile, or everything and nothing if a second unit does not pay.
+def _split(kernels: list[_Printed], ahead: int, units: int) -> list[list[_Printed]]:
+    """Parts that take about as long to compile, the first with `ahead` besides; as many as pay, `units` at most.
 
-    The length of a kernel's text stands for its time; the longest go first, each to the part that is shorter so far.
-    ahead: what the first part has besides, as such a length.
+    The length of a kernel's text stands for its time; the longest go first, each to the part that is shortest so far.
     """
-    if sum(printed.text.count("\n") for printed in kernels) < SPLIT_LINES:
-        return kernels, []
-    lengths, part = [ahead, 0], {}
+    count = min(units, 1 + sum(printed.text.count("\n") for printed in kernels) // SPLIT_LINES)
+    lengths, part = [ahead] + [0] * (count - 1), {}
     for printed in sorted(kernels, key=lambda p: -len(p.text)):
-        shorter = lengths.index(min(lengths))
-        lengths[shorter] += len(printed.text)
-        part[printed.name] = shorter
-    first, second = ([p for p in kernels if part[p.name] == k] for k in (0, 1))
-    return first, second
+        shortest = lengths.index(min(lengths))
+        lengths[shortest] += len(printed.text)
+        part[printed.name] = shortest
+    first, *others = ([p for p in kernels if part[p.name] == k] for k in range(count))
+    return [first, *filter(None, others)]
 
 
 def _unit(kernels: Sequence[_Printed], tail: str, head: str, natives: Sequence[Native]) -> str:

@@ -62,16 +62,22 @@ def _callback(call: RoutineCall) -> Callback:
     )
 
 
-def scratch_nbytes(program: Program) -> tuple[int, int]:
-    """The scratch memory that the most demanding call of `program` declares, and that of one thread of such a call;
-    planned calls ask for theirs later."""
-    wanted, shares = [0], [0]
+def scratch_nbytes(program: Program) -> int:
+    """The scratch memory that the most demanding call of `program` declares; planned calls ask for theirs later."""
+    return max((nbytes for nbytes, _ in _scratch(program)), default=0)
+
+
+def scratch_share(program: Program) -> int:
+    """The most that one thread of such a call writes of it."""
+    return max((-(-nbytes // max(places, 1)) for nbytes, places in _scratch(program)), default=0)
+
+
+def _scratch(program: Program) -> Iterator[tuple[int, int]]:
+    """Of each call, its scratch memory, and for how many threads that is."""
     for call in routine_calls(program):
         if native := native_of(call):
             layouts, attrs = tuple(view.layout for view in call.operands), dict(call.attrs)
-            wanted.append(native.scratch(layouts, attrs))
-            shares.append(-(-wanted[-1] // max(native.places(layouts, attrs), 1)))
-    return max(wanted), max(shares)
+            yield native.scratch(layouts, attrs), native.places(layouts, attrs)
 
 
 def natives_of(programs: Sequence[Program]) -> list[Native]:

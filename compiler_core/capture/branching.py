@@ -28,12 +28,12 @@ from compiler_core.ops.primitives.custom_gradient import CUSTOM_GRADIENT
 from compiler_core.ops.registry import Value, bind, current_trace, meta_of, use_trace
 from compiler_core.symbolic.size import symbols_in
 from compiler_core.tensor.autograd.taped import depth
-from compiler_core.tensor.memory.cell import Cell
+from compiler_core.tensor.memory.cell import Cell, ViewCell
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.trees import flatten
 
 MOST_ELEMENTS = 16  # of a constant that a branch's text holds
-MOST_SEEN = 5000  # objects that a branch may reach
+MOST_SEEN = 50_000  # objects that a branch may reach
 
 
 def is_mapped(pred: Tensor) -> bool:
@@ -72,6 +72,7 @@ class Branches:
             self._end()
             self.before.append(self._state())
             self.starts.append(len(self.trace.body))
+            self.changes = len(self.trace.journal)
             self.notes.append({})
             self.trace.noted.append(self.notes[-1])
         if not self.is_mapped:
@@ -84,9 +85,19 @@ class Branches:
         """The branch that was run has ended."""
         if self.starts:
             self.trace.noted[:] = [notes for notes in self.trace.noted if notes is not self.notes[-1]]
+            if self._writes():
+                raise self._broken(f"a branch {_DOES[0]}")
             for why, before, now in zip(_DOES, self.before[-1], self._state(), strict=True):
                 if before != now:
                     raise self._broken(f"a branch {why}")
+
+    def _writes(self) -> bool:
+        """Whether a tensor holds something else that was not made in this branch."""
+        own, journal = set(self.trace.body[self.starts[-1] :]), self.trace.journal
+        cells = [value for cell, value in journal.before(self.changes, "raw") if not isinstance(cell, ViewCell)]
+        cells += [cell.raw for _, cell in journal.before(self.changes, "_cell")]
+        are_own = all(isinstance(held(value), Node) and held(value) in own for value in cells)
+        return not are_own or bool(journal.before(self.changes, "_grad"))
 
     def refuse(self, error: Exception) -> None:
         """A branch raises. Raises GraphBreak while that is captured: perhaps the other one is taken."""
@@ -287,6 +298,8 @@ def reached(functions: Sequence[Callable[..., Any]]) -> Any:
         parts = _parts_of(thing)
         seen[id(thing)] = tuple(map(id, parts))
         todo += parts
+    if todo:
+        raise GraphBreak("a branch of torch.cond reaches too many objects", where=user_location())
     return seen
 
 

@@ -34,6 +34,11 @@ class Journal:
         """The entry `key` of `table` is about to be set."""
         self.undo.append(partial(table.__setitem__, key, table[key]) if key in table else partial(table.pop, key))
 
+    def before(self, length: int, name: str) -> list[tuple[Any, Any]]:
+        """(target, the value that it had) of each change of an attribute `name` since there were `length` entries."""
+        changes: list[Any] = self.undo[length:]
+        return [(c.args[0], c.args[2]) for c in changes if c.func is setattr and c.args[1] == name]
+
     def rewind(self, length: int) -> None:
         """Take back all that was noted since there were `length` entries."""
         while len(self.undo) > length:

@@ -197,7 +197,17 @@ def test_branches_that_do_more_than_compute_end_the_graph() -> None:
         kept: list[int] = []
         return dc.cond(a.sum() > 0, lambda a: keeps(kept, a), lambda a: keeps(kept, a), (a,)) * len(kept)
 
+    def of_a_value(a: Any) -> Any:
+        b = a * 2
+        return dc.cond(a.sum() > 0, lambda: b[:2].mul_(3) * 1, lambda: b[:2] * 1, ()), b
+
+    def own(a: Any) -> Any:
+        b, c = a.clone(), dc.zeros_like(a)
+        c[0] = b.add_(1)[1]
+        return b + c
+
     for program, why in (
+        (of_a_value, "writes to a tensor"),
         (local, "changes what is there"),
         (lambda a: dc.cond(a.sum() > 0, lambda a: a.add_(1), lambda a: a * 1, (a,)), "writes to a tensor"),
         (lambda a: dc.cond(a.sum() > 0, layer, lambda a: a * 1, (a,)), "draws random numbers"),
@@ -206,6 +216,10 @@ def test_branches_that_do_more_than_compute_end_the_graph() -> None:
         with pytest.raises(GraphBreak, match=why):
             dc.compile(program, fullgraph=True)(dc.tensor(Y))
     assert dc.compile(local)(dc.tensor(Y)).tolist() == (Y * 2).tolist()
+    found = dc.compile(of_a_value)(dc.tensor(Y))
+    assert [part.tolist() for part in found] == [[0.0, 6.0], [0.0, 6.0, 4.0]]
+    whole = dc.compile(lambda a: dc.cond(a.sum() > 0, own, lambda a: a * 1, (a,)), fullgraph=True)
+    assert whole(dc.tensor(Y)).tolist() == own(dc.tensor(Y)).tolist()
 
 
 def test_branches_return_alike() -> None:

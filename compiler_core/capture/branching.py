@@ -12,7 +12,10 @@ computed: torch's rule. There only the operands, not what else a branch reads, a
 
 from __future__ import annotations
 
+import functools
+from collections import deque
 from collections.abc import Callable, Sequence
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from compiler_core.aot.boundary import is_boundary
@@ -33,6 +36,7 @@ from compiler_core.tensor.tensor import Tensor
 from compiler_core.trees import flatten
 
 MOST_ELEMENTS = 16  # of a constant that a branch's text holds
+NOT_HELD = (str, bytes, int, float, complex, type, ModuleType, BuiltinFunctionType, Tensor)  # they hold no state here
 MOST_SEEN = 50_000  # objects that a branch may reach
 
 
@@ -293,8 +297,10 @@ def reached(functions: Sequence[Callable[..., Any]]) -> Any:
     todo: list[Any] = list(functions)
     while todo and len(seen) < MOST_SEEN:
         thing = todo.pop()
-        if id(thing) in seen or isinstance(thing, (str, bytes, int, float, type, Tensor)) or thing is None:
+        if id(thing) in seen or isinstance(thing, NOT_HELD) or thing is None:
             continue
+        if hasattr(type(thing), "__next__"):
+            raise GraphBreak("a branch of torch.cond holds an iterator", where=user_location())
         parts = _parts_of(thing)
         seen[id(thing)] = tuple(map(id, parts))
         todo += parts
@@ -304,18 +310,26 @@ def reached(functions: Sequence[Callable[..., Any]]) -> Any:
 
 
 def _parts_of(thing: Any) -> list[Any]:
-    if isinstance(thing, dict):
-        return [*dict.keys(thing), *dict.values(thing)]
-    if isinstance(thing, (list, tuple, set, frozenset)):
-        return list(thing)
-    found = [*(getattr(thing, "__closure__", None) or ()), *(getattr(thing, "__defaults__", None) or ())]
-    if type(thing).__name__ == "cell":
+    """What it holds, asked for without running code of the program's."""
+    if isinstance(thing, FunctionType):
+        return [*(thing.__closure__ or ()), *(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
+    if isinstance(thing, MethodType):
+        return [thing.__self__, thing.__func__]
+    if isinstance(thing, functools.partial):
+        return [thing.func, thing.args, thing.keywords]
+    if isinstance(thing, CellType):
         try:
             return [thing.cell_contents]
         except ValueError:
             return []
-    for name in ("__self__", "__func__", "func", "args", "keywords"):
-        if callable(thing) and hasattr(type(thing), name):
-            found.append(getattr(thing, name))
-    own = getattr(thing, "__dict__", None)
-    return [*found, own] if type(own) is dict and not isinstance(thing, type(_parts_of)) else found
+    found: list[Any] = []
+    kinds: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
+    for kind in kinds:
+        found += kind.__iter__(thing) if isinstance(thing, kind) else ()
+    if isinstance(thing, dict):
+        found += [*dict.keys(thing), *dict.values(thing)]
+    try:
+        own = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return found
+    return [*found, own] if type(own) is dict else found

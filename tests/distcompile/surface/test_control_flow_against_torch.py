@@ -206,7 +206,23 @@ def test_branches_that_do_more_than_compute_end_the_graph() -> None:
         c[0] = b.add_(1)[1]
         return b + c
 
+    def steps(a: Any) -> Any:
+        turns = iter([1, 2])
+        return dc.cond(a.sum() > 0, lambda a: a * next(turns), lambda a: a * next(turns), (a,)) * next(turns)
+
+    def counted(a: Any) -> Any:
+        count = 0
+
+        def counting(a: Any) -> Any:
+            nonlocal count
+            count += 1
+            return a * 2
+
+        return dc.cond(a.sum() > 0, counting, lambda a: a * 1, (a,)) * count
+
     for program, why in (
+        (steps, "an iterator"),
+        (counted, "changes what is there"),
         (of_a_value, "writes to a tensor"),
         (local, "changes what is there"),
         (lambda a: dc.cond(a.sum() > 0, lambda a: a.add_(1), lambda a: a * 1, (a,)), "writes to a tensor"),
@@ -216,6 +232,7 @@ def test_branches_that_do_more_than_compute_end_the_graph() -> None:
         with pytest.raises(GraphBreak, match=why):
             dc.compile(program, fullgraph=True)(dc.tensor(Y))
     assert dc.compile(local)(dc.tensor(Y)).tolist() == (Y * 2).tolist()
+    assert dc.compile(steps)(dc.tensor(Y)).tolist() == dc.compile(counted)(dc.tensor(Y)).tolist() == (Y * 2).tolist()
     found = dc.compile(of_a_value)(dc.tensor(Y))
     assert [part.tolist() for part in found] == [[0.0, 6.0], [0.0, 6.0, 4.0]]
     whole = dc.compile(lambda a: dc.cond(a.sum() > 0, own, lambda a: a * 1, (a,)), fullgraph=True)

@@ -268,7 +268,7 @@ class Capture:
 
     def _go_on(self, ended: Returned | Broke | Raised, captured: Captured, survivors: Survivors) -> Any:
         """Compile and run the graph; what this call goes on with."""
-        is_whole = self.point.is_root and (isinstance(ended, Returned) or self._ends_behind_forwards(ended))
+        is_whole = self._ends_behind_forwards(ended) or (self.point.is_root and isinstance(ended, Returned))
         entry = self.owner.compile(captured, is_whole)
         inputs: list[Any] = [None if cell is None else cell.current() for cell in survivors.cells]
         with observe.phase("forward", self.owner.name), self.segment.trace.ambient.held():  # as for later calls
@@ -311,12 +311,16 @@ class Capture:
         in_loop = isinstance(why, RunBetween) and why.is_builtin and not self.point.is_root
         return isinstance(why, Seam) or in_loop
 
-    def _ends_behind_forwards(self, ended: Broke | Raised) -> bool:
-        """Whether it is a seam behind the forwards that begin here, all of which are in this graph."""
+    def _ends_behind_forwards(self, ended: Returned | Broke | Raised) -> bool:
+        """Whether it is a seam behind the forwards that begin here, all of which are in this graph.
+
+        Not where a graph broke before: what follows a break may depend on data, so ranks do not compare it.
+        """
         trace = self.segment.trace
         begun, done = trace.gradient_owners, trace.forwards_ended
         is_seam = isinstance(ended, Broke) and isinstance(ended.why, Seam)
-        return is_seam and bool(begun) and all(any(owner is other for other in done) for owner in begun)
+        never_broke = self.point.is_root or self.owner.fullgraph
+        return is_seam and never_broke and bool(begun) and all(any(owner is other for other in done) for owner in begun)
 
     def _keep(self, captured: Captured, entry: Entry) -> None:
         """For later calls."""

@@ -252,7 +252,8 @@ def test_two_models_each_with_its_own_backward_and_step() -> None:
         check(mine, want)
 
 
-def test_ranks_whose_steps_differ_are_told_so() -> None:
+@pytest.mark.parametrize("accumulates", [False, True])
+def test_ranks_whose_steps_differ_are_told_so(accumulates: bool) -> None:
     def run(communicator: Communicator) -> None:
         ddp = DistributedDataParallel(net())
         optimizer = optim.SGD(ddp.parameters(), lr=0.1)
@@ -260,6 +261,9 @@ def test_ranks_whose_steps_differ_are_told_so() -> None:
         @compile(fullgraph=True)
         def step(x: Tensor) -> None:
             optimizer.zero_grad()
+            if accumulates:
+                with ddp.no_sync():
+                    loss_of(ddp(x)).backward()
             y = ddp(x)
             loss_of(y if communicator.rank == 0 else y.tanh()).backward()
             optimizer.step()

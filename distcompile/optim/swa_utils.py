@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from typing import Any, Literal
 
+from compiler_core.capture.held_numbers import number_of
 from compiler_core.dtype import int64
 from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.making.creation import zeros
@@ -253,18 +254,21 @@ class SWALR(LRScheduler):
 
     def anneal_func(self, t: float) -> float:
         """How much of the way is done after the part t of the time."""
-        return t if self._anneal_strategy == "linear" else (1 - math.cos(math.pi * t)) / 2
+        return _way_done(t, self._anneal_strategy == "linear")
 
     def get_lr(self) -> list[float]:
-        step = self._step_count - 1
-        if self.anneal_epochs == 0:
-            step = max(1, step)
-        before, now = (self.anneal_func(max(0, min(1, t / max(1, self.anneal_epochs)))) for t in (step - 1, step))
-        return [_between(group, before, now) for group in self.optimizer.param_groups]
+        args = self._step_count - 1, self.anneal_epochs, self._anneal_strategy == "linear"
+        groups = zip(self._lrs(), self.optimizer.param_groups, strict=True)
+        return [number_of(_towards, lr, group["swa_lr"], *args) for lr, group in groups]
 
 
-def _between(group: Mapping[str, Any], before: float, now: float) -> float:
-    """The rate at `now` of the way to swa_lr, from the present rate, which is at `before` of it."""
-    goal: float = group["swa_lr"]
-    start = goal if before == 1 else (group["lr"] - before * goal) / (1 - before)
+def _way_done(t: float, is_linear: bool) -> float:
+    return t if is_linear else (1 - math.cos(math.pi * t)) / 2
+
+
+def _towards(lr: float, goal: float, step: int, epochs: int, is_linear: bool) -> float:
+    """The rate at `step` of `epochs` steps to `goal`, from the present rate, which is that of the step before."""
+    step = max(1, step) if epochs == 0 else step
+    before, now = (_way_done(max(0, min(1, t / max(1, epochs))), is_linear) for t in (step - 1, step))
+    start = goal if before == 1 else (lr - before * goal) / (1 - before)
     return goal * now + start * (1 - now)

@@ -27,6 +27,7 @@ MAKES: dict[str, Callable[[Any, Any], Any]] = {
         o, 0.1, total_steps=14, three_phase=True, anneal_strategy="linear"
     ),
     "CyclicLR": lambda L, o: L.CyclicLR(o, 0.01, 0.1, 3, mode="triangular2"),
+    "SWALR": lambda L, o: swa_of(L).SWALR(o, swa_lr=0.05, anneal_epochs=4),
     "ChainedScheduler": lambda L, o: L.ChainedScheduler([L.LinearLR(o, 0.3, total_iters=4), L.ExponentialLR(o, 0.9)]),
     "SequentialLR": lambda L, o: L.SequentialLR(o, [L.LinearLR(o, 0.3, total_iters=4), L.ExponentialLR(o, 0.9)], [4]),
 }
@@ -34,6 +35,11 @@ OPTIMIZERS: dict[str, Callable[[Any, Any], Any]] = {
     "SGD": lambda T, p: T.optim.SGD(p, lr=0.1, momentum=0.9),
     "AdamW": lambda T, p: T.optim.AdamW(p, lr=0.1),
 }
+
+
+def swa_of(L: Any) -> Any:
+    """swa_utils, beside a library's lr_scheduler."""
+    return ours.optim.swa_utils if L is ours.optim.lr_scheduler else pytest.importorskip("torch").optim.swa_utils
 
 
 def trained(T: Any, schedule: str, kind: str, wrap: Callable[..., Any]) -> tuple[list[Any], Any]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from compiler_core.breaking import breaks_graph
-from compiler_core.capture.held_numbers import before_the_graph
+from compiler_core.capture.held_numbers import before_the_graph, keep_tensors
 from compiler_core.dtype import float16, float32, int32
 from compiler_core.errors import DistCompileError
 from compiler_core.tensor.making.creation import full
@@ -76,6 +76,8 @@ class GradScaler:
             raise ScalerError("unscale_() is being called after step().")
         if id(optimizer) in self._found:
             raise ScalerError("unscale_() has already been called on this optimizer since the last update().")
+        for group in optimizer.param_groups:
+            keep_tensors(group["params"])
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if any(gradient.dtype is float16 for gradient in gradients):
             raise ArgumentError("Attempting to unscale FP16 gradients.")

@@ -40,6 +40,7 @@ def is_for_graph(optimizer: Any) -> bool:
 def is_behind_travels(optimizer: Any) -> bool:
     """Whether gradients may be on their way: each update is put off until its own is there (`deferred.py`)."""
     for group in optimizer.param_groups:
+        keep_tensors(group["params"])
         for parameter in group["params"]:
             if parameter.grad is not None and may_travel(parameter):
                 return True

@@ -141,3 +141,28 @@ def test_what_a_backward_reads_is_not_written_over() -> None:
         weight.grad = None
         forward(torch.ones(4)).backward()
         assert weight.grad.tolist() == [2.0 * 2**k] * 4
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_step_behind_others_is_in_place_too(scaled: bool) -> None:
+    """Nothing looks into the optimizer's parameters before it is known that they stay the same."""
+    model, optimizer, _ = steps("AdamW")
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+
+    @torch.compile(fullgraph=True)
+    def step(x: Any) -> None:
+        loss = model(x).square().mean()
+        if scaled:
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            loss.backward()
+            optimizer.step()
+        optimizer.zero_grad()
+
+    lay = []
+    for i in range(4):
+        step(data(torch, i))
+        lay.append(places(written(model, optimizer)))
+    assert lay[1] == lay[2] == lay[3]

@@ -147,6 +147,21 @@ def zeroed(ddp: Any, optimizer: optim.Optimizer) -> tuple[Step, Told]:
     return step, nothing
 
 
+@program(2)
+def penalised_and_looked_at_again(ddp: Any, optimizer: optim.Optimizer) -> tuple[Step, Told]:
+    """Parameters are used outside of the forward, too; a second forward has no backward."""
+
+    def step(x: Tensor, *_: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(ddp(x)) + sum(p.square().sum() for p in ddp.parameters()) * 0.01
+        loss.backward()
+        optimizer.step()
+        with no_grad():
+            return loss_of(ddp(x))
+
+    return step, nothing
+
+
 def trained(communicator: Communicator, made: Program, around: Any, **options: Any) -> tuple[list[Any], Any]:
     """(parameters, and what the program tells, after each of six steps; what ran)."""
     model = net()
@@ -250,6 +265,37 @@ def test_two_models_each_with_its_own_backward_and_step() -> None:
     want = on_ranks(1, lambda c: run(c, lambda step: step))[0]
     for mine in on_ranks(3, lambda c: run(c, compile(fullgraph=True))):
         check(mine, want)
+
+
+def test_sizes_that_change_and_parameters_that_a_step_does_not_use() -> None:
+    class Either(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = net(0), net(1)
+
+        def forward(self, x: Tensor, second: bool) -> Tensor:
+            return self.second(x) if second else self.first(x)
+
+    def run(communicator: Communicator, around: Any) -> list[Any]:
+        model = Either()
+        ddp = DistributedDataParallel(model, find_unused_parameters=True, bucket_cap_mb=1e-4)
+        optimizer = optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
+
+        def step(x: Tensor, second: bool) -> None:
+            optimizer.zero_grad()
+            loss_of(ddp(x, second)).backward()
+            optimizer.step()
+
+        ran, seen = around(step), []
+        for i in range(8):
+            parts = part(communicator, i)
+            ran(parts[: len(parts) // (1 + i // 2 % 2)], i % 3 == 1)
+            seen.append([p.detach().clone().numpy() for p in model.parameters()])
+        return seen
+
+    want = on_ranks(2, lambda c: run(c, lambda step: step))
+    for mine, eager in zip(on_ranks(2, lambda c: run(c, compile(fullgraph=True))), want, strict=True):
+        check(mine, eager)
 
 
 @pytest.mark.parametrize("accumulates", [False, True])

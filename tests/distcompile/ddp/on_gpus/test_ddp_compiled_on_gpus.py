@@ -66,6 +66,18 @@ def train(
         }
 
 
+def interpret_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels run in Triton's interpreter, which knows no threads."""
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", True)
+    one_at_a_time, kernel = threading.Lock(), FakeCuda._cuLaunchKernel
+
+    def alone(self: FakeCuda, *arguments: Any) -> Any:
+        with one_at_a_time:
+            return kernel(self, *arguments)
+
+    monkeypatch.setattr(FakeCuda, "_cuLaunchKernel", alone)
+
+
 @pytest.mark.parametrize(
     ("backwards", "hooked", "overlap"),
     some([(2, False, "backward"), (1, True, "backward"), (1, False, "step")], 1),
@@ -75,14 +87,7 @@ def test_gradients_are_those_of_ranks_on_cpus(
     backwards: int, hooked: bool, overlap: str, fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also without a place of their own, and where the next forward's program waits for each bucket's update."""
-    monkeypatch.setattr(triton.knobs.runtime, "interpret", True)
-    one_at_a_time, kernel = threading.Lock(), FakeCuda._cuLaunchKernel
-
-    def alone(self: FakeCuda, *arguments: Any) -> Any:
-        with one_at_a_time:
-            return kernel(self, *arguments)
-
-    monkeypatch.setattr(FakeCuda, "_cuLaunchKernel", alone)
+    interpret_one_at_a_time(monkeypatch)
     with config.patch(use_cache=False):
         expected = run_ranks(2, lambda c: train(c, "cpu", backwards, hooked=hooked, overlap=overlap))
         found = nccl_ranks(2, lambda c: train(c, "cuda", backwards, hooked=hooked, overlap=overlap), timeout_s=60)
@@ -142,3 +147,42 @@ def test_buckets_leave_in_the_middle_of_a_program(fake_cuda: FakeCuda, monkeypat
         assert len(buckets) == 6
         assert buckets == sorted(buckets)
         assert all(first < last for first, last in (buckets[:3:2], buckets[3::2])), "kernels run between buckets"
+
+
+def train_whole(c: Communicator, device: str, scaled: bool) -> dict[str, Any]:
+    """Parameters, step counts and the scale after four whole steps, one of which is left out if they are scaled."""
+    with use_communicator(c):
+        model = DDP(Net().to(device), bucket_cap_mb=100 / 2**20)
+        optimizer, scaler = dc.optim.AdamW(model.parameters(), lr=0.1), dc.amp.GradScaler(device, 8.0, enabled=scaled)
+
+        @dc.compile(fullgraph=True)
+        def step(x: Any) -> None:
+            optimizer.zero_grad()
+            scaler.scale(model(x).square().mean()).backward()
+            scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            scaler.step(optimizer)
+            scaler.update()
+
+        for k in range(4):
+            overflows = scaled and k == 2 and c.rank == 1
+            step(dc.full((4, 5), float("inf") if overflows else 0.1 * (c.rank + k)).to(device))
+        assert not step.explain().breaks
+        named = dict(model.module.named_parameters())
+        counts = [int(state["step"]) for state in optimizer.state.values()]
+        return {n: p.detach().cpu().numpy() for n, p in named.items()} | {
+            "scale": np.array(scaler.get_scale()), "counts": np.array(counts)
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_whole_steps_are_those_of_ranks_on_cpus(
+    scaled: bool, fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interpret_one_at_a_time(monkeypatch)
+    with config.patch(use_cache=False):
+        expected = run_ranks(2, lambda c: train_whole(c, "cpu", scaled))
+        found = nccl_ranks(2, lambda c: train_whole(c, "cuda", scaled), timeout_s=60)
+    for mine, theirs in zip(found, expected, strict=True):
+        for name in theirs:
+            np.testing.assert_allclose(mine[name], theirs[name], rtol=1e-4, atol=1e-5, err_msg=name)

@@ -20,6 +20,7 @@
   of values.
 - `memory.py`: What a compiled call takes beside its inputs, as its plans have it: known once it is compiled, before it
   runs.
+- `loop.py`: while_loop: a graph is run as long as another one says so (torch.while_loop in a graph).
 - `min_cut.py`: Minimum cut of a flow network with integer capacities.
 - `needs.py`: What the backward of each output needs: which values it reads, and whose backward has to run in the same
   pass.

@@ -140,9 +140,9 @@ def gradient(text: str, of: TensorMeta, which: tuple[int, ...]) -> str:
     return closed(builder, result)
 
 
-def closed(builder: GraphBuilder, output: Node) -> str:
-    """The text of what was recorded, but for what the output does not need."""
-    return print_graph(Dce().apply(builder.build([output])))
+def closed(builder: GraphBuilder, *outputs: Node) -> str:
+    """The text of what was recorded, but for what the outputs do not need."""
+    return print_graph(Dce().apply(builder.build(outputs)))
 
 
 def _mapped(op: Op, size: int, are_batched: Sequence[bool], operands: Sequence[Value], attrs: Attrs) -> Value:

@@ -3,9 +3,9 @@
 `points.py` first (where captured code starts), then `segment.py` (from a start to its end) and `captured.py` (what
 becomes of it). A segment's parts: `trace.py` (the graph, and `outside_memory.py`: tensors), `outside_objects.py` and
 `contents.py` (what was there before), `record.py` (what the code changed), `arrays.py`, `differentiating.py`
-(gradients within the graph), `branching.py` (both branches of torch.cond), and those of rooms. Rooms: `tracing/`
-notes what the program reads and changes; `guards/`, `numbers/`, `recipes/` are what is kept of that, `polyfills/` is
-Python in the place of C, `compiled/` is what a user holds.
+(gradients within the graph), `branching.py` (both branches of torch.cond), `looping.py` (a turn of torch.while_loop),
+and those of rooms. Rooms: `tracing/` notes what the program reads and changes; `guards/`, `numbers/`, `recipes/` are
+what is kept of that, `polyfills/` is Python in the place of C, `compiled/` is what a user holds.
 """
 
 from __future__ import annotations

@@ -54,24 +54,21 @@ _DOES = (  # what the parts of `Branches._state` say
 )
 
 
-class Branches:
-    """Two branches that are captured. See the head of this file."""
+class Recording:
+    """Functions that are captured one after the other, so that their parts of the graph can be taken out.
 
-    def __init__(
-        self, name: str, pred: Tensor, functions: Sequence[Callable[..., Any]], operands: Sequence[Any]
-    ) -> None:
+    starts: where each begins in the trace; notes: what it read; before: how things were.
+    """
+
+    def __init__(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
         self.name, self.functions = name, functions
         self.trace: Any = current_trace()
-        flat = prims.reshape(pred, ())
-        self.pred: Tensor = flat if flat.dtype.kind == "b" else prims.ne(flat, prims.full_like(flat, 0))
-        self.operands = operands
-        self.is_mapped = bool(levels()) or is_mapped(pred)
         self.starts: list[int] = []
         self.notes: list[dict[Node, Tensor]] = []
         self.before: list[Any] = []
 
-    def begin(self, number: int) -> tuple[Any, ...]:
-        """A branch is about to be run; what it is to be called with."""
+    def start(self) -> None:
+        """One of them is about to be run."""
         if self.trace is not None:
             self._end()
             self.before.append(self._state())
@@ -79,11 +76,6 @@ class Branches:
             self.changes = len(self.trace.journal)
             self.notes.append({})
             self.trace.noted.append(self.notes[-1])
-        if not self.is_mapped:
-            return tuple(self.operands)
-        leaves, spec = flatten(tuple(self.operands))
-        gated = [self._gated(leaf, number) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        return tuple(spec.unflatten(gated))
 
     def _end(self) -> None:
         """The branch that was run has ended."""
@@ -94,6 +86,10 @@ class Branches:
             for why, before, now in zip(_DOES, self.before[-1], self._state(), strict=True):
                 if before != now:
                     raise self._broken(f"a branch {why}")
+
+    def drop(self) -> None:
+        """Nothing is taken out."""
+        self.trace.noted[:] = [notes for notes in self.trace.noted if all(notes is not mine for mine in self.notes)]
 
     def _writes(self) -> bool:
         """Whether a tensor holds something else that was not made in this branch."""
@@ -107,6 +103,68 @@ class Branches:
         """A branch raises. Raises GraphBreak while that is captured: perhaps the other one is taken."""
         if self.trace is not None:
             raise self._broken(f"a branch raises {type(error).__name__}: {error}")
+
+    def _broken(self, why: str) -> GraphBreak:
+        return GraphBreak(f"{self.name}: {why}", where=user_location())
+
+    def _state(self) -> tuple[Any, ...]:
+        """What a branch may not change."""
+        trace = self.trace
+        written = tuple((id(cell), id(value)) for cell, value in trace.written.items())
+        draws = trace.rng, trace.draws, len(trace.outside_draws)
+        told = len(trace.boundaries), len(trace.hooked), trace.regions
+        return written, draws, told, trace.changes(), reached(self.functions)
+
+    def _parts(self, columns: Sequence[Sequence[Tensor]]) -> list[Part]:
+        """What each recorded. columns: its results. Raises GraphBreak for gradients of its own."""
+        ends = [*self.starts[1:], len(self.trace.body)]
+        parts = [
+            Part(self.trace, set(self.trace.body[start:end]), [held(x._read()) for x in column])
+            for start, end, column in zip(self.starts, ends, columns, strict=True)
+        ]
+        if any(part.is_of_autograd for part in parts):
+            raise self._broken("a branch has a gradient of its own, or hooks")
+        return parts
+
+    def _handle(self, node: Node) -> Tensor:
+        """What held the value of `node` when a branch read it."""
+        for notes in self.notes:
+            if node in notes:
+                return notes[node]
+        if node.dtype.is_inexact and (depth() or forward.on):
+            raise self._broken("a branch reads a value of which it is not known what it was computed from")
+        return Tensor._from_cell(Cell(node))
+
+    def _take_out(self, start: int) -> None:
+        """What may fail, and what needs it, is no longer in the trace."""
+        body = self.trace.body
+        gone: set[Node] = set()
+        for node in body[start:]:
+            if isinstance(node, Call) and (not is_total(node) or not gone.isdisjoint(node.args)):
+                gone.add(node)
+        body[start:] = [node for node in body[start:] if node not in gone]
+
+
+class Branches(Recording):
+    """Two branches that are captured. See the head of this file."""
+
+    def __init__(
+        self, name: str, pred: Tensor, functions: Sequence[Callable[..., Any]], operands: Sequence[Any]
+    ) -> None:
+        super().__init__(name, functions)
+        flat = prims.reshape(pred, ())
+        self.pred: Tensor = flat if flat.dtype.kind == "b" else prims.ne(flat, prims.full_like(flat, 0))
+        self.operands = operands
+        self.is_mapped = bool(levels()) or is_mapped(pred)
+
+    def begin(self, number: int) -> tuple[Any, ...]:
+        """A branch is about to be run; what it is to be called with."""
+        self.start()
+        if not self.is_mapped:
+            return tuple(self.operands)
+        leaves, spec = flatten(tuple(self.operands))
+        gated = [self._gated(leaf, number) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        return tuple(spec.unflatten(gated))
 
     def result(self, *found: Any) -> Any:
         """What torch.cond returns. found: what the branches have."""
@@ -122,17 +180,6 @@ class Branches:
         return spec.unflatten(result)
 
     # ---- checks
-
-    def _broken(self, why: str) -> GraphBreak:
-        return GraphBreak(f"{self.name}: {why}", where=user_location())
-
-    def _state(self) -> tuple[Any, ...]:
-        """What a branch may not change."""
-        trace = self.trace
-        written = tuple((id(cell), id(value)) for cell, value in trace.written.items())
-        draws = trace.rng, trace.draws, len(trace.outside_draws)
-        told = len(trace.boundaries), len(trace.hooked), trace.regions
-        return written, draws, told, trace.changes(), reached(self.functions)
 
     def _matched(self, found: Sequence[Any]) -> tuple[list[list[Any]], Any]:
         """(the leaves of each result, their structure). Raises BranchError if they do not match."""
@@ -177,13 +224,7 @@ class Branches:
         """One of two tensors each."""
         if self.trace is None:
             return [self._where(a, b) for a, b in zip(*columns, strict=True)]
-        ends = [*self.starts[1:], len(self.trace.body)]
-        parts = [
-            _Part(self, set(self.trace.body[start:end]), [held(x._read()) for x in column])
-            for start, end, column in zip(self.starts, ends, columns, strict=True)
-        ]
-        if any(part.is_of_autograd for part in parts):
-            raise self._broken("a branch has a gradient of its own, or hooks")
+        parts = self._parts(columns)
         if self.is_mapped:
             if not is_mapped(self.pred) and not all(part.is_total for part in parts):
                 raise self._broken("under vmap both branches are computed, and one may fail")
@@ -200,7 +241,7 @@ class Branches:
         return self._applied(parts, free, handles, columns[0])
 
     def _applied(
-        self, parts: Sequence[_Part], free: list[Node], handles: list[Tensor], like: list[Tensor]
+        self, parts: Sequence[Part], free: list[Node], handles: list[Tensor], like: list[Tensor]
     ) -> list[Tensor]:
         """By one op for each dtype."""
         metas = [meta_of(x) for x in like]
@@ -213,30 +254,12 @@ class Branches:
                 chosen[k] = one
         return chosen
 
-    def _handle(self, node: Node) -> Tensor:
-        """What held the value of `node` when a branch read it."""
-        for notes in self.notes:
-            if node in notes:
-                return notes[node]
-        if node.dtype.is_inexact and (depth() or forward.on):
-            raise self._broken("a branch reads a value of which it is not known what it was computed from")
-        return Tensor._from_cell(Cell(node))
 
-    def _take_out(self, start: int) -> None:
-        """What may fail, and what needs it, is no longer in the trace."""
-        body = self.trace.body
-        gone: set[Node] = set()
-        for node in body[start:]:
-            if isinstance(node, Call) and (not is_total(node) or not gone.isdisjoint(node.args)):
-                gone.add(node)
-        body[start:] = [node for node in body[start:] if node not in gone]
-
-
-class _Part:
+class Part:
     """What one branch recorded. nodes: what its outputs need; free: of that, what was there before."""
 
-    def __init__(self, branches: Branches, own: set[Node], outputs: list[Node]) -> None:
-        self.outputs, self.region = outputs, branches.trace.region
+    def __init__(self, trace: Any, own: set[Node], outputs: list[Node]) -> None:
+        self.outputs, self.region = outputs, trace.region
         needed: set[Node] = set()
         todo = list(outputs)
         while todo:
@@ -244,11 +267,11 @@ class _Part:
             if node not in needed:
                 needed.add(node)
                 todo += node.operands if node in own else ()
-        self.nodes = [node for node in branches.trace.body if node in needed and node in own]
+        self.nodes = [node for node in trace.body if node in needed and node in own]
         small = {node for node in needed if isinstance(node, Constant) and node.meta.numel <= MOST_ELEMENTS}
         self.constants = sorted(small - own, key=lambda node: node.name)
         inside = {*own, *small}
-        self.free = [node for node in (*branches.trace.placeholders, *branches.trace.body)
+        self.free = [node for node in (*trace.placeholders, *trace.body)
                      if node in needed and node not in inside]  # fmt: skip
         self.calls = [node for node in self.nodes if isinstance(node, Call)]
 
@@ -277,8 +300,8 @@ class _Part:
                 found[node] = bind(node.op, *(found[arg] for arg in node.args), **node.attrs)
         return [x if hasattr(x, "_cell") else Tensor._from_cell(Cell(x)) for x in (found[out] for out in self.outputs)]
 
-    def text(self, free: Sequence[Node], places: Sequence[int]) -> str:
-        """The graph of some outputs, packed, from what is free in either branch."""
+    def text(self, free: Sequence[Node], places: Sequence[int] | None = None) -> str:
+        """The graph of the outputs, or of some of them, packed, from these values."""
         builder = GraphBuilder("branch")
         found: dict[Node, Node] = {node: builder.placeholder(f"x{k}", node.meta) for k, node in enumerate(free)}
         with use_trace(builder):
@@ -287,6 +310,8 @@ class _Part:
                     found[node] = builder.constant(node.array)
                 elif isinstance(node, Call):
                     found[node] = builder.call(node.op, [found[arg] for arg in node.args], node.attrs)
+            if places is None:
+                return closed(builder, *(found[out] for out in self.outputs))
             result = packed([found[self.outputs[k]] for k in places])
         return closed(builder, result)
 

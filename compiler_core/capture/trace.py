@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from compiler_core.aot import branch  # registers ops
+from compiler_core.aot import branch, loop  # they register ops
 from compiler_core.aot.boundary import Hook
 from compiler_core.aot.tensor_hooks import TensorHooks, with_boundaries
 from compiler_core.capture.ambient import Ambient
@@ -35,6 +35,7 @@ from compiler_core.tensor.tensor import Tensor
 __all__ = ["RNG_KEY", "CaptureTrace", "Known", "Lifted", "Mark", "Written"]
 
 assert branch
+assert loop
 RNG_KEY = TensorMeta((3,), uint64)
 # what a mark remembers of a trace by value
 COUNTERS = (

@@ -4,7 +4,8 @@ In: predicates, functions of Tensors, and trees of Tensors. Out: what the functi
 Eager: Python runs them, and of two branches that which is taken. In compiled code `cond` is part of the graph, with
 both branches (compiler_core/capture/branching.py says how); so is it where there is a predicate for each example of
 vmap, where both are computed. `map` is one call under vmap there, `scan` a call for each place, `associative_scan` a
-logarithm of them everywhere. `while_loop` ends the graph where it needs the value of a predicate.
+logarithm of them everywhere. `while_loop` without gradients is part of the graph (compiler_core/capture/looping.py);
+with some it ends the graph where it needs the value of a predicate.
 Source: torch's documentation, and torch/_higher_order_ops; the results and errors of torch 2.13 judge.
 """
 
@@ -15,6 +16,7 @@ from typing import Any
 
 from compiler_core.breaking import unbroken
 from compiler_core.capture.branching import Branches, is_mapped
+from compiler_core.capture.looping import Loop, holds
 from compiler_core.errors import BranchError, IndexError_
 from compiler_core.ops import functional as F
 from compiler_core.tensor.autograd.taped import traced
@@ -85,18 +87,47 @@ def while_loop(cond_fn: Function, body_fn: Function, carried_inputs: Any) -> tup
         raise ArgumentError("Expect cond_fn and body_fn to be callable.")
     if not isinstance(carried_inputs, (tuple, list)):
         raise ArgumentError(f"carried_inputs must be a tuple or list but got {type(carried_inputs)}")
-    before, spec = tree_flatten(tuple(carried_inputs))
+    before = tree_flatten(tuple(carried_inputs))[0]
     if not all(isinstance(leaf, (Tensor, int)) for leaf in before):
         raise ArgumentError("Expect carried_inputs to be a tuple of possibly nested dict/list/tuple that only consists "
                             "of tensor or int leaves", got=str([type(leaf) for leaf in before]))  # fmt: skip
-    carried = tuple(carried_inputs)
+    run = _in_graph if holds(before) else _turned
+    return run(cond_fn, body_fn, tuple(carried_inputs))
+
+
+def _turned(cond_fn: Function, body_fn: Function, carried: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Python runs the loop."""
+    before, spec = tree_flatten(carried)
     while _truth(cond_fn(*carried)):
-        made = body_fn(*carried)
-        made = tuple(made) if isinstance(made, (tuple, list)) else (made,)
-        leaves, found = tree_flatten(made)
-        _check_alike("body_fn_output and carried_inputs", before, leaves, spec, found)
-        carried = made
+        carried = _turn(body_fn, carried, before, spec)
     return carried
+
+
+def _turn(body_fn: Function, carried: tuple[Any, ...], before: Sequence[Any], spec: Any) -> tuple[Any, ...]:
+    made = body_fn(*carried)
+    made = tuple(made) if isinstance(made, (tuple, list)) else (made,)
+    leaves, found = tree_flatten(made)
+    _check_alike("body_fn_output and carried_inputs", before, leaves, spec, found)
+    return made
+
+
+@unbroken
+def _in_graph(cond_fn: Function, body_fn: Function, carried: tuple[Any, ...]) -> tuple[Any, ...]:
+    """One turn is captured; after a break Python runs the loop."""
+    if not traced():
+        return _turned(cond_fn, body_fn, carried)
+    before, spec = tree_flatten(carried)
+    loop = Loop((cond_fn, body_fn), before)
+    given = tree_unflatten(loop.carried, spec)
+    loop.start()
+    test = _truth(cond_fn(*given))
+    if isinstance(test, bool):
+        loop.drop()
+        return _turned(cond_fn, body_fn, carried)
+    loop.start()
+    made = _turn(body_fn, given, before, spec)
+    results: tuple[Any, ...] = tree_unflatten(loop.result(test, tree_flatten(made)[0]), spec)
+    return results
 
 
 def _truth(found: Any) -> Any:

@@ -19,7 +19,7 @@ SIZE = 3
 WITHOUT_RULE = """
 full iota philox convolution_last convolution_last_input convolution_last_weight
 convolution_inner convolution_inner_input convolution_inner_weight pool_max_inner pool_max_put_inner
-gradient_boundary opaque_backward
+gradient_boundary opaque_backward while_loop
 """
 DTYPES = (float32, int64, bool_, complex64)
 CASES = [c for c in all_cases() if c.variant == "plain" and c.arrays and (c.dtype in DTYPES or len(c.op.dtypes) < 3)]

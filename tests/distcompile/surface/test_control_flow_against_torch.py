@@ -119,6 +119,55 @@ def test_a_loop_over_numbers_is_part_of_the_graph() -> None:
     assert (count, x.tolist()) == (3, (Y * 8).tolist())
 
 
+TURNS = {
+    "counted": lambda t, a: t.while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 1.5), (t.tensor(0), a)),
+    "by the data": lambda t, a: t.while_loop(lambda x: x.sum() < 100, lambda x: (x * 2 + 1,), (a,)),
+    "not once": lambda t, a: t.while_loop(lambda x: x.sum() < -100, lambda x: (x * 2,), (a,)),
+    "of whole numbers": lambda t, a: t.while_loop(
+        lambda n, k: n != 1, lambda n, k: (t.where(n % 2 == 0, n // 2, 3 * n + 1), k + 1), (t.tensor(27), t.tensor(0))
+    ),
+    "with a choice": lambda t, a: t.while_loop(
+        lambda i, x: i < 4,
+        lambda i, x: (i + 1, t.cond(x.sum() > 10, lambda x: x - 5, lambda x: x * 3, (x,))),
+        (t.tensor(0), a),
+    ),
+    "in a loop": lambda t, a: t.while_loop(
+        lambda i, x: i < 3,
+        lambda i, x: (i + 1, t.while_loop(lambda j, x: j < 2, lambda j, x: (j + 1, x + a), (t.tensor(0), x))[1]),
+        (t.tensor(0), a * 1),
+    ),
+    "and more": lambda t, a: [
+        x.float().sin() for x in t.while_loop(lambda x: x.sum() < 9, lambda x: (x * 2 + 1,), ((a * 2).to(t.bfloat16),))
+    ],
+}
+
+
+@pytest.mark.parametrize("name", list(TURNS))
+def test_a_loop_without_gradients_is_part_of_the_graph(name: str) -> None:
+    torch._dynamo.reset()
+    expected = [part.numpy() for part in TURNS[name](torch, torch.tensor(Y))]
+    for backend in ("codegen", "aot_eager"):
+        found = dc.compile(lambda a: TURNS[name](dc, a), fullgraph=True, backend=backend)(dc.tensor(Y))
+        for ours, theirs in zip(found, expected, strict=True):
+            assert ours.numpy().dtype == theirs.dtype
+            np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-6)
+
+
+def test_a_loop_with_gradients_ends_the_graph() -> None:
+    weight = dc.nn.Parameter(dc.ones(3, dtype=dc.float64))
+
+    def loop(a: Any) -> Any:
+        return dc.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * weight), (dc.tensor(0), a))[1]
+
+    dc.compile(loop)(dc.tensor(Y)).sum().backward()
+    assert weight.grad.tolist() == (3 * Y).tolist()
+    for given in (dc.tensor(Y), dc.tensor(Y, requires_grad=True)):
+        with pytest.raises(GraphBreak):
+            dc.compile(loop, fullgraph=True)(given)
+    with dc.no_grad():
+        assert dc.compile(loop, fullgraph=True)(dc.tensor(Y)).tolist() == Y.tolist()
+
+
 def chosen(a: Any) -> Any:
     return dc.cond(a.sum() > 0, lambda a: inverse(Ours, a) @ a, lambda a: a.sin() * a, (a,))
 

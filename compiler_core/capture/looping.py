@@ -29,7 +29,7 @@ def holds(carried: Sequence[Any]) -> bool:
     """Whether a graph can hold the loop that carries these."""
     if current_trace() is None or levels() or depth() or forward.on:
         return False
-    are_plain = all(isinstance(x, Tensor) and x.device.type == "cpu" for x in carried)
+    are_plain = all(isinstance(x, Tensor) and not x.is_cuda for x in carried)
     return are_plain and not (is_grad_enabled() and any(x.requires_grad for x in carried))
 
 

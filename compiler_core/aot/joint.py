@@ -127,7 +127,7 @@ def _go_back(
     """Cotangents go back through the calls, the last first."""
     groups, rules = boundary_groups(calls), rule_groups(calls)
     for call in reversed(calls):
-        builder.location, builder.region = call.location, call.region
+        builder.location, builder.region = call.location, abs(call.region)
         if is_boundary(call):
             if call.op is GRADIENT_BOUNDARY and not hooks:
                 stops.pass_on(call)

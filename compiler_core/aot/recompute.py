@@ -73,6 +73,7 @@ class CostModel:
         results = list(results)
         self.inner = regions.inner if regions else set()
         self.leaving = regions.leaving if regions else set()
+        self.kept = regions.kept if regions else set()
         products = [call for call in graph.calls if is_library(call)]
         self.keeps_operands = on_gpu and any(call.op.name.startswith("convolution") for call in products)
         self.results = set(results)  # held by whoever asked for them
@@ -95,6 +96,8 @@ class CostModel:
             return Yes()
         if node in self.leaving:
             return No("read outside of the checkpoint that computes it")
+        if node in self.kept:
+            return No("the policy of its checkpoint keeps it")
         if not isinstance(node, Call) or not node.args or is_view(node) or node not in self.in_forward:
             return Yes()
         if node.op.random:

@@ -1,7 +1,8 @@
 """Checkpointed functions in a joint graph: which of their values may be kept for the backward.
 
 In: a joint graph whose calls know their region, the nodes that depend on a tangent, the forward's results.
-Out: `Regions`: `inner` (never kept, always computed again) and `leaving` (never computed again: read outside).
+Out: `Regions`: `inner` (never kept, always computed again), `leaving` (never computed again: read outside) and `kept`
+(never computed again, as the function's policy has it).
 A value of a region leaves it if it is a result, or if what the backward reads is computed from it elsewhere: without
 keeping these, everything back to the first region's inputs would be computed again at once. (AOTAutograd's partitioner
 keeps the values between adjacent checkpoints for the same reason.) Half-gradients that depend on no tangent are inner
@@ -26,8 +27,9 @@ class Regions:
             self.leaving = {node for node in results if node in members and node in read}
             for call in graph.calls:
                 if call in after or call in read:
-                    self.leaving.update(arg for arg in call.args if arg in members and _region(arg) != call.region)
-        self.inner: set[Node] = members - self.leaving
+                    self.leaving.update(arg for arg in call.args if arg in members and _region(arg) != abs(call.region))
+        self.kept = {node for node in members if isinstance(node, Call) and node.region < 0}
+        self.inner: set[Node] = members - self.leaving - self.kept
 
     @staticmethod
     def _read_by_backward(graph: Graph, after: Set[Node], needed: Set[Node]) -> set[Node]:
@@ -40,4 +42,4 @@ class Regions:
 
 
 def _region(node: Node) -> int:
-    return node.region if isinstance(node, Call) else 0
+    return abs(node.region) if isinstance(node, Call) else 0

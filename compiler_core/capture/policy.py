@@ -120,6 +120,7 @@ RECORDING = tuple(
         "distcompile/surface/torch_version.py",
         "distcompile/types.py",
         "distcompile/utils/__init__.py",
+        "distcompile/utils/selective_checkpoint.py",
         "distcompile/version.py",
         "distcompile/xpu.py",
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from compiler_core.aot import branch, loop  # they register ops
@@ -76,6 +76,7 @@ class CaptureTrace(OutsideMemory):
         self.forwards_ended: tuple[ModuleProtocol, ...] = ()  # owners whose last forward ends here
         self.begins_in: Ambient | None = None  # the modes of the thread in which the last of them does
         self.regions = 0  # checkpointed functions so far
+        self.keeps: Callable[[Call], bool] | None = None  # what of the one under way
         self.sweeps = 0  # backwards in the graph so far
         self.spent: list[Call] = []  # whose saved values a backward in the graph has let go of
         self.noted: list[dict[Node, Tensor]] = []  # for each branch under way: what held the values that it read
@@ -124,19 +125,24 @@ class CaptureTrace(OutsideMemory):
             raise TraceEnded(self.ended, where=user_location())
         args = [value if isinstance(value, Node) else self.constant(value) for value in values]
         node = self.call(op, args, attrs, location=user_location())
+        if self.keeps is not None and self.keeps(node):
+            node = self.body[-1] = replace(node, region=-abs(node.region))
         self.place_call(node)
         return node
 
     @contextmanager
-    def checkpointed(self) -> Iterator[None]:
-        """Within the block, calls belong to a region of their own: of nested ones to the outermost."""
-        outer = self.region
+    def checkpointed(self, keeps: Callable[[Call], bool] | None = None) -> Iterator[None]:
+        """Within the block, calls belong to a region of their own: of nested ones to the outermost.
+
+        keeps: whether the value of a call is to be kept; None: of none, or what the outer one says.
+        """
+        outer, outer_keeps = self.region, self.keeps
         self.regions += 1
-        self.region = outer or self.regions
+        self.region, self.keeps = outer or self.regions, self.keeps or keeps
         try:
             yield
         finally:
-            self.region = outer
+            self.region, self.keeps = outer, outer_keeps
 
     def build(self, outputs: Iterable[Node]) -> Graph:
         hooked = {node: key for node, key in self.hooked.items() if not self._hooks_of(key).is_idle}

@@ -135,7 +135,8 @@ def _complex_text(value: complex) -> str:
 
 def _origin(call: Call) -> str:
     """The user's line, and the checkpointed function that the call belongs to."""
-    return ", ".join(filter(None, (call.location, f"checkpoint {call.region}" if call.region else "")))
+    region = f"checkpoint {abs(call.region)}{', kept' if call.region < 0 else ''}" if call.region else ""
+    return ", ".join(filter(None, (call.location, region)))
 
 
 def _with_location(line: str, location: str) -> str:

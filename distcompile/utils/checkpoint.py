@@ -19,6 +19,7 @@ from typing import Any
 
 from compiler_core.breaking import breaks_graph
 from compiler_core.errors import AutogradError
+from compiler_core.graph.ir import Call
 from compiler_core.ops.casting import acting, casting, own_casts
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.autograd.engine import running_backwards
@@ -30,10 +31,18 @@ from compiler_core.tensor.making.random import States, drawing_from, saved_state
 from compiler_core.tensor.making.random_state import current_shard, set_shard
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.trees import flatten, leaves_of
-from distcompile.errors import ArgumentError, NotSupportedError
+from distcompile.errors import ArgumentError
+from distcompile.utils.selective_checkpoint import (
+    CheckpointPolicy,
+    Selective,
+    SelectiveCheckpointContext,
+    create_selective_checkpoint_contexts,
+)
 
 __all__ = [
     "CheckpointError",
+    "CheckpointPolicy",
+    "SelectiveCheckpointContext",
     "checkpoint",
     "checkpoint_sequential",
     "create_selective_checkpoint_contexts",
@@ -64,11 +73,6 @@ def set_checkpoint_early_stop(enable: bool) -> Iterator[None]:
     yield
 
 
-def create_selective_checkpoint_contexts(*args: Any, **kwargs: Any) -> Any:
-    """Raises NotSupportedError: a policy is written in torch's dispatcher's ops, which are not ours."""
-    raise NotSupportedError("selective checkpointing", remedy="checkpoint smaller functions")
-
-
 def checkpoint(
     function: Callable[..., Any],
     *args: Any,
@@ -97,10 +101,11 @@ def checkpoint(
     if determinism_check not in ("default", "none"):
         raise ArgumentError("determinism_check should be one of ['default', 'none']", got=repr(determinism_check))
     if current_trace() is not None:
-        if context_fn is not noop_context_fn:
+        selective = _selective(context_fn)
+        if selective is None and context_fn is not noop_context_fn:
             again = functools.partial(checkpoint, function, *args, use_reentrant=use_reentrant, context_fn=context_fn)
             return _with_contexts(again, kwargs | {"preserve_rng_state": preserve, "debug": debug})
-        return _in_region(functools.partial(function, *args, **kwargs))
+        return _in_region(functools.partial(function, *args, **kwargs), None if selective is None else selective.keeps)
     if use_reentrant:
         if not any(isinstance(a, Tensor) and a.requires_grad for a in args):
             warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
@@ -169,12 +174,18 @@ def _with_contexts(run: Callable[..., Any], options: dict[str, Any]) -> Any:
     return run(**options)
 
 
-def _in_region(run: Callable[[], Any]) -> Any:
-    """Called while tracing: what `run` records is a region of the graph."""
+def _selective(context_fn: Callable[[], Contexts]) -> Selective | None:
+    """The first context, if it is one of a policy; a policy is asked while the function is traced."""
+    first = None if context_fn is noop_context_fn else context_fn()[0]
+    return first if isinstance(first, Selective) else None
+
+
+def _in_region(run: Callable[[], Any], keeps: Callable[[Call], bool] | None) -> Any:
+    """Called while tracing: what `run` records is a region of the graph. keeps: what of it is kept."""
     trace: Any = current_trace()
     if not hasattr(trace, "checkpointed"):  # a backward that is traced: nothing of it is kept anyway
         return run()
-    with trace.checkpointed():
+    with trace.checkpointed(keeps):
         return run()
 
 

@@ -18,7 +18,6 @@ from distcompile.nn.parallel import DistributedDataParallel
 from distcompile.utils.checkpoint import (
     CheckpointError,
     checkpoint,
-    create_selective_checkpoint_contexts,
     noop_context_fn,
     set_checkpoint_debug_enabled,
     set_checkpoint_early_stop,
@@ -270,8 +269,6 @@ def test_contexts_and_what_is_not_offered() -> None:
     assert len(noop_context_fn()) == 2
     y.sum().backward()
     assert entered == ["first", "second"]
-    with pytest.raises(NotImplementedError, match="selective"):
-        create_selective_checkpoint_contexts([])
 
 
 class Blocks(nn.Module):

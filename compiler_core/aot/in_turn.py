@@ -82,8 +82,8 @@ class InTurn:
     def _run(self, inputs: Sequence[Array], places: Places, then: Callable[[Places], Places]) -> list[Array]:
         turns = self.turns
         first = self.first(inputs, places[_FIRST])
-        given = (inputs, first)
-        second = self._go_on([given[which][place] for which, place in turns.reads], then(places)[_SECOND])
+        given, asked = (inputs, first), then(places)  # before anything more refers to an input
+        second = self._go_on([given[which][place] for which, place in turns.reads], asked[_SECOND])
         made = (first, second)
         return [made[which][place] for which, place in turns.outputs]
 

@@ -59,7 +59,7 @@ def schedule(graph: Graph, defined: d.Defined, table: KernelTable) -> ir.Program
         steps += _steps(group, infos, needed, defined, table, partials)
     if table.target.is_gpu and not events:
         steps = batched(steps, table)
-    lends = not (table.target.many_sizes or table.target.is_gpu)
+    lends = not table.target.many_sizes
     return _assemble(graph, defined, place_events(steps, signals, waits), partials, lends=lends)
 
 

@@ -22,6 +22,7 @@ from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.expand import AttentionComposed, Expand, PoolingComposed
 from compiler_core.graph.passes.fold import Fold
 from compiler_core.graph.passes.rename import Rename
+from compiler_core.graph.passes.result_masks import ResultMasks
 from compiler_core.graph.passes.rewrite import Pass
 from compiler_core.graph.verify import verify
 
@@ -39,6 +40,7 @@ SIMPLIFY_JOINT: tuple[Pass, ...] = (
     Dce(),
     *(Fold(after_autograd=True), Canonicalise(after_autograd=True), Cse()),
     *(Fold(after_autograd=True), Canonicalise(after_autograd=True), Cse()),
+    ResultMasks(),
     Dce(),
     Rename(),
 )

@@ -7,7 +7,7 @@ memory from then on, a temp that is born takes the smallest free piece that it f
 dies. Temps begin on cache lines. Only memory of the same dtype serves: a buffer of the loop IR has one.
 The arena is what the caches hold, so a temp goes elsewhere only if the arena would be larger for it than for those that
 have no other place.
-Limits: temps that fit nowhere, and small ones, are the arena's. On the CPU, so far: not measured on GPUs.
+Limits: temps that fit nowhere, and small ones, are the arena's.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from compiler_core.capture.held_numbers import number_of, single
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from distcompile.optim.checks import options
@@ -31,6 +32,11 @@ class ASGDRule(Decaying):
         average = prims.add(state["ax"], prims.mul(prims.sub(p, state["ax"]), s["mu"]))
         is_copy = prims.eq(s["mu"], prims.full_like(p, 1.0))
         return p, {"ax": prims.where(is_copy, p, average)}
+
+
+def _rate_at(step: int, lr: float, eta: float) -> float:
+    """η; at the first step the rate, which may have changed since the state was made: scaled steps are left out."""
+    return single(lr) if step == 1 else eta
 
 
 class ASGD(RuleOptimizer):
@@ -85,5 +91,6 @@ class ASGD(RuleOptimizer):
     ) -> tuple[dict[str, Any], tuple[float, ...]]:
         eta, mu = scalars
         lr, lambd = float(group["lr"]), group["lambd"]
+        eta = number_of(_rate_at, step, lr, eta)
         numbers = {**rule.numbers(group, step), "shrink": 1 - lambd * eta, "step_size": -eta, "mu": mu}
         return numbers, (lr / (1 + lambd * lr * step) ** group["alpha"], 1 / max(1.0, float(step - group["t0"])))

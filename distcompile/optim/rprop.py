@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from compiler_core.capture.held_numbers import number_of
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
 from distcompile.errors import ArgumentError
@@ -28,7 +29,11 @@ class RpropRule(Elementwise):
 
     def numbers(self, group: Group, step: int) -> dict[str, Any]:
         (shrink, grow), (least, most) = group["etas"], group["step_sizes"]
-        return {"shrink": shrink, "grow": grow, "least": least, "most": most}
+        first = number_of(
+            _is_first, step
+        )  # the rate may have changed since the state was made: scaled steps are left out
+        numbers = {"shrink": shrink, "grow": grow, "least": least, "most": most}
+        return numbers | {"first": first, "rate": group["lr"]}
 
     def update(self, p: Value, g: Value, state: Mapping[str, Value], s: Scalars) -> tuple[Value, dict[str, Value]]:
         if self.maximize:
@@ -37,10 +42,16 @@ class RpropRule(Elementwise):
         agreement = prims.mul(g, state["prev"])
         turned = prims.lt(agreement, zero)
         factor = prims.where(prims.gt(agreement, zero), s["grow"], prims.full_like(p, 1.0))
-        size = prims.mul(state["step_size"], prims.where(turned, s["shrink"], factor))
+        is_first = prims.gt(s["first"], zero)
+        before = prims.where(is_first, s["rate"], state["step_size"])
+        size = prims.mul(before, prims.where(turned, s["shrink"], factor))
         size = prims.minimum(prims.maximum(size, s["least"]), s["most"])
         g = prims.where(turned, zero, g)
         return prims.sub(p, prims.mul(prims.sign(g), size)), {"prev": g, "step_size": size}
+
+
+def _is_first(step: int) -> float:
+    return float(step == 1)
 
 
 @one_step("lr=0.1", "[ 0.9000, -1.9000]")

@@ -287,3 +287,31 @@ def scaler_of_a_dampened_momentum(T: Any, wrap: Wrap) -> Any:
 @program
 def scaled_adafactor(T: Any, wrap: Wrap) -> Any:
     return trained(T, wrap, lambda p: T.optim.Adafactor(p, lr=0.1))
+
+
+@program
+def first_steps_that_are_left_out(T: Any, wrap: Wrap) -> Any:
+    """The state of the first step that is made starts from the rate of then."""
+    out = []
+    for make in (
+        lambda p: T.optim.Rprop(p, lr=0.1),
+        lambda p: T.optim.ASGD(p, lr=0.1),
+        lambda p: T.optim.SGD(p, lr=0.1, momentum=0.9),
+        lambda p: T.optim.NAdam(p, lr=0.1),
+    ):
+        m = mlp(T)
+        o, s = make(m.parameters()), scaler_of(T)
+        schedule = T.optim.lr_scheduler.ExponentialLR(o, 0.5)
+
+        def step(x: Any, m: Any = m, o: Any = o, s: Any = s, schedule: Any = schedule) -> None:
+            o.zero_grad()
+            s.scale(m(x).square().mean()).backward()
+            s.step(o)
+            s.update()
+            schedule.step()
+
+        c = wrap(step)
+        for i in range(5):
+            c(batch(T, i, 0, 1))
+            out.append([*st(m)[:4], s.get_scale()])
+    return out

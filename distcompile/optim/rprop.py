@@ -29,9 +29,7 @@ class RpropRule(Elementwise):
 
     def numbers(self, group: Group, step: int) -> dict[str, Any]:
         (shrink, grow), (least, most) = group["etas"], group["step_sizes"]
-        first = number_of(
-            _is_first, step
-        )  # the rate may have changed since the state was made: scaled steps are left out
+        first = number_of(_is_first, step)
         numbers = {"shrink": shrink, "grow": grow, "least": least, "most": most}
         return numbers | {"first": first, "rate": group["lr"]}
 
@@ -51,6 +49,7 @@ class RpropRule(Elementwise):
 
 
 def _is_first(step: int) -> float:
+    """1 at the first step, whose rate may have changed since the state was made: scaled steps may be left out."""
     return float(step == 1)
 
 

@@ -273,14 +273,14 @@ def compile_graphs(
     return run_backend(found, [lay_out(found, simplify_joint(graph)) for graph in graphs], name)
 
 
-def nested_executable(graph: Graph) -> Callable[[Sequence[Array]], list[Array]]:
+def nested_executable(graph: Graph) -> Callable[..., list[Array]]:
     """`graph`, compiled, as a function that may be called while another program runs in this thread: that one keeps
     its arena. It is a branch of `cond`, which native code calls back."""
     executable = compile_graph(graph)
 
-    def run(inputs: Sequence[Array]) -> list[Array]:
+    def run(inputs: Sequence[Array], outs: Sequence[Array] | None = None) -> list[Array]:
         with nested_arena():
-            return executable(inputs)
+            return executable(inputs, outs)
 
     return run
 

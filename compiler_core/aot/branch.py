@@ -1,7 +1,7 @@
 """cond: one of two graphs is run, as a truth value says (torch.cond in a graph); cond_select: both, and one is taken.
 
-In: a truth value bool[], operands, and as attributes the texts of two graphs of these operands with one output each, of
-the same meta. Out: the output of the graph that it chooses. Several outputs are one flat vector (`packed`).
+In: a truth value bool[], operands, and as attributes the texts of two graphs of these operands, whose outputs have the
+same metas, and one dtype. Out: those of the graph that it chooses: one as it is, several as one vector (`unpacked`).
 The gradient is the same op over the gradients of the two graphs: so what the other branch would have computed, NaN or
 an error, has no part in it. It computes the branch again, from the operands.
 How they are computed: `cond` calls back from native code, and runs the graph that was chosen, compiled for itself; what
@@ -31,11 +31,13 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.registry import Array, Attrs, Op, Sample, Value, bind, meta_of, register, use_trace
-from compiler_core.ops.routine import call_back, is_contiguous
+from compiler_core.ops.routine import Routine, is_contiguous, register_routine
 from compiler_core.ops.rules import Expansion, Indexed, Movement, Pointwise, Reduction
 
 MOST_CALLS = 24  # of a branch that is computed beside the other one
-EXECUTABLE: Late[Any] = Late("branch: an executable of a graph")  # graph -> function of arrays
+EXECUTABLE: Late[Any] = Late(
+    "branch: an executable of a graph"
+)  # graph -> function of arrays and places for the outputs
 
 parsed = lru_cache(256)(parse_graph)
 
@@ -52,7 +54,7 @@ def is_selectable(*graphs: Graph) -> bool:
 
 
 def applied(pred: Value, operands: Sequence[Value], true: str, false: str) -> Value:
-    """The output of one of two graphs, given as texts."""
+    """The outputs of one of two graphs, given as texts, packed."""
     return bind(SELECT if _selectable(true, false) else COND, pred, *operands, true=true, false=false)
 
 
@@ -94,20 +96,35 @@ def _infer(pred: TensorMeta, *operands: TensorMeta, true: str, false: str) -> Te
         if tuple(node.meta for node in graph.inputs) != operands:
             raise GraphError(f"the operands of cond do not fit graph {graph.name}", got=str(operands))
         found.append(tuple(node.meta for node in graph.outputs))
-    if found[0] != found[1] or len(found[0]) != 1:
-        raise GraphError("the graphs of cond have one output, of one meta", got=f"{found[0]}, {found[1]}")
-    return found[0][0]
+    metas = found[0]
+    if metas != found[1] or len({meta.dtype for meta in metas}) != 1:
+        raise GraphError("the graphs of cond give the same, of one dtype", got=f"{found[0]}, {found[1]}")
+    return metas[0] if len(metas) == 1 else TensorMeta((sum(meta.numel for meta in metas),), metas[0].dtype)
+
+
+def _shapes(text: str) -> list[tuple[int, ...]]:
+    return [node.shape for node in parsed(text).outputs]
 
 
 def _eager(xp: Any, pred: Array, *operands: Array, true: str, false: str) -> Array:
     with use_trace(None):
-        return interpret(parsed(true if pred else false), operands)[0]  # type: ignore[no-any-return]
+        return packed(interpret(parsed(true if pred else false), operands))  # type: ignore[no-any-return]
 
 
-def _called_back(xp: Any, pred: Array, *operands: Array, true: str, false: str) -> Array:
-    if any(type(operand) is not np.ndarray for operand in operands):
-        return _eager(xp, pred, *operands, true=true, false=false)
-    return _executable(true if pred else false)(operands)[0]  # type: ignore[no-any-return]
+def _define(out: Array, pred: Array, *operands: Array, true: str, false: str) -> None:
+    """The outputs of the graph, compiled, go where they lie in `out`."""
+    text = true if pred else false
+    if type(out) is not np.ndarray:
+        with np.errstate(all="ignore"):
+            out[...] = _eager(np, pred, *operands, true=true, false=false)
+        return
+    places, start, flat = [], 0, out.reshape(-1)
+    for node in parsed(text).outputs:
+        places.append(flat[start : start + node.meta.numel].reshape(node.shape))
+        start += node.meta.numel
+    for place, made in zip(places, _executable(text)(operands, places), strict=True):
+        if made is not place:
+            place[...] = made
 
 
 @lru_cache(256)
@@ -129,15 +146,14 @@ def _vjp(g: Value, out: Value, pred: Value, *operands: Value, true: str, false: 
 
 @lru_cache(256)
 def gradient(text: str, of: TensorMeta, which: tuple[int, ...]) -> str:
-    """The graph of (g, *operands) that gives the packed cotangents of the operands `which`."""
+    """The graph of (g, *operands) that gives the cotangents of the operands `which`."""
     graph, builder = parsed(text), GraphBuilder(f"{parsed(text).name}_gradient")
     g = builder.placeholder("g", of)
     operands = [builder.placeholder(node.name, node.meta) for node in graph.inputs]
     with use_trace(builder):
-        found = vjp_of(lambda *values: interpret(graph, values)[0], g, *operands)
+        found = vjp_of(lambda *values: packed(interpret(graph, values)), g, *operands)
         zeros = [prims.full(node.shape, 0, node.dtype) if d is None else d for node, d in zip(operands, found)]
-        result = packed([zeros[k] for k in which])
-    return closed(builder, result)
+    return closed(builder, *(zeros[k] for k in which))
 
 
 def closed(builder: GraphBuilder, *outputs: Node) -> str:
@@ -150,10 +166,22 @@ def _mapped(op: Op, size: int, are_batched: Sequence[bool], operands: Sequence[V
     pred, *rest = operands
     texts = [_over_batch(attrs[name], size, tuple(are_batched[1:])) for name in ("true", "false")]
     if not are_batched[0]:
-        return applied(pred, rest, *texts)
-    true, false = (interpret(parsed(text), rest)[0] for text in texts)
-    shape = meta_of(true).shape
-    return prims.where(prims.expand(prims.reshape(pred, (size, *(1 for _ in shape[1:]))), shape), true, false)
+        return _beside(unpacked(applied(pred, rest, *texts), _shapes(texts[0])), size)
+    columns = zip(*(interpret(parsed(text), rest) for text in texts), strict=True)
+    return _beside([_where(pred, a, b) for a, b in columns], size)
+
+
+def _beside(values: Sequence[Value], size: int) -> Value:
+    """Values of all examples, packed for each of them."""
+    if len(values) == 1:
+        return values[0]
+    return prims.cat([prims.reshape(value, (size, meta_of(value).numel // size)) for value in values], 1)
+
+
+def _where(pred: Value, a: Value, b: Value) -> Value:
+    """pred: bool[], or bool[N] for a and b with N in front."""
+    shape, given = meta_of(a).shape, tuple(pred.shape)
+    return prims.where(prims.expand(prims.reshape(pred, (*given, *(1 for _ in shape[len(given) :]))), shape), a, b)
 
 
 @lru_cache(256)
@@ -163,9 +191,8 @@ def _over_batch(text: str, size: int, are_batched: tuple[bool, ...]) -> str:
 
 def _both(pred: Value, *operands: Value, true: str, false: str) -> Value:
     """Both computed, one taken."""
-    a, b = (interpret(parsed(text), operands)[0] for text in (true, false))
-    shape = meta_of(a).shape
-    return prims.where(prims.expand(prims.reshape(pred, tuple(1 for _ in shape)), shape), a, b)
+    columns = zip(*(interpret(parsed(text), operands) for text in (true, false)), strict=True)
+    return packed([_where(pred, a, b) for a, b in columns])
 
 
 def _flops(*metas: TensorMeta, true: str, false: str) -> int:
@@ -188,6 +215,7 @@ def _sample(pred: bool, dtype: DType) -> Sample:
     return Sample(((), (2, 3), (2, 3)), {"true": true, "false": false}, dtypes=(dtype,), make=make)
 
 
+_WHY = "which of two graphs is run depends on the data"
 _SAMPLES = tuple(_sample(pred, dtype) for dtype in FLOATING for pred in (True, False))
 COND = register(
     Op(
@@ -196,9 +224,7 @@ COND = register(
         eager=_eager,
         vjp=_vjp,
         vmap=_mapped,
-        lower=call_back(
-            "cond", _called_back, why="which of two graphs is run depends on the data", accepts=is_contiguous
-        ),
+        lower=register_routine(Routine("cond", _define, why=_WHY, accepts=is_contiguous)),
         samples=_SAMPLES,
         dtypes=FLOATING,
         doc="the output of one of two graphs, which alone is run",

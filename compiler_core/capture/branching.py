@@ -19,7 +19,7 @@ from types import BuiltinFunctionType, CellType, FunctionType, MethodType, Modul
 from typing import Any
 
 from compiler_core.aot.boundary import is_boundary
-from compiler_core.aot.branch import applied, closed, is_selectable, is_total, packed, unpacked
+from compiler_core.aot.branch import applied, closed, is_selectable, is_total, unpacked
 from compiler_core.errors import BranchError, GraphBreak
 from compiler_core.forward import level as forward
 from compiler_core.graph.ir import Call, Constant, Graph, GraphBuilder, Node
@@ -301,7 +301,7 @@ class Part:
         return [x if hasattr(x, "_cell") else Tensor._from_cell(Cell(x)) for x in (found[out] for out in self.outputs)]
 
     def text(self, free: Sequence[Node], places: Sequence[int] | None = None) -> str:
-        """The graph of the outputs, or of some of them, packed, from these values."""
+        """The graph of the outputs, or of those in some places, from these values."""
         builder = GraphBuilder("branch")
         found: dict[Node, Node] = {node: builder.placeholder(f"x{k}", node.meta) for k, node in enumerate(free)}
         with use_trace(builder):
@@ -310,10 +310,8 @@ class Part:
                     found[node] = builder.constant(node.array)
                 elif isinstance(node, Call):
                     found[node] = builder.call(node.op, [found[arg] for arg in node.args], node.attrs)
-            if places is None:
-                return closed(builder, *(found[out] for out in self.outputs))
-            result = packed([found[self.outputs[k]] for k in places])
-        return closed(builder, result)
+        chosen = range(len(self.outputs)) if places is None else places
+        return closed(builder, *(found[self.outputs[k]] for k in chosen))
 
 
 def reached(functions: Sequence[Callable[..., Any]]) -> Any:

@@ -86,10 +86,17 @@ def read_timeline(path: Path) -> Timeline:
 
 
 def write_trace(path: str, marks: Sequence[Mark]) -> None:
-    """Write a trace as the process ends; of ranks, each its own file. What goes wrong is said, and no more."""
+    """Write a trace as the process ends; of ranks, and of processes that one started, each its own file.
+
+    What goes wrong is said, and no more.
+    """
+    from multiprocessing import parent_process
+
     place = Path(path)
     if int(os.environ.get("WORLD_SIZE", "1") or 1) > 1:
         place = place.with_name(f"{place.stem}.rank{os.environ.get('RANK', '0')}{place.suffix}")
+    if parent_process() is not None:
+        place = place.with_name(f"{place.stem}.{os.getpid()}{place.suffix}")
     try:
         Timeline(tuple(marks)).save(place)
     except OSError as error:

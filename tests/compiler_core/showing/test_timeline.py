@@ -91,6 +91,30 @@ def test_a_process_that_is_asked_for_it_writes_it_at_its_end(tmp_path: Path, ran
     assert "backend" in str(read_timeline(tmp_path / name))
 
 
+SPAWNING = f"""
+import multiprocessing
+def child():
+    {PROGRAM}
+if __name__ == "__main__":
+    {PROGRAM}
+    process = multiprocessing.get_context("spawn").Process(target=child)
+    process.start()
+    process.join()
+    print(process.pid)
+"""
+
+
+def test_a_process_that_one_started_has_a_file_of_its_own(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(SPAWNING)
+    asked = {**os.environ, "DISTCOMPILE_TRACE": str(tmp_path / "trace.json")}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=asked, timeout=60, check=True, capture_output=True, text=True
+    )
+    names = {"trace.json", f"trace.{done.stdout.strip()}.json"}
+    assert {path.name for path in tmp_path.glob("*.json")} == names
+
+
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_trace(str(tmp_path / "none" / "x.json"), MARKS)
     assert "the timeline cannot be written" in capsys.readouterr().err

@@ -18,7 +18,7 @@ which is contiguous unless `accepts_result` says more, and keeps no address.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -60,6 +60,17 @@ def contiguous(meta: TensorMeta) -> Strided:
         strides.append(step)
         step *= n
     return Strided(meta.dtype, meta.shape, tuple(reversed(strides)))
+
+
+def told_of_all_dims(layout: Strided) -> Strided:
+    """The same, dims of one element with the strides that they have in an array without gaps: by these a library knows
+    its layouts, also of a batch of one and of an image of one pixel."""
+    strides, step = list(layout.strides), 1
+    for dim in reversed(range(len(strides))):
+        if layout.shape[dim] == 1:
+            strides[dim] = step
+        step = max(step, strides[dim] * layout.shape[dim])
+    return replace(layout, strides=tuple(strides))
 
 
 def is_contiguous(layout: Strided) -> bool:

@@ -25,9 +25,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from compiler_core import log
 from compiler_core.errors import BackendError
 from compiler_core.graph.parse import parse_attrs
-from compiler_core.ops.routine import Strided
+from compiler_core.ops.routine import Strided, told_of_all_dims
 from compiler_core.runtime.callback import Callback
 
 _SPINS = 10_000  # of libgomp's threads, before they sleep: some tens of microseconds
@@ -206,6 +207,7 @@ class _Convolution:
 def _describe(routine: str, attrs: dict[str, Any], arrays: tuple[Strided, ...]) -> _Convolution | None:
     """The primitive descriptor of a call; None if oneDNN has none."""
     lib, roles, groups = _onednn(), _ROLES[routine], int(attrs["groups"])
+    arrays = tuple(map(told_of_all_dims, arrays))
     memory = {role: lib.strided(*_dims(role, layout, groups)) for role, layout in zip(roles, arrays)}
     dims = {role: _dims(role, layout, groups)[0] for role, layout in zip(roles, arrays)}
     free = lib.any_layout(dims.get(_WEIGHTS) or dims[_DIFF_WEIGHTS])
@@ -241,6 +243,10 @@ def _dims(role: int, layout: Strided, groups: int) -> tuple[tuple[int, ...], tup
     return (groups, per_group, *shape[1:]), (per_group * strides[0], *strides)
 
 
+def _is_reference(implementation: str) -> bool:
+    return implementation.startswith("ref")
+
+
 @cache
 def verdict(call: Callback) -> Yes | No:
     """Whether oneDNN computes `call`, with a kernel that is worth it."""
@@ -251,7 +257,7 @@ def verdict(call: Callback) -> Yes | No:
     if found is None:
         return No("oneDNN refuses it")
     implementation = _onednn().implementation(found.primitive)
-    if implementation.startswith("ref"):
+    if _is_reference(implementation):
         return No("oneDNN has only its reference implementation")
     return Yes(implementation)
 
@@ -289,6 +295,9 @@ def make_plan(call: Callback) -> ConvolutionPlan:
     found = _describe(call.routine, parse_attrs(call.attrs), call.arrays)
     if found is None:
         raise BackendError(f"oneDNN does not compute {call.routine} {call.attrs}", got=str(call.arrays))
+    if _is_reference(lib.implementation(found.primitive)):
+        what = f"{call.routine} of {', '.join(str(array.meta) for array in call.arrays)}"
+        log.warn_once(f"onednn {what}", f"oneDNN computes {what} by its reference implementation, which is slow")
     steps = _Steps([])
     before: list[_Ends] = []
     after: list[_Ends] = []

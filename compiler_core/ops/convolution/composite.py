@@ -27,6 +27,7 @@ from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import whole
 
 Ints = int | Sequence[int]
+Margins = tuple[int, ...]
 
 
 def spread(name: str, value: Ints, rank: int) -> tuple[int, ...]:
@@ -106,6 +107,45 @@ def _margins(
     return tuple(n // 2 for n in total), tuple(n - n // 2 for n in total)
 
 
+Taps = tuple[tuple[int, int], ...]  # the first and the last, a spatial dim
+
+
+def _cropped(
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+    low: Margins,
+    high: Margins,
+) -> tuple[Taps, Margins, Margins]:
+    """The taps of a kernel that ever lie on the input, and the margins for these alone: of a 3x3 kernel over a padded
+    image of one pixel, its centre. All of them where sizes are symbols."""
+    taps = tuple((0, k - 1) for k in kernel)
+    if not all(type(n) is int for n in (*sizes, *kernel)):
+        return taps, low, high
+    found, before, after = [], [], []
+    for n, k, s, d, a, b in zip(sizes, kernel, stride, dilation, low, high):
+        last_start = (n + a + b - d * (k - 1) - 1) // s * s - a  # of the last output, on the input
+        on = [t for t in range(k) if t * d - a < n and last_start + t * d >= 0]
+        if not on or min(s, d) < 1 or last_start < -a:
+            return taps, low, high  # which is refused
+        first, last = on[0], on[-1]
+        found.append((first, last))
+        before.append(a - first * d)
+        after.append(b - (k - 1 - last) * d)
+    if min(*before, *after, 0) < 0:
+        return taps, low, high
+    return tuple(found), tuple(before), tuple(after)
+
+
+def _kept(weight: Value, taps: Taps) -> Value:
+    """The weight's taps."""
+    stops = [*weight.shape[:2], *(last + 1 for _, last in taps)]
+    if all(first == 0 for first, _ in taps) and all(a == b for a, b in zip(stops, weight.shape)):
+        return weight
+    return prims.slice(weight, (0, 0, *(first for first, _ in taps)), tuple(stops), (1,) * len(stops))
+
+
 def conv_nd(
     rank: int,
     input: Value,
@@ -134,6 +174,8 @@ def conv_nd(
     _check_dtypes(name, x, w, bias)
     kernel, steps, gaps = w.shape[2:], spread("stride", stride, rank), spread("dilation", dilation, rank)
     low, high = _margins(name, padding, kernel, steps, gaps)
+    taps, low, high = _cropped(x.shape[2:], kernel, steps, gaps, low, high)
+    whole_w, w = w, _kept(w, taps)
     places = {"stride": steps, "low": low, "high": high, "dilation": gaps, "groups": groups}
     if dtype_of(x).is_inexact:
         out = _convolution(x, w, bias, **places)
@@ -141,7 +183,7 @@ def conv_nd(
         wide = _exact(x, dtype_of(x).kind in "iu")
         out = prims.convolution(wide, cast(w, dtype_of(wide)), steps, low, high, gaps, groups)
         out = _with_bias(name, _narrowed(out, dtype_of(x)), bias)
-    return unbatched(as_told(_LIES[rank], out, (x, w)), had_batch)
+    return unbatched(as_told(_LIES[rank], out, (x, whole_w)), had_batch)
 
 
 conv1d, conv2d, conv3d = (in_lower(at_rank(rank, conv_nd)) for rank in (1, 2, 3))

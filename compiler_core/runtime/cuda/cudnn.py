@@ -22,7 +22,7 @@ from compiler_core.config import config
 from compiler_core.dtype import DType, bfloat16, float16
 from compiler_core.errors import DeviceError
 from compiler_core.graph.parse import parse_attrs
-from compiler_core.ops.routine import Strided
+from compiler_core.ops.routine import Strided, told_of_all_dims
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.cuda import context, driver, measure
 
@@ -132,6 +132,7 @@ def _finalize(descriptor: ctypes.c_void_p) -> ctypes.c_void_p:
 
 def _tensor(layout: Strided, number: int) -> ctypes.c_void_p:
     """Dims in cuDNN's order (N, C, H, W), strides as it lies."""
+    layout = told_of_all_dims(layout)
     dims, strides = ([sizes[d] for d in (0, 3, 1, 2)] for sizes in (layout.shape, layout.strides))
     tensor = _make(_TENSOR)
     _set(tensor, 901, _DTYPE, ctypes.c_int(TYPES[layout.dtype]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from compiler_core.ops.routine import Strided
 from compiler_core.pipeline import compile_graph
 from compiler_core.runtime import onednn
 from compiler_core.runtime.callback import Callback
+from distcompile import nn
 
 ATTRS = "dilation=(1, 1) groups=1 high=(1, 1) low=(1, 1) stride=(1, 1)"
 needs_onednn = pytest.mark.skipif(isinstance(onednn.find_onednn(), onednn.No), reason="oneDNN is not installed")
@@ -177,3 +179,22 @@ def test_pooling_beside_convolutions_is_eagers(name: str) -> None:
 
     for got, want in zip(run(dc.compile(step, fullgraph=True)), run(step), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@needs_onednn
+@pytest.mark.parametrize(("batch", "size", "kernel"), [(1, 9, 3), (8, 1, 3), (1, 1, 1), (3, 2, 5)])
+def test_a_batch_of_one_and_an_image_of_one_pixel_have_fast_kernels(batch: int, size: int, kernel: int) -> None:
+    """The kernel that was judged is the one that runs: a dim of one element has the stride that oneDNN knows."""
+    dc.manual_seed(0)
+    conv = nn.Conv2d(32, 16, kernel, padding=kernel // 2)
+    x, grads = dc.randn(batch, 32, size, size), []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DistCompileWarning)
+        for run in (conv, dc.compile(conv)):
+            given = x.detach().clone().requires_grad_()
+            conv.zero_grad()
+            out = run(given)
+            (out * dc.linspace(0, 1, out.numel()).reshape(out.shape)).sum().backward()
+            grads.append([out, given.grad, conv.weight.grad])
+    for got, want in zip(grads[1], grads[0], strict=True):
+        dc.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)

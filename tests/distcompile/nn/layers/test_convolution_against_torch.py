@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
@@ -130,3 +131,32 @@ def test_windows_and_convolution_are_primitives_anyone_can_apply() -> None:
     np.testing.assert_array_equal(prims.windows(x, (3,), (2,), (2,)), [[0, 2, 4], [2, 4, 6], [4, 6, 8]])
     assert prims.windows(x, (3,), (2,), (2,)).base is not None
     np.testing.assert_array_equal(prims.window_sum(x, (2,), (1,), (1,)), x[:-1] + x[1:])
+
+
+def test_taps_that_never_lie_on_the_image_change_nothing() -> None:
+    """Kernels larger than what they see, with margins, strides and gaps: results and both gradients are torch's."""
+    draw = random.Random(0)
+    met = 0
+    for seed in range(300):
+        rank, groups = draw.choice([1, 2, 2, 3]), draw.choice([1, 1, 2])
+        kernel, size = [[draw.choice(some) for _ in range(rank)] for some in ([1, 2, 3, 5, 7], [1, 1, 2, 3, 5])]
+        stride, gaps = [[draw.choice([1, 1, 2, 3]) for _ in range(rank)] for _ in range(2)]
+        padding = [draw.choice([0, 1, 2, 3, 4]) for _ in range(rank)]
+        drawn = np.random.default_rng(seed)
+        x, w = drawn.normal(size=(2, 2 * groups, *size)), drawn.normal(size=(2 * groups, 2, *kernel))
+        seen = []
+        for library in (torch, dc):
+            a, b = library.tensor(x).requires_grad_(), library.tensor(w).requires_grad_()
+            call = getattr(library.nn.functional, f"conv{rank}d")
+            try:
+                out = call(a, b, None, stride, padding, gaps, groups)
+            except RuntimeError:
+                seen.append(None)
+                continue
+            (out * out.detach().cos()).sum().backward()
+            seen.append([value.detach().numpy() for value in (out, a.grad, b.grad)])
+        assert (seen[0] is None) == (seen[1] is None), (kernel, size, stride, padding, gaps)
+        for want, got in zip(*(found or () for found in seen), strict=True):
+            np.testing.assert_allclose(got, want, atol=1e-9)
+            met += 1
+    assert met > 200

@@ -1,9 +1,10 @@
 """One process: the first step (compilation included) and the median training step. Prints one JSON line.
 
-    [BENCH_FRAMEWORK=torch] [OMP_NUM_THREADS=2] python bench_single.py MODEL eager|compile [--repeats N] [--first-only]
-                                                                      [--beside N]
+    [BENCH_FRAMEWORK=torch] [OMP_NUM_THREADS=2] python bench_single.py MODEL eager|compile|whole [--repeats N]
+                                                                      [--first-only] [--beside N]
 
-MODEL: one of models.py, or chain10k, chain10m (sin(cos(x)), forward only).
+MODEL: one of models.py, or chain10k, chain10m (sin(cos(x)), forward only). compile: the model is compiled. whole: the
+step is, as one graph; PyTorch compiles the model and the optimizer's step.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
-from framework import identity, torch
+from framework import NAME, identity, torch
 from models import chain, make
 from timing import repeat_ms, seconds, summary
 
@@ -32,7 +33,10 @@ def training_step(name: str, mode: str) -> Callable[[], object]:
     """zero_grad, forward, backward, gradients clipped if the case wants it, optimizer step; returns the loss."""
     case = make(name)
     optimizer = case.optimizer(case.model.parameters())
-    function = torch.compile(case.model) if mode == "compile" else case.model
+    is_ours = NAME != "torch"
+    function = case.model if mode == "eager" or (mode == "whole" and is_ours) else torch.compile(case.model)
+    if mode == "whole" and not is_ours:
+        optimizer.step = torch.compile(optimizer.step)
 
     def step() -> object:
         optimizer.zero_grad(set_to_none=True)
@@ -41,9 +45,9 @@ def training_step(name: str, mode: str) -> Callable[[], object]:
         if case.clip is not None:
             torch.nn.utils.clip_grad_norm_(case.model.parameters(), case.clip)
         optimizer.step()
-        return loss
+        return loss.detach()
 
-    return step
+    return torch.compile(step, fullgraph=True) if mode == "whole" and is_ours else step
 
 
 @contextlib.contextmanager
@@ -61,7 +65,7 @@ def beside(number: int) -> Iterator[None]:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
-    parser.add_argument("mode", choices=("eager", "compile"))
+    parser.add_argument("mode", choices=("eager", "compile", "whole"))
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--first-only", action="store_true")
     parser.add_argument("--beside", type=int, default=0, help="busy processes beside it, after the first step")

@@ -78,6 +78,21 @@ def single_measures(options: argparse.Namespace) -> list[Measure]:
     return found
 
 
+def whole_measures(options: argparse.Namespace) -> list[Measure]:
+    found = []
+    for model in options.models.split(","):
+        call = ["--repeats", options.repeats]
+        sides = {f"ours {mode}": ours(PYTHON, *script("bench_single.py", model, mode, *call)) for mode in _MODES}
+        theirs = script("bench_single.py", model, "whole", *call)
+        sides["torch compile of model and optimizer"] = peer(options.peer_python, *theirs)
+        compared = {"ours whole": ["torch compile of model and optimizer", "ours compile", "ours eager"]}
+        found.append(Measure(f"{model}: whole step, 1 process, 1 thread", "step_ms", "ms", sides, compared))
+    return found
+
+
+_MODES = ("whole", "compile", "eager")
+
+
 def thread_measures(options: argparse.Namespace) -> list[Measure]:
     """Two threads, on an idle machine and beside one process that computes all the time."""
     found = []

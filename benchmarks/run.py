@@ -1,7 +1,7 @@
 """Runs ours and the peer's side interleaved, and reports ratios of medians with their spread.
 
     python benchmarks/run.py [--peer-python /path/to/python-with-torch] [--rounds 3]
-                             [--what ddp,single,threads,cold,deep,import,small,network]
+                             [--what ddp,single,whole,threads,cold,deep,import,small,network]
                              [--models mlp,gpt] [--bucket-mb 25] [--rate 1gbit] [--json FILE]
 
 A round runs every side once, in fresh processes, one after the other. A line gives each side's median over the rounds,
@@ -31,6 +31,7 @@ from sides import PEER, Result, Side, machine_alone, measure, peer_version
 LOCAL: dict[str, Callable[[argparse.Namespace], list[Measure]]] = {
     "ddp": measures.ddp_measures,
     "single": measures.single_measures,
+    "whole": measures.whole_measures,
     "threads": measures.thread_measures,
     "cold": measures.cold_measures,
     "deep": measures.deep_measures,

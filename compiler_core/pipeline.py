@@ -63,8 +63,6 @@ from compiler_core.errors import BackendError
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
 from compiler_core.late import Late
-from compiler_core.ops.registry import Array
-from compiler_core.runtime.lasting_memory import nested_arena
 from compiler_core.steps import compiling, record, record_graph, timed
 
 
@@ -273,19 +271,7 @@ def compile_graphs(
     return run_backend(found, [lay_out(found, simplify_joint(graph)) for graph in graphs], name)
 
 
-def nested_executable(graph: Graph) -> Callable[..., list[Array]]:
-    """`graph`, compiled, as a function that may be called while another program runs in this thread: that one keeps
-    its arena. It is a branch of `cond`, which native code calls back."""
-    executable = compile_graph(graph)
-
-    def run(inputs: Sequence[Array], outs: Sequence[Array] | None = None) -> list[Array]:
-        with nested_arena():
-            return executable(inputs, outs)
-
-    return run
-
-
-EXECUTABLE.fill(nested_executable)
+EXECUTABLE.fill(compile_graph)
 
 
 # -- the steps

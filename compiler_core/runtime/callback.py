@@ -4,7 +4,8 @@ In: the `Callback`s of an entry point: a routine, its attributes, and how its ar
 C functions `int32_t f(const void* const* arrays)`, operands first, then the result.
 The function takes the GIL in the thread that runs the code, makes arrays of the addresses without a copy, and runs the
 routine's definition. An exception is kept for that thread (C cannot pass it on); the code leaves with `RAISED`, and its
-caller raises what `take_error` gives. The arrays are valid during the call only.
+caller raises what `take_error` gives. The arrays are valid during the call only. What a definition runs (a branch is a
+program) has an arena of its own: the code that calls it is in the middle of another.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from compiler_core.dtype import by_name
 from compiler_core.graph.parse import parse_attrs
 from compiler_core.ops.registry import Array
 from compiler_core.ops.routine import ROUTINES, Routine, Strided
+from compiler_core.runtime.lasting_memory import nested_arena
 
 LIBRARY_FAILED = 0x7FFFFFFD  # what a generated entry point returns when a library it called says that it failed
 RAISED = 0x7FFFFFFE  # what a generated entry point returns when a routine that it called back has raised
@@ -68,7 +70,8 @@ class Callbacks:
 
     def _run(self, call: Callable[[Sequence[int | None]], None], arrays: Sequence[int | None]) -> int:
         try:
-            call(arrays)
+            with nested_arena():  # what runs here may run programs
+                call(arrays)
         except BaseException as error:  # noqa: BLE001  kept, and raised once the native code has returned
             self._errors.raised = error
             return RAISED

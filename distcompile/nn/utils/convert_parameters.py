@@ -1,6 +1,7 @@
 """All parameters as one flat vector, and back.
 
-In: parameters in some order. Out: f[total elements]; or the parameters, sharing no memory with the vector afterwards.
+In: parameters in some order. Out: f[total elements], a copy; or the parameters, which lie in the vector's memory
+afterwards, as torch's do.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Put consecutive slices of `vec` into the parameters. Raises ArgumentError if vec is too short."""
+    """Make the parameters consecutive slices of `vec`, in its memory and of its dtype: what is written to one shows in
+    the other. Raises ArgumentError if vec is too short."""
     if not isinstance(vec, Tensor):
         raise RegistrationTypeError(f"expected a Tensor, but got: {type(vec).__name__}")
     start = 0
@@ -28,5 +30,5 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
             raise ArgumentError(
                 "the vector is shorter than the parameters", expected=f"at least {end}", got=str(vec.numel())
             )
-        parameter._cell.write(vec._read()[start:end].reshape(parameter.shape).astype(parameter.dtype.numpy))
+        parameter.data = vec[start:end].view_as(parameter).detach()
         start = end

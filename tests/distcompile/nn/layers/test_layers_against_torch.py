@@ -260,6 +260,24 @@ def test_clip_grad_value_and_vectors() -> None:
         assert params[0].tolist() == [0.0, 2.0, 4.0]
 
 
+def test_parameters_lie_in_the_vector_that_they_are_made_of() -> None:
+    for p in (dc, torch):
+        net = p.nn.Linear(2, 1)
+        weight, vector = net.weight, p.tensor([1.0, 2.0, 3.0])
+        p.nn.utils.vector_to_parameters(vector, net.parameters())
+        p.optim.SGD(net.parameters(), lr=1.0).zero_grad()
+        net(p.ones(1, 2)).sum().backward()
+        p.optim.SGD(net.parameters(), lr=1.0).step()
+        assert vector.tolist() == [0.0, 1.0, 2.0]
+        vector.mul_(3)
+        assert net.weight is weight
+        assert weight.requires_grad
+        assert weight.tolist() == [[0.0, 3.0]]
+        half = p.nn.Linear(2, 1, dtype=p.bfloat16)
+        p.nn.utils.vector_to_parameters(vector, half.parameters())
+        assert half.weight.dtype == p.float32
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float64", "int64", "bool"])
 def test_torchs_tensors_of_every_dtype_can_be_loaded(dtype: str) -> None:
     theirs = torch.tensor([0.0, 1.0, 3.0]).to(getattr(torch, dtype))

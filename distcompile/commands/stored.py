@@ -9,7 +9,7 @@
     distcompile cache import FILE               put such a file's artefacts into the cache
 
 In: the command line. Out: text; exit code 0; 1 if a file's artefacts are for another kind of machine, all of them; 2 if
-the cache is no folder, or the file no file of artefacts. What is taken away is compiled again when
+the cache is off or no folder, or the file no file of artefacts. What is taken away is compiled again when
 it is needed, and nothing else lies there. Raises OSError where the folder may not be written.
 """
 
@@ -128,9 +128,12 @@ def _take_away(entries: Sequence[Stored], kept: Sequence[Stored]) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
+    from compiler_core.config import config
     from compiler_core.runtime import portable, stock
     from compiler_core.runtime.cache import find
 
+    if not config.use_cache:
+        return _misuse("DISTCOMPILE_CACHE=0 turns the cache off: nothing is written")
     entries = stock.stored()
     found = {entry.key: find(entry.key, takes=False) for entry in entries}
     data, packed = portable.pack({key: entry for key, entry in found.items() if entry is not None})

@@ -106,10 +106,10 @@ def detached(x: Tensor) -> Tensor:
 
 
 def fresh(x: Tensor, attached: bool) -> Tensor:
-    """A leaf with the value of x; attached: a view of it, if it has a history."""
+    """A leaf with the value of x; attached: a view of it, if it has a history. Raises AutogradError for integers."""
     if attached and x.requires_grad:
         return x.view_as(x)
-    if current_trace() is None:
+    if current_trace() is None or not x.dtype.is_inexact:
         leaf = detached(x)._require()
     else:
         leaf = x._from_cell(Cell(prims.reshape(x.detach()._read(), tuple(x.shape))))

@@ -395,6 +395,39 @@ def test_compiled_inside_compiled_is_inlined() -> None:
     assert entries(outer) == 1
 
 
+class Tripled:
+    @compile(backend="aot_eager")
+    def of(self, x: Any) -> Any:
+        return x * 3
+
+
+MADE_INSIDE: dict[str, Callable[[Any], Any]] = {
+    "function": lambda x: compile(lambda a: a * 3, backend="aot_eager")(x),
+    "decorator": lambda x: compile(fullgraph=True, dynamic=True)(lambda a: a * x)(x) * 3,
+    "compiled before": lambda x: compile(compile(lambda a: a * 3))(x),
+    "method of a compiled function": lambda x: compile(Tripled().of)(x),
+}
+
+
+@pytest.mark.parametrize("name", MADE_INSIDE)
+def test_compile_in_captured_code(name: str) -> None:
+    x = ones(2, requires_grad=True)
+    made = compile(MADE_INSIDE[name], backend="aot_eager", fullgraph=True)
+    for _ in range(2):
+        assert made(x).tolist() == [3.0, 3.0]
+    assert entries(made) == 1
+    made(x).sum().backward()
+    assert x.grad.tolist() == ([6.0, 6.0] if name == "decorator" else [3.0, 3.0])
+
+
+def test_what_compile_makes_in_captured_code_is_kept_by_eager_code() -> None:
+    made = compile(lambda x: compile(lambda a: a * x, backend="aot_eager"), backend="aot_eager")
+    with pytest.warns(DistCompileWarning, match="belongs to the compiler"):
+        held = made(ones(1) * 3)
+    assert held(ones(1)).tolist() == [3.0]
+    assert entries(held) == 1
+
+
 def test_threads_share_a_compiled_function() -> None:
     """Two threads compile at once, each waiting for the other in the middle, as ranks that agree on a plan do."""
     both = threading.Barrier(2, timeout=60)

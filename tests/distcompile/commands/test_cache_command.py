@@ -231,3 +231,14 @@ def test_a_pipe_of_the_commands_own_that_breaks_is_told(monkeypatch: pytest.Monk
     monkeypatch.setattr(stored, "run", run)
     with pytest.raises(BrokenPipeError, match="of a worker"):
         main(["cache"])
+
+
+@pytest.mark.parametrize("action", ["export", "import"])
+def test_a_cache_that_is_off_is_told(
+    action: str, shelf: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep("one", 100)
+    with config.patch(use_cache=False):
+        assert main(["cache", action, str(tmp_path / "file")]) == 2
+    assert "DISTCOMPILE_CACHE=0 turns the cache off" in capsys.readouterr().err
+    assert not (tmp_path / "file").exists()

@@ -100,6 +100,13 @@ def test_gradients_of_what_is_compiled(name: str) -> None:
     np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("of", [grad, jacrev, jacfwd, hessian, lambda f: lambda x: dc.autograd.functional.vjp(f, x)])
+def test_whole_numbers_have_no_derivative(of: Any) -> None:
+    for function in (of(lambda v: (v * 2).sum()), dc.compile(of(lambda v: (v * 2).sum()), fullgraph=True)):
+        with pytest.raises(RuntimeError, match="floating point and complex dtype can require"):
+            function(dc.arange(3))
+
+
 def test_a_parameter_behind_a_derivative() -> None:
     w = W.clone().requires_grad_()
 

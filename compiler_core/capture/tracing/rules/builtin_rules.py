@@ -22,6 +22,7 @@ from compiler_core.bytecode.reflection import zero_argument_super
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.guards.kinds import CONTAINERS, is_constant
+from compiler_core.capture.guards.module_protocol import unwrapped
 from compiler_core.capture.guards.sources import Attribute, Bound, CellContents, Item, Raw, Variable
 from compiler_core.capture.numbers.symbols import PLAIN, converted, is_symbol, plain_of
 from compiler_core.capture.outside import Lazy
@@ -343,6 +344,7 @@ RULES: dict[Any, Any] = {
     polyfills.places_in_order: _places_in_order,
     finish: _finish_function,
     masked_select: _masked_select,
+    unwrapped: lambda parts, args, kwargs: parts.attributes.inner(*args),
     Tensor.numpy: _numpy,
     len: _length,
     getattr: _getattr,

@@ -11,7 +11,7 @@ from typing import Any
 
 from compiler_core.breaking import UNBROKEN
 from compiler_core.capture.guards.kinds import CONTAINERS, in_cell
-from compiler_core.capture.guards.module_protocol import is_module
+from compiler_core.capture.guards.module_protocol import is_module, unwrapped
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.segment import CaptureSegment
@@ -19,9 +19,12 @@ from compiler_core.location import is_ours
 
 
 def is_program(value: Any) -> bool:
-    """Whether a function or method of the program's, or what calls one."""
-    if isinstance(value, (FunctionType, MethodType)):
+    """Whether a function or method of the program's, compiled or not, or what calls one."""
+    value = unwrapped(value)
+    if isinstance(value, FunctionType):
         return not is_ours(value.__code__.co_filename)
+    if isinstance(value, MethodType):  # `__func__` may be a compiled function
+        return is_program(value.__func__)
     return isinstance(value, functools.partial) and is_program(value.func)
 
 

@@ -35,9 +35,8 @@ from compiler_core.ops.routine import Routine, is_contiguous, register_routine
 from compiler_core.ops.rules import Expansion, Indexed, Movement, Pointwise, Reduction
 
 MOST_CALLS = 24  # of a branch that is computed beside the other one
-EXECUTABLE: Late[Any] = Late(
-    "branch: an executable of a graph"
-)  # graph -> function of arrays and places for the outputs
+# graph -> function of arrays and places for the outputs
+EXECUTABLE: Late[Any] = Late("branch: an executable of a graph")
 
 parsed = lru_cache(256)(parse_graph)
 

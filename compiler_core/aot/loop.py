@@ -51,20 +51,23 @@ def _infer(*operands: TensorMeta, test: str, body: str, carried: int) -> TensorM
     return TensorMeta((sum(meta.numel * meta.dtype.itemsize for meta in operands[:carried]),), uint8)
 
 
-def _run(test: Run, body: Run, operands: Sequence[Array], carried: int) -> Array:
+def _run(xp: Any, test: Run, body: Run, operands: Sequence[Array], carried: int) -> Array:
     values, others = list(operands[:carried]), operands[carried:]
     while test((*values, *others))[0]:
         values = list(body((*values, *others)))
-    return np.concatenate([np.ascontiguousarray(value).reshape(-1).view(np.uint8) for value in values])
+    made: Array = xp.concatenate([xp.ascontiguousarray(value).reshape(-1).view(np.uint8) for value in values])
+    return made
 
 
 def _eager(xp: Any, *operands: Array, test: str, body: str, carried: int) -> Array:
     with use_trace(None):
-        return _run(lambda v: interpret(parsed(test), v), lambda v: interpret(parsed(body), v), operands, carried)
+        return _run(xp, lambda v: interpret(parsed(test), v), lambda v: interpret(parsed(body), v), operands, carried)
 
 
 def _called_back(xp: Any, *operands: Array, test: str, body: str, carried: int) -> Array:
-    return _run(_executable(test), _executable(body), operands, carried)
+    if xp is not np:  # both graphs are compiled for the CPU
+        return _eager(xp, *operands, test=test, body=body, carried=carried)
+    return _run(np, _executable(test), _executable(body), operands, carried)
 
 
 @lru_cache(256)

@@ -54,7 +54,7 @@ def test_of_the_ranks_of_a_host_one_compiles_each_unit(tmp_path: Path) -> None:
     misses = [key for (_, word, key), number in found.items() for _ in range(number) if word == "miss"]
     assert len(misses) == len(set(misses))
     assert set(misses) >= graphs != set()
-    assert {key for (_, word, key) in found if word == "hit"} == set(misses)
+    assert {key for (_, word, key) in found if word == "hit"} >= graphs
 
 
 @pytest.mark.slow

@@ -18,9 +18,9 @@
   however.
 - `linking.py`: Links what a backend compiled of one backward: which step reads and makes which places of one flat list
   of values.
+- `loop.py`: while_loop: a graph is run as long as another one says so (torch.while_loop in a graph).
 - `memory.py`: What a compiled call takes beside its inputs, as its plans have it: known once it is compiled, before it
   runs.
-- `loop.py`: while_loop: a graph is run as long as another one says so (torch.while_loop in a graph).
 - `min_cut.py`: Minimum cut of a flow network with integer capacities.
 - `needs.py`: What the backward of each output needs: which values it reads, and whose backward has to run in the same
   pass.

@@ -42,9 +42,8 @@ class Within:
         first = sum(node not in after for node in graph.outputs)
         places = sorted(range(len(order)), key=order.__getitem__)
         later = range(len(order) - first)
-        return Joint(sorted_graph, first, (), tuple(later), (), stages=(0,) * len(later), is_ordered=True), tuple(
-            places
-        )
+        joint = Joint(sorted_graph, first, (), tuple(later), (), stages=(0,) * len(later), is_ordered=True)
+        return joint, tuple(places)
 
     def first_gradients(self) -> Graph:
         """From the inputs, what the tangents are."""
@@ -124,7 +123,7 @@ def _as_early(nodes: Sequence[Node], rest: Sequence[Node]) -> list[Node]:
     for node in rest:
         last[node] = max((last[operand] for operand in node.operands), default=0)
     places = {node: k for k, node in enumerate(nodes)}
-    start = len(nodes) - len([node for node in nodes if not isinstance(node, Placeholder)])
+    start = sum(isinstance(node, Placeholder) for node in nodes)  # they stand first
     body = sorted([*nodes[start:], *rest], key=lambda node: places.get(node, max(last[node], start - 1)))
     return [*nodes[:start], *body]
 

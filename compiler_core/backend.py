@@ -8,9 +8,10 @@ In: `Graph`s, straight-line and without autograd (except for "eager"). Out: one 
   "cudagraphs" as "codegen"; programs of a CUDA device are replayed as CUDA graphs where they can be
   "tuned"      as "codegen"; kernels of a CUDA device are cut as measured there; "tuned-cudagraphs": both
   "triton"     a GPU's kernels on the CPU, in Triton's interpreter: slow, for tests (imported when first asked for)
-  a callable   fn(graph, example_inputs) -> callable(*arrays) -> arrays, called once for each graph (forward, backward
-               segments); example_inputs are zeros of the right shapes and dtypes. Under compile(dynamic=True) a graph
-               without gradients is given once, its sizes symbols
+  a callable   fn(graph_module, example_inputs) -> callable(*tensors) -> tensors, called once for each graph (forward,
+               backward segments); graph_module: the graph as a torch.fx.GraphModule; example_inputs are zeros of the
+               right shapes and dtypes. Under compile(dynamic=True) a graph without gradients is given once, its sizes
+               symbols
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 
@@ -136,7 +137,9 @@ def _not_compiled(*_: object, **__: object) -> list[Array]:
     raise AssertionError("a graph that was made to be looked at is run")
 
 
-GraphCompiler: TypeAlias = Callable[[Graph, Sequence[Array]], Callable[..., Sequence[Array]]]
+GraphCompiler: TypeAlias = Callable[[Any, Sequence[Any]], Callable[..., Sequence[Any]]]
+Run: TypeAlias = Callable[..., Sequence[Array]]
+AS_MODULE: Late[Callable[[GraphCompiler, Graph, Sequence[Array]], Run]] = Late("backend: graph as a module")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,19 +162,19 @@ class CallableBackend:
     def _compile(self, graph: Graph) -> Executable:
         return partial(_run_checked, self.name, graph, self.call(graph, graph))
 
-    def call(self, graph: Graph, sized: Graph) -> Callable[..., Sequence[Array]]:
+    def call(self, graph: Graph, sized: Graph) -> Run:
         """What the function makes of `graph`. sized: the same, without symbols."""
         place = check_device(graph.device)
         examples = [place.put(np.zeros(node.shape, node.dtype.numpy)) for node in sized.inputs]
         try:
-            run = self.function(graph, examples)
+            run = AS_MODULE.get()(self.function, graph, examples)
         except DistCompileError:
             raise
         except Exception as error:
             text = f"backend {self.name!r} raised {type(error).__name__}: {error}"
             raise CompilationError(text, step="backend", graph=graph.name) from error
         if not callable(run):
-            raise BackendError(f"backend {self.name} returned a {type(run).__name__}", expected="a callable(*arrays)")
+            raise BackendError(f"backend {self.name} returned a {type(run).__name__}", expected="a callable(*tensors)")
         return run
 
 
@@ -182,7 +185,7 @@ class OneForAllSizes:
 
     def __init__(self, inner: CallableBackend, graph: Graph) -> None:
         self.inner, self.graph, self.name, self.lay_out = inner, graph, inner.name, inner.lay_out
-        self._run: Callable[..., Sequence[Array]] | None = None
+        self._run: Run | None = None
 
     def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
         """graphs: that graph, of the sizes of one call."""
@@ -194,7 +197,7 @@ class OneForAllSizes:
 def _run_checked(
     name: str,
     graph: Graph,
-    run: Callable[..., Sequence[Array]],
+    run: Run,
     inputs: Sequence[Array],
     outs: Sequence[Array | None] | None = None,
     events: Events | None = None,
@@ -261,7 +264,7 @@ NATIVE: dict[str, Late[Callable[[], Backend]]] = {
     "triton": Late("backend: triton"),
 }
 INTERPRETERS: dict[str, Backend] = {name: InterpreterBackend(name) for name in ("eager", "aot_eager")}
-_CALLED = "fn(graph, example_inputs) -> callable(*arrays) -> arrays"
+_CALLED = "fn(graph_module, example_inputs) -> callable(*tensors) -> tensors"
 _registered: dict[str, GraphCompiler] = {}  # what a program has given names to
 _tags: dict[str, tuple[str, ...]] = dict.fromkeys(INTERPRETERS, ("debug",))
 

@@ -28,7 +28,10 @@ from distcompile.surface.torch_version import __version__ as __version__
 if TYPE_CHECKING:
     from compiler_core.names.torch_rows import Row
 
-late.LOADS["streams: of CUDA devices"] = "distcompile.cuda.streams"  # as in compiler_core/__init__.py
+late.LOADS |= {  # as in compiler_core/__init__.py
+    "streams: of CUDA devices": "distcompile.cuda.streams",
+    "backend: graph as a module": "distcompile.fx.of_compiler",
+}
 check_installation()
 check_environment()
 traces.install()

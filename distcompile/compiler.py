@@ -73,8 +73,8 @@ def list_backends(exclude_tags: Sequence[str] | None = ("debug", "experimental")
 
 
 def register_backend(compiler_fn: Any = None, name: str | None = None, tags: Sequence[str] = ()) -> Any:
-    """Let `compile(backend=name)` mean `compiler_fn(graph, example_inputs)`; its own name by default. Without it, a
-    decorator. tags: "debug" and "experimental" keep it out of `list_backends()`. Raises TakenNameError.
+    """Let `compile(backend=name)` mean `compiler_fn(graph_module, example_inputs)`; its own name by default. Without
+    it, a decorator. tags: "debug" and "experimental" keep it out of `list_backends()`. Raises TakenNameError.
     """
     if compiler_fn is None:
         return functools.partial(register_backend, name=name, tags=tags)

@@ -1,4 +1,4 @@
-"""A backend of your own: what the compiler hands over, run by NumPy, one operation at a time, and timed.
+"""A backend of your own: what the compiler hands over, run one operation at a time, and timed.
 
     python examples/own_backend.py
     distcompile-run -n 2 examples/own_backend.py
@@ -13,37 +13,33 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 import distcompile as torch
 import distcompile.nn as nn
-from compiler_core.graph.ir import Call, Constant, Graph
-from distcompile import compiler, parity
+from distcompile import compiler, fx, parity
 from distcompile.nn.parallel import DistributedDataParallel
 
 seconds: Counter[str] = Counter()  # operation -> how long it took
 graphs: list[str] = []
 
 
-def timed(graph: Graph, example_inputs: Sequence[np.ndarray]) -> Callable[..., list[np.ndarray]]:
-    """The backend: a graph in, a function of arrays out. example_inputs: zeros of the right shapes and dtypes."""
-    graphs.append(graph.name)
+class Timed(fx.Interpreter):
+    """Runs a graph node by node."""
 
-    def run(*arrays: np.ndarray) -> list[np.ndarray]:
-        values: dict[Any, Any] = dict(zip(graph.inputs, arrays))
-        for node in graph.nodes:
-            if isinstance(node, Constant):
-                values[node] = node.array
-            elif isinstance(node, Call):
-                begun = time.perf_counter()
-                values[node] = node.op.eager(np, *(values[operand] for operand in node.args), **node.attrs)
-                seconds[node.op.name] += time.perf_counter() - begun
-        return [values[node] for node in graph.outputs]
+    def run_node(self, n: fx.Node) -> Any:
+        begun = time.perf_counter()
+        result = super().run_node(n)
+        if n.op == "call_function":
+            seconds[n.target.__name__] += time.perf_counter() - begun
+        return result
 
-    return run
+
+def timed(module: Any, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
+    """The backend: a graph in, a function of tensors out. example_inputs: zeros of the right shapes and dtypes."""
+    graphs.append(module.ir.name)
+    return Timed(module).run
 
 
 def main() -> int:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from native_harness import compile_programs
@@ -107,6 +108,7 @@ def compile_graphs(graphs: Sequence[Graph]) -> list[Callable[..., list[Array]]]:
     return [shaped(*pair) for pair in zip(functions, shapes, strict=True)]
 
 
-def exact_backend(graph: Graph, example_inputs: Sequence[Array]) -> Callable[..., list[Array]]:
+def exact_backend(module: Any, example_inputs: Sequence[Any]) -> Callable[..., list[Array]]:
     """As a backend of `distcompile.compile`."""
-    return compile_graphs([graph])[0]
+    run = compile_graphs([module.ir])[0]
+    return lambda *tensors: run(*(tensor.numpy() for tensor in tensors))

@@ -46,7 +46,8 @@ def compile(
             up to DISTCOMPILE_RECOMPILE_LIMIT times. None: constants until they change, then symbols: a second
             capture serves the sizes from then on. DISTCOMPILE_SIZE_INSTANCES sets of them are compiled when they
             first come, others when they come often (fullgraph: all when they come).
-        backend: "codegen" ("inductor" is taken for it), "aot_eager", "eager", or fn(graph, example_inputs) -> callable.
+        backend: "codegen" ("inductor" is taken for it), "aot_eager", "eager", or
+            fn(graph_module, example_inputs) -> callable.
         mode: torch's. "reduce-overhead" of "codegen" is backend "cudagraphs", "max-autotune" "tuned-cudagraphs",
             "max-autotune-no-cudagraphs" "tuned": all of them change only what runs on CUDA devices.
         options: {"skip_hook_guards": True}: hooks added, changed or removed after compilation are not noticed (they

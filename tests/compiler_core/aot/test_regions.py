@@ -19,7 +19,7 @@ from distcompile.utils.checkpoint import checkpoint
 def captured(function, *args):
     """The graph that a call is captured as."""
     graphs = []
-    backend = lambda graph, inputs: graphs.append(graph) or (lambda *values: interpret(graph, values))  # noqa: E731
+    backend = lambda module, inputs: graphs.append(module.ir) or module.forward  # noqa: E731
     with dc.no_grad():
         compile(function, backend=backend, fullgraph=True)(*args)
     (graph,) = graphs

@@ -318,8 +318,8 @@ def test_any_callable_is_a_backend() -> None:
     seen = []
 
     def my_backend(graph: Any, example_inputs: Any) -> Callable[..., Any]:
-        seen.append((graph.name, [a.shape for a in example_inputs]))
-        return lambda *arrays: interpret(graph, arrays)
+        seen.append((graph.ir.name, [a.shape for a in example_inputs]))
+        return lambda *tensors: interpret(graph.ir, tensors)
 
     x = ones(2).requires_grad_()
     compile(lambda x: x.exp().sum(), backend=my_backend, fullgraph=True)(x).backward()
@@ -434,7 +434,7 @@ def test_threads_share_a_compiled_function() -> None:
 
     def meeting_backend(graph: Any, example_inputs: Any) -> Callable[..., Any]:
         both.wait()
-        return lambda *arrays: interpret(graph, arrays)
+        return lambda *tensors: interpret(graph.ir, tensors)
 
     compiled = compile(lambda x, n: x * n, backend=meeting_backend, fullgraph=True)
     results: dict[int, list[float]] = {}

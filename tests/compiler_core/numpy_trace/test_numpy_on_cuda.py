@@ -26,8 +26,8 @@ def compiled(function: Any) -> tuple[Any, list[str]]:
 
     def backend(graph: Any, example_inputs: Any) -> Any:
         def call(*args: Any) -> Any:
-            devices.append(graph.device)
-            return interpret(graph, args)
+            devices.append(graph.ir.device)
+            return interpret(graph.ir, args)
 
         return call
 

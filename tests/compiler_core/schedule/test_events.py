@@ -87,9 +87,9 @@ STAGES = {
     "graph": lambda graph: InterpreterBackend("aot_eager").compile([graph], "g")[0],
     "loop_ir": run_loop_ir,
     "native": lambda graph: NativeBackend().compile([graph], "g")[0],
-    "callable": lambda graph: CallableBackend(lambda g, _: lambda *arrays: interpret(g, arrays)).compile([graph], "g")[
-        0
-    ],
+    "callable": lambda graph: CallableBackend(lambda g, _: lambda *tensors: interpret(g.ir, tensors)).compile(
+        [graph], "g"
+    )[0],
 }
 
 

@@ -220,6 +220,10 @@ class GraphBreak(DistCompileError):
         return getattr(GraphBreak._made, "count", 0)
 
 
+class CannotExport(DistCompileError, RuntimeError):
+    """A call that is one graph, but not a program from tensors to tensors that stands alone."""
+
+
 class GraphSeam(GraphBreak):
     """A graph ends here by design, and another begins behind what runs in between, which is no Python of the program's:
     no break, and no error under fullgraph=True."""

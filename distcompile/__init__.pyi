@@ -538,6 +538,7 @@ from distcompile import demo as demo
 from distcompile import distributed as distributed
 from distcompile import distributions as distributions
 from distcompile import errors as errors
+from distcompile import export as export
 from distcompile import fft as fft
 from distcompile import func as func
 from distcompile import functional as functional
@@ -1198,6 +1199,7 @@ __all__ = [
     "explain",
     "expm1",
     "expm1_",
+    "export",
     "eye",
     "feature_alpha_dropout",
     "fft",

@@ -59,8 +59,8 @@ is_dynamo_compiling = is_compiling
 
 
 def is_exporting() -> bool:
-    """Whether a program is being exported: there is no export."""
-    return False
+    """Whether `export` is capturing what runs now."""
+    return getattr(current_trace(), "exports", False)
 
 
 def cudagraph_mark_step_begin() -> None:

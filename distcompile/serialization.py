@@ -136,7 +136,7 @@ def save_safetensors(obj: Any, f: File) -> None:
     packer = _Packer()
     structure = json.dumps(packer.pack(obj, ()))
     arrays = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in packer.tensors.items()}
-    _write(f, arrays, {KEY: structure, DIGEST_KEY: _digest(structure, arrays)})
+    write_tensors(f, arrays, {KEY: structure, DIGEST_KEY: digest_of(structure, arrays)})
 
 
 def _loaded(f: IO[bytes]) -> Any:
@@ -144,13 +144,13 @@ def _loaded(f: IO[bytes]) -> Any:
 
     Raises: CheckpointError for a file that is not a safetensors file, that `save` did not write, or that is damaged.
     """
-    tensors, metadata = _read(f)
+    tensors, metadata = read_tensors(f)
     if KEY not in metadata:
         raise CheckpointError(
             "this safetensors file was not written by distcompile.save", remedy="read its tensors with load_file"
         )
     arrays = {name: tensor._array("load") for name, tensor in tensors.items()}
-    if metadata.get(DIGEST_KEY, "") not in ("", _digest(metadata[KEY], arrays)):
+    if metadata.get(DIGEST_KEY, "") not in ("", digest_of(metadata[KEY], arrays)):
         raise CheckpointError("a damaged file: its contents are not what was saved", expected="the SHA-256 it carries")
     return _unpack(json.loads(metadata[KEY]), tensors)
 
@@ -158,12 +158,12 @@ def _loaded(f: IO[bytes]) -> Any:
 def save_file(tensors: Mapping[str, Tensor], filename: File, metadata: Mapping[str, str] | None = None) -> None:
     """Write a flat dict of tensors as a plain safetensors file."""
     arrays = {name: _array(tensor, name) for name, tensor in tensors.items()}
-    _write(filename, arrays, dict(metadata or {}))
+    write_tensors(filename, arrays, dict(metadata or {}))
 
 
 def load_file(filename: File, device: object = None) -> dict[str, Tensor]:
     """The tensors of any safetensors file. Raises CheckpointError if it is none."""
-    return _read(filename)[0]
+    return read_tensors(filename)[0]
 
 
 # --- structure --------------------------------------------------------------------------------------------------------
@@ -229,13 +229,13 @@ def _unpack(node: Any, tensors: Mapping[str, Tensor]) -> Any:
     raise CheckpointError(f"unknown entry {kind!r} in the checkpoint's structure", remedy="update distcompile")
 
 
-def _digest(structure: str, arrays: Mapping[str, Array]) -> str:
+def digest_of(structure: str, arrays: Mapping[str, Array]) -> str:
     """SHA-256 of the nesting and of every tensor's name, dtype, shape and bytes."""
     found = hashlib.sha256(structure.encode())
     for name in sorted(arrays):
         array = arrays[name]
         found.update(f"{name} {array.dtype.name} {array.shape}".encode())
-        found.update(array.reshape(-1).view(np.uint8).data)
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return found.hexdigest()
 
 
@@ -248,7 +248,7 @@ def _array(tensor: Any, name: str) -> Array:
     return tensor._array("save_file")
 
 
-def _write(f: File, arrays: Mapping[str, Array], metadata: dict[str, str]) -> None:
+def write_tensors(f: File, arrays: Mapping[str, Array], metadata: dict[str, str]) -> None:
     import safetensors
 
     for name, array in arrays.items():
@@ -327,7 +327,7 @@ def _flush_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _read(f: File) -> tuple[dict[str, Tensor], dict[str, str]]:
+def read_tensors(f: File) -> tuple[dict[str, Tensor], dict[str, str]]:
     import safetensors
 
     data = Path(f).read_bytes() if isinstance(f, (str, os.PathLike)) else f.read()

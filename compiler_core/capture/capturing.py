@@ -107,7 +107,11 @@ class Capture:
             self.segment.forget()
         for frame, before in kept:
             frame.become(before)
-        return Capture(self.point, self.args, self.kwargs, refused).run()
+        return self.again(self.point, self.args, self.kwargs, refused).run()
+
+    def again(self, *args: Any) -> Capture:
+        """A capture of the same, with fewer sizes as symbols."""
+        return Capture(*args)
 
     def _run(self) -> Any:
         mapping, depth = levels(), (taping.depth, taping.closed)

@@ -16,6 +16,7 @@ from compiler_core.config import config
 
 if TYPE_CHECKING:
     from compiler_core.capture.captured import Captured
+    from compiler_core.capture.marks import Asked
 
 
 NO_DIMS: frozenset[int] = frozenset()
@@ -35,12 +36,13 @@ class Memory:
     captured code, or somebody between its calls, changes. all_sizes_change: of tensors that come anew with every call;
     None: as the settings say. makes_symbols: whether sizes may be symbols, and along: which sizes that have not changed
     with those that have: fewer, where capture has failed with them. ends_anyway: failures (why, where) that have
-    nothing to do with that."""
+    nothing to do with that. declared: what an export says of the dims of argument tensors, by id."""
 
     def __init__(self, *, skips_hooks: bool = False, all_sizes_change: bool | None = None) -> None:
         self.skips_hooks, self.all_sizes_change = skips_hooks, all_sizes_change
         self.makes_symbols, self.along = True, Along.EQUAL
         self.ends_anyway: set[tuple[str, str]] = set()
+        self.declared: Mapping[int, Mapping[int, Asked]] = {}
         self.breaks_in: dict[CodeType, str] = {}  # functions that are captured whole or not at all (breaking.py)
         self.changing_dims: dict[Source, frozenset[int]] = {}  # of tensors, where sizes were seen to change
         self.equal_dims: dict[Source, frozenset[int]] = {}  # of others, which may change with these

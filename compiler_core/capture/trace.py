@@ -57,7 +57,10 @@ class TraceEnded(GraphBreak):
 
 
 class CaptureTrace(OutsideMemory):
-    """Implements `ops.registry.Trace`, `tensor.cell.CellTrace` and `aot.boundary.BoundaryTrace`."""
+    """Implements `ops.registry.Trace`, `tensor.cell.CellTrace` and `aot.boundary.BoundaryTrace`. exports: it is of an
+    export."""
+
+    exports = False
 
     def __init__(self, name: str, known: Iterable[Known]) -> None:
         super().__init__(name, known)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
 from compiler_core.graph.print import literal_value, read_literal
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS
+from compiler_core.symbolic.expression import SizeSymbol, of_factor
 from compiler_core.symbolic.size import Sym, SymOrInt
 from compiler_core.symbolic.size_text import read_declarations, read_sum
 
@@ -50,6 +52,13 @@ def parse_graph(text: str) -> Graph:
 def parse_attrs(text: str) -> dict[str, Any]:
     """`key=value ...` as `print_call` writes attributes."""
     return _Parser(text).attrs()
+
+
+def parse_size(text: str, symbols: Iterable[SizeSymbol]) -> SymOrInt:
+    """The size that `text` spells, of these symbols."""
+    parser = _Parser(text)
+    parser.symbols = {symbol.name: of_factor(symbol) for symbol in symbols}
+    return parser.size()
 
 
 class _Parser:

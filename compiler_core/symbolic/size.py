@@ -61,6 +61,7 @@ __all__ = [
 ]
 
 _ROOM = str(Path(__file__).resolve().parent)
+_OF_LAYOUT = tuple(str(Path(_ROOM).parent / file) for file in ("ops/aliasing.py", "tensor/memory/layout.py"))
 RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "==": lambda a, b: a == b,
     "<": lambda a, b: a < b,
@@ -128,9 +129,12 @@ class _Form:
 class Sizes:
     """The symbols of one capture, and what is assumed of them. told: is told each guard when it is made.
 
-    are_numbers_to_program: whether code of the program's that runs as it is sees numbers where these are sizes."""
+    are_numbers_to_program: whether code of the program's that runs as it is sees numbers where these are sizes.
+    ignores_layout: how elements lie is no part of what the graph is for (an export): who asks for that assumes nothing.
+    """
 
     are_numbers_to_program: ClassVar[bool] = False
+    ignores_layout: bool = False
     told: Callable[[SizeGuard], None] | None = None
     symbols: list[SizeSymbol] = field(default_factory=list)
     guards: list[SizeGuard] = field(default_factory=list)
@@ -172,6 +176,8 @@ class Sizes:
         if answer is None:
             left, right = (side if isinstance(side, Sym) else int(side) for side in (left, right))  # of NumPy
             answer = self.decided(relation, left, right)
+            if answer is None and self.ignores_layout and _is_of_layout(_who_asked()):
+                return RELATIONS[relation](value_at(left, hint_of), value_at(right, hint_of))  # not remembered
             if answer is None:
                 answer = self._assume(relation, left, right, fixes=False)
             self._answers[question] = answer
@@ -195,6 +201,12 @@ class Sizes:
         if relation == "<":
             return True if high < 0 else False if low >= 0 else None
         return True if high <= 0 else False if low > 0 else None
+
+    def ends_now(self, size: Sym) -> Ends:
+        """What a size may be, by all that is known."""
+        found = self.normal(size)
+        own = self._ends_of(size)
+        return both(self._ends_of(found), own) if isinstance(found, Sym) else (found, found)
 
     def fix(self, size: Sym) -> int:
         """The number itself: from here on a constant."""
@@ -366,6 +378,11 @@ def hint_of(symbol: SizeSymbol) -> int:
             remedy="compute with it, and ask nothing that its range does not decide",
         )
     return symbol.hint
+
+
+def _is_of_layout(asked: str) -> bool:
+    """Whether who asked wants to know how elements lie."""
+    return asked.startswith(_OF_LAYOUT) or " in _strides_" in asked
 
 
 def _who_asked() -> str:

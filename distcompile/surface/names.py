@@ -12,9 +12,9 @@ from compiler_core.names.torch_rows import Row, rows
 
 _SUBMODULES = """
 _C __config__ _dynamo _inductor accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed
-distributions errors fft func functional futures fx hub jit library linalg masked multiprocessing nn optim overrides
-parity profiler random mps mtia return_types serialization signal sparse special storage testing utils version types
-xpu
+distributions errors export fft func functional futures fx hub jit library linalg masked multiprocessing nn optim
+overrides parity profiler random mps mtia return_types serialization signal sparse special storage testing utils version
+types xpu
 """
 SUBMODULES: frozenset[str] = frozenset(_SUBMODULES.split())
 

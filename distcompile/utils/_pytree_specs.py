@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections import defaultdict
+import sys
+from collections import defaultdict, namedtuple
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -20,6 +21,7 @@ DumpableContext: TypeAlias = Any
 ToDumpableContextFn: TypeAlias = Callable[[Context], DumpableContext]
 FromDumpableContextFn: TypeAlias = Callable[[DumpableContext], Context]
 PROTOCOL = 1
+NAMED_TUPLE = "collections.namedtuple"
 
 
 # ---- named tuples
@@ -110,7 +112,18 @@ def _defaultdict_dump(context: Context) -> Any:
 
 def _defaultdict_load(said: Any) -> Context:
     module, name = said["default_factory_module"], said["default_factory_name"]
-    return [getattr(importlib.import_module(module), name) if module else None, said["dict_context"]]
+    return [_class(f"{module}.{name}") if module else None, said["dict_context"]]
+
+
+def _class(name: str) -> type:
+    """A class of a module that is loaded: reading a file runs nothing. Raises ArgumentError."""
+    module, _, own = name.rpartition(".")
+    if module.split(".")[0] == "distcompile":  # ours: importing it does nothing else
+        importlib.import_module(module)
+    found = getattr(sys.modules.get(module), own, None)
+    if not isinstance(found, type):
+        raise ArgumentError(f"no class is called {name} here", remedy="import what defines it first")
+    return found
 
 
 NODES[defaultdict] = replace(NODES[defaultdict], dump=_defaultdict_dump, load=_defaultdict_load)
@@ -127,6 +140,9 @@ def _said(spec: TreeSpec) -> dict[str, Any]:
     children = [_said(child) for child in spec.children_specs]
     if spec.is_leaf():
         return {"type": None, "context": None, "children_spec": []}
+    if spec.type is namedtuple:
+        name = f"{spec.context.__module__}.{spec.context.__qualname__}"
+        return {"type": NAMED_TUPLE, "context": name, "children_spec": children}
     node = NODES.get(spec.type)
     if node is None or node.name is None:
         raise NotSupportedError(f"Can't serialize TreeSpec of {spec.type}: it has no serialized_type_name",
@@ -146,6 +162,11 @@ def treespec_loads(serialized: str) -> TreeSpec:
 def _heard(said: dict[str, Any]) -> TreeSpec:
     if said["type"] is None:
         return LEAF
+    if said["type"] == NAMED_TUPLE:
+        made = _class(said["context"])
+        if not is_namedtuple_class(made):
+            raise ArgumentError(f"{said['context']} is no named tuple here")
+        return TreeSpec(namedtuple, made, map(_heard, said["children_spec"]))
     node = next((node for node in NODES.values() if node.name == said["type"]), None)
     if node is None:
         raise ArgumentError(f"no container is called {said['type']} here", remedy="register_pytree_node first")

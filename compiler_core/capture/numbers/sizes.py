@@ -70,7 +70,9 @@ class OutsideSizes:
         every = is_input and self.memory.all_sizes_are_symbols
         along = self.along if is_input else min(self.along, Along.OWN)
         seen = self.memory.changing(source, len(value.shape), along=along)
-        dims = dynamic_dims(tensor, source.text, every=every, seen=seen) if type(tensor) is Tensor else {}
+        dims: Mapping[int, Asked] = {}
+        if type(tensor) is Tensor:
+            dims = self.memory.declared.get(id(tensor)) or dynamic_dims(tensor, source.text, every=every, seen=seen)
         if not dims:
             if isinstance(cell, ViewCell):  # whose sizes and strides are not to be told by those of its base
                 own = SizedValue(tuple(value.shape), cell.strides(), value.dtype, tensor.device)
@@ -87,7 +89,8 @@ class OutsideSizes:
     def _any_change(self) -> bool:
         """Whether any size may be a symbol."""
         memory = self.memory
-        return memory.makes_symbols and bool(memory.all_sizes_are_symbols or memory.changing_dims or marks.count)
+        asked = memory.all_sizes_are_symbols or memory.changing_dims or memory.declared or marks.count
+        return memory.makes_symbols and bool(asked)
 
     def note(self, source: Source, code: str, tensor: Tensor, first: int) -> None:
         """The guards from `first` on are about a tensor's shape and how it lies."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 
 from compiler_core.symbolic.size import symbols_in
-from distcompile.as_torch.stand_ins.kinds import StandIn, error, listed, names_only, nothing_is_one, true
+from distcompile.as_torch.stand_ins.kinds import StandIn, error, listed, nothing_is_one, true
 
 _SIZES = "sizes that a program sees are ints"
 _EXPORT = "there is no export; compile the model where it runs"
@@ -60,9 +60,6 @@ NAMES: dict[str, StandIn] = {
         "no subclass is made of other tensors", lambda t: False
     ),
     # export
-    **listed("torch.export", "export load save register_dataclass", error(_EXPORT)),
-    "torch.export.ExportedProgram": nothing_is_one(_EXPORT),
-    "torch.export.Dim": names_only("AUTO DYNAMIC STATIC"),
     "torch.export.decomp_utils.CustomDecompTable": nothing_is_one(_EXPORT),
     **listed("torch.fx._pytree", "register_pytree_flatten_spec tree_flatten_spec", error(_EXPORT)),
     # TorchScript

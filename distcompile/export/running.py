@@ -1,0 +1,77 @@
+"""One run of an exported program on Tensors, op by op.
+
+In: a program, what it holds, and the tensors of a call. Out: the graph's outputs; the result that is made of them.
+Captured code runs this as it is: the ops record themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from compiler_core.device import check_device
+from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.graph.input_sizes import Numbers, numbers_of
+from compiler_core.graph.interpret import interpret
+from compiler_core.ops.registry import current_trace, meta_of
+from compiler_core.symbolic.size import Sym
+from compiler_core.tensor.making.random import generator_for
+from compiler_core.tensor.making.random_state import set_shard
+from compiler_core.tensor.tensor import Tensor
+from distcompile.errors import NotSupportedError
+from distcompile.export.exported_program import ExportedProgram, Place
+
+
+def run(program: ExportedProgram, held: Sequence[Tensor], given: Sequence[Tensor]) -> list[Any]:
+    """The graph's outputs, and its symbols' numbers behind them. Raises ShapeError, DTypeError."""
+    check(program, given, len(held))
+    inputs = [*held, *given, *keys(program)]
+    sizes = any(isinstance(out, Sym) for out in program.outputs)
+    numbers = numbers_of(program.dc_graph, [value.shape for value in inputs]) if sizes else {}
+    return [*interpret(program.dc_graph, inputs), numbers]
+
+
+def result(program: ExportedProgram, values: Sequence[Any], written: Sequence[Tensor]) -> Any:
+    """The result of a call. written: the tensors that have the first values now: who returns such a value returns the
+    tensor."""
+    *outputs, numbers = values
+    same = {id(value): tensor for value, tensor in zip(outputs, written)}
+    return program.call_spec.out_spec.unflatten(
+        [_leaf(out, outputs, same, numbers) for out in program.outputs],
+    )
+
+
+def _leaf(out: Any, values: Sequence[Any], same: dict[int, Tensor], numbers: Numbers) -> Any:
+    if isinstance(out, Place):
+        return same.get(id(values[out.index]), values[out.index])
+    return out.at(numbers.__getitem__) if isinstance(out, Sym) else out
+
+
+def check(program: ExportedProgram, given: Sequence[Tensor], first: int) -> None:
+    """Raises ShapeError, DTypeError for a tensor unlike the input of the graph that it is. Sizes that are symbols are
+    looked at where the graph is run."""
+    for tensor, node in zip(given, program.dc_graph.inputs[first:]):
+        meta = meta_of(tensor)
+        if meta.dtype != node.dtype:
+            raise DTypeError(f"{node.source}: the program was exported with another dtype", expected=str(node.meta),
+                             got=str(meta))  # fmt: skip
+        sizes = list(zip(meta.shape, node.shape))
+        if len(meta.shape) != len(node.shape) or any(not _may_be(b, a) for a, b in sizes):
+            remedy = "export it with dynamic_shapes that let this size change"
+            raise ShapeError(f"{node.source}: the program was exported with another shape", expected=str(node.meta),
+                             got=str(meta), remedy=remedy)  # fmt: skip
+
+
+def _may_be(expected: object, got: int) -> bool:
+    return isinstance(expected, Sym) or expected == got
+
+
+def keys(program: ExportedProgram) -> list[Any]:
+    """The key of the draws of a call, where the graph takes one."""
+    if not program.draws:
+        return []
+    if current_trace() is not None:
+        raise NotSupportedError("an exported program that draws random numbers cannot be compiled",
+                                remedy="export it in eval mode, or compile the module that it was made of")  # fmt: skip
+    with set_shard(program.shard):
+        return [generator_for(check_device(program.dc_graph.device)).take_keys(program.draws)]

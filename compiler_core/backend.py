@@ -7,6 +7,7 @@ In: `Graph`s, straight-line and without autograd (except for "eager"). Out: one 
                (graphs of a CUDA device: Triton kernels and a host function that launches them)
   "cudagraphs" as "codegen"; programs of a CUDA device are replayed as CUDA graphs where they can be
   "tuned"      as "codegen"; kernels of a CUDA device are cut as measured there; "tuned-cudagraphs": both
+  "onnxrt"...  other people's compilers and runtimes, with our own code beside them (compiler_core/engines)
   "triton"     a GPU's kernels on the CPU, in Triton's interpreter: slow, for tests (imported when first asked for)
   a callable   fn(graph_module, example_inputs) -> callable(*tensors) -> tensors, called once for each graph (forward,
                backward segments); graph_module: the graph as a torch.fx.GraphModule; example_inputs are zeros of the
@@ -16,12 +17,12 @@ In: `Graph`s, straight-line and without autograd (except for "eager"). Out: one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 
@@ -34,6 +35,9 @@ from compiler_core.late import Late
 from compiler_core.meta import TensorMeta
 from compiler_core.names.nearest import nearest
 from compiler_core.ops.registry import Array, meta_of
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 class Executable(Protocol):
@@ -263,8 +267,11 @@ NATIVE: dict[str, Late[Callable[[], Backend]]] = {
     "tuned-cudagraphs": Late("backend: tuned-cudagraphs"),
     "triton": Late("backend: triton"),
 }
+# other people's compilers (compiler_core/engines), loaded like those
+ENGINES: dict[str, Late[Callable[[], Backend]]] = {name: Late(f"backend: {name}") for name in ("onnxrt",)}
 INTERPRETERS: dict[str, Backend] = {name: InterpreterBackend(name) for name in ("eager", "aot_eager")}
 _CALLED = "fn(graph_module, example_inputs) -> callable(*tensors) -> tensors"
+ENTRY_POINTS = "distcompile.backends"  # the group
 _registered: dict[str, GraphCompiler] = {}  # what a program has given names to
 _tags: dict[str, tuple[str, ...]] = dict.fromkeys(INTERPRETERS, ("debug",))
 
@@ -291,8 +298,12 @@ def find_backend(backend: object) -> Backend:
             return INTERPRETERS[backend]
         if backend in _registered:
             return CallableBackend(_registered[backend])
+        if backend in ENGINES:
+            return ENGINES[backend].get()()
+        if backend in strangers():
+            return _loaded(backend)
         if backend not in NATIVE:
-            known = [*INTERPRETERS, *NATIVE, *_registered]
+            known = backend_names()
             near = nearest(backend, known)
             raise BackendError(
                 f"there is no backend {backend!r}",
@@ -307,11 +318,36 @@ def find_backend(backend: object) -> Backend:
     raise BackendError("this is no backend", expected="a name, a Backend, or a callable", got=_told(backend))
 
 
+@cache
+def strangers() -> Mapping[str, EntryPoint]:
+    """The backends that installed packages offer as entry points of the group `distcompile.backends`, by name.
+
+    An entry point is a `Backend`, a function `fn(graph, example_inputs)`, or a class of one, made without arguments.
+    """
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _loaded(name: str) -> Backend:
+    """A stranger's backend. Raises BackendError where its package fails."""
+    point = strangers()[name]
+    try:
+        loaded = point.load()
+        return find_backend(loaded() if isinstance(loaded, type) else loaded)
+    except Exception as error:
+        raise BackendError(
+            f"backend {name!r} of the installed package {point.value.partition(':')[0]} cannot be loaded",
+            got=f"{type(error).__name__}: {error}",
+            remedy="repair or remove that package",
+        ) from error
+
+
 def _told(value: object) -> str:
     return f"{value!r} ({type(value).__name__})"
 
 
 def backend_names(without: Sequence[str] = ()) -> list[str]:
     """All names that `find_backend` knows, but those with one of these tags."""
-    names = [*INTERPRETERS, *NATIVE, *_registered]
+    names = dict.fromkeys([*INTERPRETERS, *NATIVE, *ENGINES, *_registered, *strangers()])
     return sorted(name for name in names if not set(without) & set(_tags.get(name, ())))

@@ -269,6 +269,10 @@ class TakenNameError(BackendError, AssertionError):
     """A backend was given a name that another has. An AssertionError too, as torch's."""
 
 
+class MissingPackageError(BackendError, ImportError):
+    """An optional package that a backend needs is not installed, or does not import. An ImportError too."""
+
+
 class LoweringError(BackendError):
     """A graph node that the lowering or the code generator cannot express."""
 

@@ -90,6 +90,7 @@ LATER: dict[str, set[str]] = {
 SAID = {
     ("compiler_core/tensor/making/legacy_types.py", "distcompile.cuda"): "`__module__` of torch.cuda.FloatTensor",
     ("compiler_core/sparse/types.py", "distcompile.sparse"): "`__module__` of torch.sparse.FloatTensor",
+    ("compiler_core/backend.py", "distcompile.backends"): "a group of entry points",
     ("launch/child.py", "distcompile.showing.traces"): "looked for among what the program has loaded",
 }
 # files that only say where names are, and import nothing of it themselves
@@ -98,6 +99,7 @@ TABLES = {"compiler_core.names.torch_rows", "compiler_core.names.torch_table", "
 KNOWN: dict[frozenset[str], str] = {}
 # whose `import_module` is given what is no string of the same file: where that comes from
 READERS = {
+    "compiler_core/engines/engine.py": "the optional package of an engine",
     "compiler_core/late.py": "LOADS, which compiler_core/__init__.py writes down",
     "compiler_core/ops/functional.py": "torch_table.py",
     "compiler_core/tensor/torch_names.py": "torch_table.py, and tables of methods in tensor/",

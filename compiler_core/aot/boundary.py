@@ -25,7 +25,7 @@ from compiler_core.graph.ir import Call, Node
 from compiler_core.late import Late
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array, Op, Sample, Value, bind, current_trace, meta_of, register
-from compiler_core.ops.rules import Indexed
+from compiler_core.ops.rules import Decomposed, Indexed
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -72,6 +72,7 @@ def _op(name: str, doc: str) -> Op:
         dtypes=FLOATING + COMPLEX,
         only_for_autograd=True,
         doc=doc,
+        engines=Decomposed(lambda x, *others, **attrs: x),
     )
 
 

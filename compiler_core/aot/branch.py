@@ -32,7 +32,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.registry import Array, Attrs, Op, Sample, Value, bind, meta_of, register, use_trace
 from compiler_core.ops.routine import Routine, is_contiguous, register_routine
-from compiler_core.ops.rules import Expansion, Indexed, Movement, Pointwise, Reduction
+from compiler_core.ops.rules import Expansion, Indexed, Movement, OwnCode, Pointwise, Reduction
 
 MOST_CALLS = 24  # of a branch that is computed beside the other one
 # graph -> function of arrays and places for the outputs
@@ -227,6 +227,7 @@ COND = register(
         samples=_SAMPLES,
         dtypes=FLOATING,
         doc="the output of one of two graphs, which alone is run",
+        engines=OwnCode(_WHY),
     )
 )
 SELECT = register(

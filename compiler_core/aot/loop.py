@@ -22,6 +22,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, bind, register, use_trace
 from compiler_core.ops.routine import call_back, is_contiguous
+from compiler_core.ops.rules import OwnCode
 
 Run = Callable[[Sequence[Array]], Sequence[Array]]
 
@@ -97,5 +98,6 @@ WHILE = register(
         samples=(_sample(float32), _sample(float64)),
         dtypes=(float32, float64),
         doc="a graph is run as long as another one says so",
+        engines=OwnCode("how often it runs depends on the data"),
     )
 )

@@ -30,7 +30,7 @@ from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.batching.value import Batched
 from compiler_core.ops.meta_value import MetaValue, infer_value
 from compiler_core.ops.on_device import run_on_device
-from compiler_core.ops.rules import ALIKE, LowerRule, Pointwise, VmapRule
+from compiler_core.ops.rules import ALIKE, Decomposed, EngineRule, Expansion, LowerRule, Pointwise, VmapRule
 from compiler_core.symbolic.size import symbols_in
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]  # an array of the device's array module
@@ -87,6 +87,7 @@ class Op:
     vjp(g, out, *operands, **attrs) -> one cotangent (or None) per operand; uses only other ops, never array data.
     lower: one of ops/rules.py.
     samples: operands for conformance tests, never empty.
+    engines: CORE, what it decomposes to, or why neither: see rules.py. Of an Expansion it is what that is.
     vmap: how it goes over a batch, see rules.py; None: example by example. Of elementwise ops it is ALIKE.
     dtypes: the operand dtypes it takes.
     random: the result depends on a generator key. alias: how the result shows operand 0's memory, where it does.
@@ -121,6 +122,7 @@ class Op:
     remakes_out: bool = False
     host: str = ""
     vmap: VmapRule | None = None
+    engines: EngineRule | None = None
     doc: str = ""
 
     def __repr__(self) -> str:
@@ -134,7 +136,9 @@ def register(op: Op) -> Op:
     """Add `op` to the table. Raises OpDefinitionError for a second op of that name or a missing rule."""
     if op.name in OPS:
         raise OpDefinitionError(f"op {op.name!r} is registered twice")
-    for rule in ("infer", "eager", "vjp", "lower", "samples", "dtypes"):
+    if op.engines is None and isinstance(op.lower, Expansion):
+        op = replace(op, engines=Decomposed(op.lower.expand))
+    for rule in ("infer", "eager", "vjp", "lower", "samples", "dtypes", "engines"):
         if not getattr(op, rule):
             raise OpDefinitionError(
                 f"op {op.name!r} has no {rule} rule", remedy="give every rule of compiler_core/ops/registry.py:Op"

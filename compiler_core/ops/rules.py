@@ -138,4 +138,30 @@ ALIKE, OVER_DIM, OVER_DIMS = Front(), Front(dims=("dim",)), Front(dims=("dims",)
 # (op, size of the batch, which operands have it, operands, attributes for one example) -> value, the batch in front
 VmapRule = Front | Callable[..., Any]
 
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """An op of the core set: what other engines are asked for, all that they must know (compiler_core/engines)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposed:
+    """out = expand(*operands, **attrs), written with core ops, or with ops that decompose to them.
+
+    None instead of a value: not of these operands (their dtype, their sizes), which then are our own code's.
+    """
+
+    expand: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCode:
+    """No composition of core ops says it, and why: our own code runs it beside an engine that has no such op."""
+
+    why: str
+
+
+CORE = Core()
+EngineRule = Core | Decomposed | OwnCode
+
 LowerRule = Pointwise | Movement | Indexed | Reduction | IndexedReduction | Scatter | Scan | Expansion | Routine

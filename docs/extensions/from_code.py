@@ -233,13 +233,22 @@ class Operations(FromCode):
 
         assert ops
         assert boundary
-        yield "| operation | operands | dtypes | gradient | lowering |"
-        yield "|---|---|---|---|---|"
+        yield "| operation | set | operands | dtypes | gradient | lowering |"
+        yield "|---|---|---|---|---|---|"
         for name, op in sorted(OPS.items()):
             gradient = f"none: {escape(op.vjp.why)}" if isinstance(op.vjp, NotDifferentiable) else "yes"
             dtypes = " ".join(dtype.short for dtype in op.dtypes)
             count = len(op.samples[0].shapes) or "-"
-            yield f"| `{name}` | {count} | {dtypes} | {gradient} | `{type(op.lower).__name__}` |"
+            yield f"| `{name}` | {set_of(op.engines)} | {count} | {dtypes} | {gradient} | `{type(op.lower).__name__}` |"
+
+
+def set_of(rule: object) -> str:
+    """Whether an op is of the core set, what becomes of it, or why neither."""
+    from compiler_core.ops.rules import Core, OwnCode
+
+    if isinstance(rule, OwnCode):
+        return f"own: {escape(rule.why)}"
+    return "core" if isinstance(rule, Core) else "decomposed"
 
 
 class Functions(FromCode):

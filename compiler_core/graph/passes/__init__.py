@@ -1,7 +1,8 @@
 """Passes over Graph. Each is a frozen dataclass: a valid Graph in, a valid Graph out, nothing else changed.
 
 `SIMPLIFY` is what captured graphs go through, `SIMPLIFY_JOINT` what joint graphs (and graphs that no one will
-differentiate) do, `EXPAND` what the lowering starts with. `run_passes` verifies after each pass when
+differentiate) do, `EXPAND` what the lowering starts with, `Decompose` what other
+engines are given. `run_passes` verifies after each pass when
 DISTCOMPILE_VERIFY=1.
 """
 
@@ -19,6 +20,7 @@ from compiler_core.graph.passes.channels_last import ChannelsLast
 from compiler_core.graph.passes.column_sums import ColumnSums
 from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.dce import Dce
+from compiler_core.graph.passes.decompose import Decompose
 from compiler_core.graph.passes.expand import AttentionComposed, Expand, PoolingComposed
 from compiler_core.graph.passes.fold import Fold
 from compiler_core.graph.passes.rename import Rename
@@ -67,6 +69,7 @@ __all__ = [
     "ColumnSums",
     "Cse",
     "Dce",
+    "Decompose",
     "Expand",
     "Fold",
     "NarrowAttention",

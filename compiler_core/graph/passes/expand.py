@@ -96,7 +96,7 @@ def _is_composed(call: Call, stay: bool) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorder:
+class Recorder:
     """A trace whose calls become nodes of the rewriter's graph."""
 
     rewriter: Rewriter
@@ -117,6 +117,6 @@ def _composed(rewriter: Rewriter, call: Call) -> Node:
 
 
 def _written(rewriter: Rewriter, call: Call, function: Callable[..., Value], attrs: Mapping[str, Any]) -> Node:
-    with use_trace(_Recorder(rewriter)):
+    with use_trace(Recorder(rewriter)):
         result: Node = function(*call.args, **attrs)
     return result

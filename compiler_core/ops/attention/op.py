@@ -47,6 +47,7 @@ from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.linear_algebra.packing import packed_shape, unpack
 from compiler_core.ops.registry import Array, Op, Sample, Value, meta_of, register
 from compiler_core.ops.routine import Native, Routine, TritonKernels, register_routine
+from compiler_core.ops.rules import Decomposed
 
 # ---- attention
 
@@ -192,6 +193,10 @@ def _routine(name: str, eager: Callable[..., Array], native: Native, kernels: Tr
     return register_routine(Routine(name, define, _WHY, native, flops=_flops, kernels=kernels))
 
 
+def _composed_forward(*operands: Value, learned: bool, **how: Any) -> Value:
+    return composed.forward(*operands, **how)
+
+
 ATTENTION = register(
     Op(
         "attention",
@@ -202,6 +207,7 @@ ATTENTION = register(
         lower=_routine("attention", _eager, attention_native.FORWARD, attention_kernels.FORWARD),
         samples=_samples(True),
         dtypes=(*DTYPES, *NARROW),
+        engines=Decomposed(_composed_forward),
     )
 )
 ATTENTION_BACKWARD = register(
@@ -214,6 +220,7 @@ ATTENTION_BACKWARD = register(
         lower=_routine("attention_backward", _eager_backward, attention_native.BACKWARD, attention_kernels.BACKWARD),
         samples=_samples(False),
         dtypes=(*DTYPES, *NARROW),
+        engines=Decomposed(composed.backward),
     )
 )
 # the same, which take no `learned`

@@ -1,5 +1,6 @@
 """Convolution: the op and its gradients, the libraries that compute them, and torch's functions over them.
 
+- `as_convolution.py`: The gradients of a convolution as convolutions: for engines that have that one alone.
 - `composite.py`: Convolutions over any Value, with torch's names and arguments: conv1d/2d/3d,
   conv_transpose1d/2d/3d, fold, unfold.
 - `cudnn.py`: Convolution and its two gradients as calls of cuDNN: routines that stand in programs, never in graphs.

@@ -20,7 +20,7 @@ from compiler_core.ops.composites.arithmetic import add
 from compiler_core.ops.composites.movement import reshape
 from compiler_core.ops.composites.padding import pad
 from compiler_core.ops.lying import as_told, lies
-from compiler_core.ops.pooling.windows import window_counts
+from compiler_core.ops.pooling.geometry import window_counts
 from compiler_core.ops.ranks import at_rank
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value

@@ -32,6 +32,7 @@ from compiler_core.ops.routine import (
     is_contiguous,
     register_routine,
 )
+from compiler_core.ops.rules import OwnCode
 
 DTYPES = (float32, bfloat16, float16)
 _WHY_NONE = "the compiler writes it into graphs that are differentiated already"
@@ -226,6 +227,9 @@ def _samples(op: Op) -> tuple[Sample, ...]:
     return tuple(found)
 
 
+_OURS = OwnCode("made by our own code generators, for their layouts")
+
+
 def _register(op: Op, plan: Callable[..., KernelPlan], flops: Callable[..., int]) -> Op:
     name, eager = op.name.replace("convolution", "convolution_inner"), _eager_by(op)
 
@@ -239,7 +243,9 @@ def _register(op: Op, plan: Callable[..., KernelPlan], flops: Callable[..., int]
     kernels = TritonKernels("convolution", _refuses, plan)
     routine = Routine(name, define, _WHY_BACK, accepts=is_contiguous, flops=cost, kernels=kernels)
     none = NotDifferentiable(_WHY_NONE)
-    return register(Op(name, _infer_by(op), eager, none, register_routine(routine), _samples(op), DTYPES))
+    return register(
+        Op(name, _infer_by(op), eager, none, register_routine(routine), _samples(op), DTYPES, engines=_OURS)
+    )
 
 
 INNER: Mapping[Op, Op] = {

@@ -21,6 +21,7 @@ from compiler_core.ops.checks import check_dtype
 from compiler_core.ops.convolution import op as first
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register, run_eager
 from compiler_core.ops.routine import CCall, Native, Routine, is_contiguous, register_routine
+from compiler_core.ops.rules import OwnCode
 
 Dims = tuple[int, ...]
 _WHY = "the compiler writes it into graphs that are differentiated already"
@@ -162,10 +163,13 @@ def _moved(shape: Shape) -> Shape:
     return tuple(shape[d] for d in to_last(len(shape)))
 
 
+_OURS = OwnCode("made by our own code generators, for their layouts")
+
+
 def _register(op: Op, infer: Any, eager: Callable[..., Array], flops: Callable[..., int]) -> Op:
     name = op.name.replace("convolution", "convolution_last")
     routine = _routine(name, eager, flops)
-    return register(Op(name, infer, eager, NotDifferentiable(_WHY), routine, _samples(op), (float32,)))
+    return register(Op(name, infer, eager, NotDifferentiable(_WHY), routine, _samples(op), (float32,), engines=_OURS))
 
 
 CONVOLUTION_LAST = _register(first.CONVOLUTION, _infer, _eager, _flops)

@@ -20,9 +20,10 @@ from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.batching.rules import convolved, convolved_weight
 from compiler_core.ops.checks import INEXACT, check_dtype, check_shape
-from compiler_core.ops.pooling.windows import window_counts
+from compiler_core.ops.convolution import as_convolution
+from compiler_core.ops.pooling.geometry import window_counts
 from compiler_core.ops.registry import Array, Op, PerOperand, Sample, Value, register, use_trace
-from compiler_core.ops.rules import Expansion, VmapRule
+from compiler_core.ops.rules import CORE, Decomposed, Expansion
 
 Dims = tuple[int, ...]
 
@@ -230,13 +231,27 @@ def _samples(kind: str) -> tuple[Sample, ...]:
 
 
 def _register(
-    name: str, infer: Any, expand: Callable[..., Value], vjp: Any, cost: Callable[..., int], vmap: VmapRule = convolved
+    name: str, infer: Any, expand: Callable[..., Value], vjp: Any, cost: Callable[..., int], **facts: Any
 ) -> Op:
-    return register(Op(name, infer, _eager(expand), vjp, Expansion(expand, cost), _samples(name), INEXACT, vmap=vmap))
+    lower, facts = Expansion(expand, cost), {"vmap": convolved, **facts}
+    return register(Op(name, infer, _eager(expand), vjp, lower, _samples(name), INEXACT, **facts))
 
 
-CONVOLUTION = _register("convolution", _infer, _expand, PerOperand(_vjp_x, _vjp_filters), flops)
-CONVOLUTION_INPUT = _register("convolution_input", _infer_input, _expand_input, _vjp_input, flops_input)
+CONVOLUTION = _register("convolution", _infer, _expand, PerOperand(_vjp_x, _vjp_filters), flops, engines=CORE)
+CONVOLUTION_INPUT = _register(
+    "convolution_input",
+    _infer_input,
+    _expand_input,
+    _vjp_input,
+    flops_input,
+    engines=Decomposed(as_convolution.of_input),
+)
 CONVOLUTION_WEIGHT = _register(
-    "convolution_weight", _infer_weight, _expand_weight, _vjp_weight, flops_weight, convolved_weight
+    "convolution_weight",
+    _infer_weight,
+    _expand_weight,
+    _vjp_weight,
+    flops_weight,
+    vmap=convolved_weight,
+    engines=Decomposed(as_convolution.of_weight),
 )

@@ -9,6 +9,7 @@ The adjoint of reading rows is adding rows, and the other way round.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +26,7 @@ from compiler_core.ops.checks import EVERY, INDEX, NUMERIC, check_dim, check_dty
 from compiler_core.ops.indexing.adding import add_at
 from compiler_core.ops.primitives.pointwise import as_array
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
-from compiler_core.ops.rules import ALIKE, OVER_DIM, Indexed, Scatter
+from compiler_core.ops.rules import ALIKE, CORE, OVER_DIM, Decomposed, Indexed, OwnCode, Scatter
 
 Index = tuple[Any, ...]
 Metas = tuple[TensorMeta, ...]
@@ -101,6 +102,7 @@ TAKE = register(
         ),
         dtypes=EVERY,
         raises=True,
+        engines=CORE,
     )
 )
 
@@ -171,6 +173,17 @@ def _distinct_rows(rng: np.random.Generator, dtype: DType) -> list[Array]:
     return [base, rng.permutation(5)[:4], src]
 
 
+def _by_rows(put: Callable[..., Value]) -> Callable[..., Value]:
+    """The op, as one along dim 0 whose index says the row of each element."""
+
+    def composition(base: Value, idx: Value, src: Value) -> Value:
+        count, rest = math.prod(idx.shape), tuple(base.shape[1:])
+        rows = prims.reshape(idx, (count, *(1,) * len(rest)))
+        return put(base, prims.expand(rows, (count, *rest)), prims.reshape(src, (count, *rest)), 0)
+
+    return composition
+
+
 INDEX_ADD = register(
     Op(
         "index_add",
@@ -181,6 +194,7 @@ INDEX_ADD = register(
         lower=Scatter(_target_rows("index_add"), source=2, mode="add"),
         samples=_ROWS,
         dtypes=NUMERIC,
+        engines=Decomposed(_by_rows(prims.scatter_add)),
     )
 )
 
@@ -194,6 +208,7 @@ INDEX_COPY = register(
         lower=Scatter(_target_rows("index_copy"), source=2, mode="set"),
         samples=(Sample(((5, 3), (4,), (4, 3)), make=_distinct_rows), _ROWS[2]),
         dtypes=EVERY,
+        engines=Decomposed(_by_rows(prims.scatter)),
     )
 )
 
@@ -255,6 +270,7 @@ GATHER = register(
         ),
         dtypes=EVERY,
         raises=True,
+        engines=CORE,
     )
 )
 
@@ -315,6 +331,7 @@ SCATTER_ADD = register(
             Sample(((3, 5), (4, 5), (4, 5)), {"dim": 0}, make=_integers(3, (4, 5), (4, 5), first=(3, 5))),
         ),
         dtypes=NUMERIC,
+        engines=CORE,
     )
 )
 
@@ -328,6 +345,7 @@ SCATTER = register(
         lower=Scatter(_target_along("scatter"), source=2, mode="set"),
         samples=(Sample(((3, 5), (3, 2), (3, 2)), {"dim": 1}, make=_distinct_along),),
         dtypes=EVERY,
+        engines=CORE,
     )
 )
 
@@ -361,5 +379,6 @@ CHECK_INDEX = register(
         dtypes=INDEX,
         shares=True,
         raises=True,
+        engines=OwnCode("it raises for some values"),
     )
 )

@@ -35,7 +35,7 @@ from compiler_core.ops.linear_algebra.matmul import adjoint as H
 from compiler_core.ops.linear_algebra.packing import pack, packed_shape, unpack
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
 from compiler_core.ops.routine import Native, Strided, call_back
-from compiler_core.ops.rules import ALIKE
+from compiler_core.ops.rules import ALIKE, OwnCode
 
 DTYPES = (float32, float64, complex64, complex128)
 _REAL = (float32, float64)
@@ -61,7 +61,7 @@ def linalg_op(
             raise LinAlgError(f"{name}: {error}") from error
 
     lower = call_back(name, checked, why="LAPACK, through NumPy", native=native, accepts=accepts)
-    return register(Op(name, infer, checked, vjp, lower, samples, DTYPES, vmap=ALIKE))
+    return register(Op(name, infer, checked, vjp, lower, samples, DTYPES, vmap=ALIKE, engines=OwnCode("LAPACK")))
 
 
 def check_matrix(name: str, a: TensorMeta, *, square: bool = False) -> tuple[Shape, int, int]:

@@ -18,6 +18,7 @@ from compiler_core.ops.checks import INEXACT, check_dtype
 from compiler_core.ops.linear_algebra.gemm import GEMM
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array, Op, PerOperand, Sample, Value, register
+from compiler_core.ops.rules import CORE
 
 
 def _infer_matmul(a: TensorMeta, b: TensorMeta) -> TensorMeta:
@@ -68,5 +69,6 @@ MATMUL = register(
             )
         ),
         dtypes=INEXACT,
+        engines=CORE,
     )
 )

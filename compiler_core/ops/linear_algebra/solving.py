@@ -25,7 +25,7 @@ from compiler_core.ops.linear_algebra.matmul import adjoint as H
 from compiler_core.ops.linear_algebra.matmul import transpose_last
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
 from compiler_core.ops.routine import call_back
-from compiler_core.ops.rules import ALIKE
+from compiler_core.ops.rules import ALIKE, OwnCode
 
 mm = prims.matmul
 
@@ -283,5 +283,6 @@ CHOLESKY_INFO = register(
         DTYPES,
         vmap=ALIKE,
         host="CuPy does not say at which minor a factorisation fails",
+        engines=OwnCode("LAPACK"),
     )
 )

@@ -21,7 +21,8 @@ from compiler_core.dtype import bfloat16, float16, float32, int8
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.checks import check_dtype, check_shape
 from compiler_core.ops.convolution.last import to_first, to_last
-from compiler_core.ops.pooling.windows import WINDOW_MAX, window_counts
+from compiler_core.ops.pooling.geometry import window_counts
+from compiler_core.ops.pooling.windows import WINDOW_MAX
 from compiler_core.ops.pooling.windows_maximum import WINDOW_MAX_PUT
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
 from compiler_core.ops.routine import (
@@ -34,6 +35,7 @@ from compiler_core.ops.routine import (
     is_contiguous,
     register_routine,
 )
+from compiler_core.ops.rules import OwnCode
 
 Dims: TypeAlias = tuple[int, ...]
 
@@ -150,6 +152,9 @@ def _samples(*, put: bool) -> tuple[Sample, ...]:
     return tuple(found)
 
 
+_OURS = OwnCode("made by our own code generators, for their layouts")
+
+
 def _register(
     name: str, infer: Any, eager: Callable[..., Array], plan: Callable[..., KernelPlan], *, put: bool
 ) -> Op:  # fmt: skip
@@ -159,7 +164,7 @@ def _register(
 
     routine = Routine(name, define, _WHY_BACK, accepts=is_contiguous, kernels=TritonKernels("pooling", _refuses, plan))
     none = NotDifferentiable(_WHY_NONE)
-    return register(Op(name, infer, eager, none, register_routine(routine), _samples(put=put), DTYPES))
+    return register(Op(name, infer, eager, none, register_routine(routine), _samples(put=put), DTYPES, engines=_OURS))
 
 
 POOL_MAX_INNER = _register("pool_max_inner", _infer, _eager, _plan, put=False)

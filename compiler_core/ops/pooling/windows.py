@@ -23,31 +23,15 @@ from compiler_core.dtype import DType, int64, of
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
-from compiler_core.ops.aliasing import Alias, Strides
+from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.checks import EVERY, NUMERIC, ORDERED, ORDERED_NUMBERS, check_dtype, check_shape
+from compiler_core.ops.pooling import decomposed
+from compiler_core.ops.pooling.geometry import Dims, strides_of_windows, to_back, to_front, window_counts
 from compiler_core.ops.registry import Array, Attrs, NotDifferentiable, Op, Sample, Value, register
-from compiler_core.ops.rules import ALIKE, IndexedReduction, Movement
+from compiler_core.ops.rules import ALIKE, Decomposed, IndexedReduction, Movement
 
-Dims = tuple[int, ...]
 Index = tuple[Any, ...]
 Metas = tuple[TensorMeta, ...]
-
-
-def window_counts(op: str, sizes: Shape, kernel: Dims, stride: Dims, dilation: Dims) -> Shape:
-    """How many windows fit into each of `sizes`. Raises ShapeError where none does, or a number is not positive."""
-    if (
-        not len(sizes) == len(kernel) == len(stride) == len(dilation)
-        or min((*kernel, *stride, *dilation), default=1) < 1
-    ):
-        raise ShapeError(
-            f"{op}: kernel, stride and dilation are positive, one for each of the last dims",
-            expected=f"{len(sizes)} each",
-            got=f"kernel {kernel}, stride {stride}, dilation {dilation}",
-        )
-    spans = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation))
-    if any(n < span for n, span in zip(sizes, spans)):
-        raise ShapeError(f"{op}: the window is larger than the (padded) input", expected=f"<= {sizes}", got=str(spans))
-    return tuple((n - span) // s + 1 for n, span, s in zip(sizes, spans, stride))
 
 
 def _places(kernel: Dims, stride: Dims, dilation: Dims, counts: Shape) -> Iterator[tuple[Dims, Index]]:
@@ -101,12 +85,6 @@ def _scatter_windows(base: Value, new: Value, kernel: Dims, stride: Dims, dilati
     return prims.where(prims.ne(written, prims.full_like(base, 0)), values, base)
 
 
-def _strides_windows(in_shape: Shape, in_strides: Strides, kernel: Dims, stride: Dims, dilation: Dims) -> Strides:
-    lead = len(in_shape) - len(kernel)
-    outer = tuple(s * step for s, step in zip(in_strides[lead:], stride))
-    return (*in_strides[:lead], *outer, *(s * step for s, step in zip(in_strides[lead:], dilation)))
-
-
 _CASES: tuple[tuple[Shape, Dims, Dims, Dims], ...] = (
     ((2, 5, 6), (3, 2), (1, 1), (1, 1)),
     ((2, 7, 6), (2, 2), (2, 3), (1, 2)),
@@ -126,7 +104,8 @@ WINDOWS = register(
         lower=Movement(_source_windows),
         samples=tuple(Sample((n,), {"kernel": k, "stride": s, "dilation": d}) for n, k, s, d in _CASES),
         dtypes=EVERY,
-        alias=Alias(_scatter_windows, _strides_windows, reorders=True),
+        alias=Alias(_scatter_windows, strides_of_windows, reorders=True),
+        engines=Decomposed(decomposed.windows),
     )
 )
 
@@ -148,35 +127,26 @@ def _infer_windows_add(
     return g.with_shape((*g.shape[:lead], *size, *g.shape[end:]))
 
 
-def _to_front(rank: int, trailing: int) -> Dims:
-    """The order of `rank` dims in which the last `trailing` come first."""
-    return (*range(rank - trailing, rank), *range(rank - trailing))
-
-
-def _to_back(rank: int, trailing: int) -> Dims:
-    return (*range(trailing, rank), *range(trailing))
-
-
 def _eager_windows_add(
     xp: Any, g: Array, size: Shape, kernel: Dims, stride: Dims, dilation: Dims, trailing: int = 0
 ) -> Array:
     rank = len(kernel)
-    g = xp.transpose(g, _to_front(g.ndim, trailing))
+    g = xp.transpose(g, to_front(g.ndim, trailing))
     lead = g.ndim - 2 * rank
     out = xp.zeros((*g.shape[:lead], *size), of(g.dtype).compute.numpy)
     with np.errstate(all="ignore"):
         for place, where in _places(kernel, stride, dilation, g.shape[lead : lead + rank]):
             out[where] += g[(..., *place)]  # type: ignore[arg-type]
     out = out.astype(g.dtype, copy=False)
-    return xp.ascontiguousarray(xp.transpose(out, _to_back(out.ndim, trailing)))  # type: ignore[no-any-return]
+    return xp.ascontiguousarray(xp.transpose(out, to_back(out.ndim, trailing)))  # type: ignore[no-any-return]
 
 
 def _vjp_windows_add(
     g: Value, out: Value, x: Value, size: Shape, kernel: Dims, stride: Dims, dilation: Dims, trailing: int = 0
 ) -> tuple[Value]:
-    moved = prims.permute(g, _to_front(len(g.shape), trailing))
+    moved = prims.permute(g, to_front(len(g.shape), trailing))
     windows = prims.windows(moved, kernel, stride, dilation)
-    return (prims.permute(windows, _to_back(len(windows.shape), trailing)),)
+    return (prims.permute(windows, to_back(len(windows.shape), trailing)),)
 
 
 def _emit_windows_add(
@@ -235,6 +205,7 @@ WINDOWS_ADD = register(
         ),
         samples=(*map(_folded, _CASES), _folded(_CASES[0], (3,)), _folded(_CASES[1], (4,))),
         dtypes=NUMERIC,
+        engines=Decomposed(decomposed.windows_add),
     )
 )
 
@@ -259,14 +230,14 @@ def _infer_windows_put(
 def _eager_windows_put(
     xp: Any, g: Array, place: Array, size: Shape, kernel: Dims, stride: Dims, dilation: Dims, trailing: int = 0
 ) -> Array:
-    g, place = (xp.transpose(a, _to_front(a.ndim, trailing)) for a in (g, place))
+    g, place = (xp.transpose(a, to_front(a.ndim, trailing)) for a in (g, place))
     lead = g.ndim - len(kernel)
     out = xp.zeros((*g.shape[:lead], *size), of(g.dtype).compute.numpy)
     with np.errstate(all="ignore"):
         for number, (_, where) in enumerate(_places(kernel, stride, dilation, g.shape[lead:])):
             out[where] += xp.where(place == number, g, xp.zeros((), g.dtype))
     out = out.astype(g.dtype, copy=False)
-    return xp.ascontiguousarray(xp.transpose(out, _to_back(out.ndim, trailing)))  # type: ignore[no-any-return]
+    return xp.ascontiguousarray(xp.transpose(out, to_back(out.ndim, trailing)))  # type: ignore[no-any-return]
 
 
 def _vjp_windows_put(
@@ -282,14 +253,14 @@ def _vjp_windows_put(
 ) -> tuple[Value, None]:
     """Of each window, the element at its place."""
     rank, numel = len(kernel), math.prod(kernel)
-    moved = prims.permute(place, _to_front(len(place.shape), trailing))
-    windows = prims.windows(prims.permute(h, _to_front(len(h.shape), trailing)), kernel, stride, dilation)
+    moved = prims.permute(place, to_front(len(place.shape), trailing))
+    windows = prims.windows(prims.permute(h, to_front(len(h.shape), trailing)), kernel, stride, dilation)
     each = (*moved.shape, numel)
     index = prims.iota(each, len(each) - 1, int64)
     hit = prims.eq(prims.expand(prims.reshape(moved, (*moved.shape, 1)), each), index)
     flat = prims.reshape(windows, (*windows.shape[: len(windows.shape) - rank], numel))
     found = prims.sum(prims.where(hit, flat, prims.full_like(flat, 0)), (len(each) - 1,))
-    return prims.permute(found, _to_back(len(found.shape), trailing)), None
+    return prims.permute(found, to_back(len(found.shape), trailing)), None
 
 
 def _emit_windows_put(
@@ -343,6 +314,7 @@ WINDOWS_PUT = register(
         ),
         samples=(*map(_put, _CASES), _put(_CASES[0], (3,)), _put(_CASES[1], (4,))),
         dtypes=ORDERED_NUMBERS,
+        engines=Decomposed(decomposed.windows_put),
     )
 )
 
@@ -385,6 +357,7 @@ WINDOW_SUM = register(
         lower=IndexedReduction("sum", lambda metas, kernel, **_: kernel, _emit_window_sum),
         samples=tuple(Sample((n,), {"kernel": k, "stride": s, "dilation": d}) for n, k, s, d in _CASES),
         dtypes=NUMERIC,
+        engines=Decomposed(decomposed.window_sum),
     )
 )
 
@@ -433,6 +406,7 @@ WINDOW_MAX = register(
             Sample(((2, 7, 6),), {"kernel": (3, 3), "stride": (2, 2), "dilation": (1, 1), "low": (1, 0)}),
         ),
         dtypes=ORDERED,
+        engines=Decomposed(decomposed.window_max),
     )
 )
 
@@ -484,5 +458,6 @@ WINDOW_ARGMAX = register(
         lower=IndexedReduction("argmax_nan", lambda metas, kernel, **_: (math.prod(kernel),), _emit_window_argmax),
         samples=tuple(Sample((n,), {"kernel": k, "stride": s, "dilation": d}) for n, k, s, d in _CASES),
         dtypes=ORDERED,
+        engines=Decomposed(decomposed.window_argmax),
     )
 )

@@ -23,10 +23,11 @@ from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import ORDERED_NUMBERS, check_dtype, check_shape
 from compiler_core.ops.differentiate import vjp_of
-from compiler_core.ops.pooling.windows import WINDOW_ARGMAX, WINDOW_MAX, WINDOWS_PUT, lowest, window_counts
+from compiler_core.ops.pooling.geometry import window_counts
+from compiler_core.ops.pooling.windows import WINDOW_ARGMAX, WINDOW_MAX, WINDOWS_PUT, lowest
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
 from compiler_core.ops.routine import Attrs, CCall, Native, call_back, is_contiguous, no_symbols
-from compiler_core.ops.rules import ALIKE
+from compiler_core.ops.rules import ALIKE, Decomposed
 
 Dims = tuple[int, ...]
 
@@ -200,5 +201,6 @@ WINDOW_MAX_PUT = register(
             _sample((0, 4), (2,), (2,), (1,), (0,)),
         ),
         dtypes=ORDERED_NUMBERS,
+        engines=Decomposed(composed),
     )
 )

@@ -28,7 +28,7 @@ from compiler_core.ops.registry import (
     current_trace,
     register,
 )
-from compiler_core.ops.rules import Pointwise
+from compiler_core.ops.rules import CORE, Pointwise
 
 Pair = tuple[Value | None, Value | None]  # the cotangents of two operands
 
@@ -46,7 +46,7 @@ def _binary(
     """Register op `name`: (a, b) -> eager(xp, a, b), all of one shape and dtype. facts: see Op."""
     samples = tuple(Sample((shape, shape), low=low, high=high) for shape in ((3, 4), (), (2, 1, 5)))
     infer = infer_alike(name, dtypes)
-    return register(Op(name, infer, computed(eager), vjp, Pointwise(name), samples, dtypes, **facts))
+    return register(Op(name, infer, computed(eager), vjp, Pointwise(name), samples, dtypes, engines=CORE, **facts))
 
 
 _vjp_sub = PerOperand(lambda g, out, a, b: g, lambda g, out, a, b: prims.neg(g))

@@ -17,7 +17,7 @@ from compiler_core.ops.aliasing import Alias, Strides
 from compiler_core.ops.checks import EVERY
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
 from compiler_core.ops.routine import call_back
-from compiler_core.ops.rules import ALIKE
+from compiler_core.ops.rules import ALIKE, OwnCode
 
 
 def _infer(x: TensorMeta, source: DType, dtype: DType) -> TensorMeta:
@@ -66,5 +66,6 @@ BITCAST = register(
             keeps_order=True,
             parts=lambda source, dtype: (source.itemsize, dtype.itemsize),
         ),
+        engines=OwnCode("bytes are read as another dtype's"),
     )
 )

@@ -16,23 +16,30 @@ from compiler_core.ops import prims
 from compiler_core.ops.checks import BOOLEAN, EVERY, ORDERED, check_alike, check_dtype, check_same_shape, infer_alike
 from compiler_core.ops.primitives.pointwise import Eager, as_array, computed
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
-from compiler_core.ops.rules import Pointwise
+from compiler_core.ops.rules import CORE, Decomposed, Pointwise
 
 
-def _comparison(name: str, eager: Eager, dtypes: tuple[DType, ...] = ORDERED, *, commutative: bool = False) -> Op:
-    """Register op `name`: (a, b) -> bool of their shape."""
+def _comparison(name: str, eager: Eager, dtypes: tuple[DType, ...] = ORDERED, **facts: Any) -> Op:
+    """Register op `name`: (a, b) -> bool of their shape. facts: see Op."""
     samples = tuple(Sample((shape, shape), low=-3.0, high=3.0) for shape in ((3, 4), (), (2, 1, 5)))
     vjp = NotDifferentiable("the result is a truth value")
     infer, lower = infer_alike(name, dtypes, bool_), Pointwise(name)
-    return register(Op(name, infer, computed(eager), vjp, lower, samples, dtypes, commutative=commutative, cheap=True))
+    facts = {"engines": CORE, "cheap": True, **facts}
+    return register(Op(name, infer, computed(eager), vjp, lower, samples, dtypes, **facts))
 
 
 EQ = _comparison("eq", lambda xp, a, b: xp.equal(a, b), EVERY, commutative=True)
-NE = _comparison("ne", lambda xp, a, b: xp.not_equal(a, b), EVERY, commutative=True)
+NE = _comparison(
+    "ne",
+    lambda xp, a, b: xp.not_equal(a, b),
+    EVERY,
+    commutative=True,
+    engines=Decomposed(lambda a, b: prims.logical_not(prims.eq(a, b))),
+)
 LT = _comparison("lt", lambda xp, a, b: xp.less(a, b))
 LE = _comparison("le", lambda xp, a, b: xp.less_equal(a, b))
-GT = _comparison("gt", lambda xp, a, b: xp.greater(a, b))
-GE = _comparison("ge", lambda xp, a, b: xp.greater_equal(a, b))
+GT = _comparison("gt", lambda xp, a, b: xp.greater(a, b), engines=Decomposed(lambda a, b: prims.lt(b, a)))
+GE = _comparison("ge", lambda xp, a, b: xp.greater_equal(a, b), engines=Decomposed(lambda a, b: prims.le(b, a)))
 
 
 def _infer_where(cond: TensorMeta, a: TensorMeta, b: TensorMeta) -> TensorMeta:
@@ -73,5 +80,6 @@ WHERE = register(
         samples=(Sample(((3, 4), (3, 4), (3, 4)), make=_where_operands),),
         dtypes=EVERY,
         cheap=True,
+        engines=CORE,
     )
 )

@@ -19,7 +19,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.aliasing import Alias, Strides
 from compiler_core.ops.checks import COMPLEX, check_alike, check_dtype
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
-from compiler_core.ops.rules import ALIKE, Indexed, Pointwise
+from compiler_core.ops.rules import ALIKE, CORE, Decomposed, EngineRule, Indexed, Pointwise
 
 PARTS = (dt.float64, dt.float32)
 _SHAPES = ((3, 4), (), (2, 1, 5))
@@ -50,6 +50,7 @@ COMPLEX_OP = register(
         lower=Pointwise("complex"),
         samples=tuple(Sample((shape, shape)) for shape in _SHAPES),
         dtypes=PARTS,
+        engines=CORE,
     )
 )
 
@@ -74,9 +75,10 @@ def _zeros(g: Value) -> Value:
     return prims.full_like(g, 0.0)
 
 
-def _part(name: str, infer: Any, eager: Any, vjp: Any, alias: Alias) -> Op:
+def _part(name: str, infer: Any, eager: Any, vjp: Any, alias: Alias, engines: EngineRule = CORE) -> Op:
     samples = tuple(Sample((shape,)) for shape in _SHAPES)
-    return register(Op(name, infer, eager, vjp, Pointwise(name), samples, COMPLEX, alias=alias))
+    lower = Pointwise(name)
+    return register(Op(name, infer, eager, vjp, lower, samples, COMPLEX, alias=alias, engines=engines))
 
 
 def _doubled(in_shape: Shape, in_strides: Strides) -> Strides:
@@ -103,6 +105,7 @@ CONJ = _part(
     lambda xp, x: xp.asarray(xp.conjugate(x)),
     lambda g, out, x: (prims.conj(g),),
     Alias(lambda base, new: prims.conj(new), lambda in_shape, in_strides: in_strides, keeps_order=True),
+    Decomposed(lambda x: prims.complex(prims.real(x), prims.neg(prims.imag(x)))),
 )
 
 
@@ -123,6 +126,11 @@ def _emit_as_real(e: Any, index: Any, read: Any, metas: tuple[TensorMeta, ...]) 
     return e.where(e.compare("eq", index[-1], 0), e.call("real", x), e.call("imag", x))
 
 
+def _parts_side_by_side(x: Value) -> Value:
+    column = (*x.shape, 1)
+    return prims.cat([prims.reshape(part, column) for part in (prims.real(x), prims.imag(x))], len(x.shape))
+
+
 VIEW_AS_REAL = register(
     Op(
         "view_as_real",
@@ -138,6 +146,7 @@ VIEW_AS_REAL = register(
             lambda in_shape, in_strides: (*_doubled(in_shape, in_strides), 1),
             parts=(2, 1),
         ),
+        engines=Decomposed(_parts_side_by_side),
     )
 )
 
@@ -161,6 +170,13 @@ def _emit_as_complex(e: Any, index: Any, read: Any, metas: tuple[TensorMeta, ...
     return e.call("complex", read[0]((*index, 0)), read[0]((*index, 1)))
 
 
+def _complex_of_parts(x: Value) -> Value:
+    *lead, _ = shape = tuple(x.shape)
+    zeros, ones = (0,) * len(lead), (1,) * len(shape)
+    parts = [prims.slice(x, (*zeros, k), (*lead, k + 1), ones) for k in (0, 1)]
+    return prims.complex(*[prims.reshape(part, tuple(lead)) for part in parts])
+
+
 VIEW_AS_COMPLEX = register(
     Op(
         "view_as_complex",
@@ -176,5 +192,6 @@ VIEW_AS_COMPLEX = register(
             lambda in_shape, in_strides: tuple(s // 2 for s in in_strides[:-1]),
             parts=(1, 2),
         ),
+        engines=Decomposed(_complex_of_parts),
     )
 )

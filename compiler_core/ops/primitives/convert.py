@@ -17,7 +17,7 @@ from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.checks import EVERY
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
-from compiler_core.ops.rules import ALIKE, Indexed, Movement
+from compiler_core.ops.rules import ALIKE, CORE, Decomposed, Indexed, Movement
 
 
 def _infer_cast(x: TensorMeta, dtype: DType) -> TensorMeta:
@@ -67,6 +67,7 @@ CAST = register(
         samples=_cast_samples(),
         dtypes=EVERY,
         follows=True,
+        engines=CORE,
     )
 )
 
@@ -87,5 +88,6 @@ DETACH = register(
         dtypes=EVERY,
         alias=Alias(lambda base, new: new, lambda in_shape, in_strides: in_strides, keeps_order=True),
         only_for_autograd=True,
+        engines=Decomposed(lambda x: x),
     )
 )

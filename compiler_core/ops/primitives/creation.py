@@ -17,7 +17,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.checks import EVERY, ORDERED_NUMBERS, check_dim, check_dtype
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
-from compiler_core.ops.rules import Indexed
+from compiler_core.ops.rules import CORE, Indexed
 
 Metas = tuple[TensorMeta, ...]
 _NO_OPERAND = NotDifferentiable("no operand")
@@ -68,6 +68,7 @@ FULL = register(
             )
         ),
         dtypes=EVERY,
+        engines=CORE,
     )
 )
 
@@ -102,5 +103,6 @@ IOTA = register(
             Sample((), {"shape": (2, 3), "dim": 0, "dtype": dt.int32}),
         ),
         dtypes=ORDERED_NUMBERS,
+        engines=CORE,
     )
 )

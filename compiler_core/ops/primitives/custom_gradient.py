@@ -25,7 +25,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.batching.running import spread
 from compiler_core.ops.checks import EVERY
 from compiler_core.ops.registry import Array, Attrs, Op, Sample, Value, bind, meta_of, register
-from compiler_core.ops.rules import Indexed
+from compiler_core.ops.rules import Decomposed, Indexed
 
 
 class Rule(str):
@@ -127,5 +127,6 @@ CUSTOM_GRADIENT = register(
         follows=True,
         only_for_autograd=True,
         doc="identity; the gradient goes where a rule says",
+        engines=Decomposed(lambda x, *others, **attrs: x),
     )
 )

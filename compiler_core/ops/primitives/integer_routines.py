@@ -11,7 +11,7 @@ from typing import Any
 from compiler_core.ops.checks import INTEGRAL, infer_alike
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
 from compiler_core.ops.routine import call_back
-from compiler_core.ops.rules import ALIKE
+from compiler_core.ops.rules import ALIKE, OwnCode
 
 _SAMPLES = tuple(Sample((shape, shape), low=0, high=30) for shape in ((3, 4), (), (2, 1, 5)))
 
@@ -30,5 +30,6 @@ GCD = register(
         lower=call_back("gcd", _eager_gcd, why="its number of steps depends on the data"),
         samples=_SAMPLES,
         dtypes=INTEGRAL,
+        engines=OwnCode("its number of steps depends on the data"),
     )
 )

@@ -15,9 +15,10 @@ from compiler_core.errors import ShapeError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import EVERY, check_dim, check_dtype, check_shape
+from compiler_core.ops.primitives import decomposed
 from compiler_core.ops.primitives.movement import SLICE, Dims, Index, python_slices
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
-from compiler_core.ops.rules import OVER_DIM, Front, Indexed, Scatter
+from compiler_core.ops.rules import CORE, OVER_DIM, Decomposed, Front, Indexed, Scatter
 
 Metas = tuple[TensorMeta, ...]
 
@@ -72,6 +73,7 @@ PAD = register(
             Sample(((0, 2),), {"low": (1, 1), "high": (1, 0), "value": 0.0}),
         ),
         dtypes=EVERY,
+        engines=CORE,
     )
 )
 
@@ -132,6 +134,7 @@ CAT = register(
             Sample(((4,),), {"dim": 0}),
         ),
         dtypes=EVERY,
+        engines=CORE,
     )
 )
 
@@ -178,5 +181,6 @@ SLICE_SCATTER = register(
             Sample(((4,), (0,)), {"starts": (2,), "stops": (2,), "steps": (1,)}),
         ),
         dtypes=EVERY,
+        engines=Decomposed(decomposed.slice_scatter),
     )
 )

@@ -19,8 +19,9 @@ from compiler_core.ops import prims
 from compiler_core.ops.aliasing import Alias, Strides, reshaped_strides
 from compiler_core.ops.batching.rules import expanded
 from compiler_core.ops.checks import EVERY, check_dims
+from compiler_core.ops.primitives.decomposed import contiguous_strides
 from compiler_core.ops.registry import Op, Sample, Value, register
-from compiler_core.ops.rules import ALIKE, OVER_DIMS, Front, Movement
+from compiler_core.ops.rules import ALIKE, CORE, OVER_DIMS, Decomposed, Front, Movement
 
 Index = tuple[Any, ...]
 Dims = tuple[int, ...]
@@ -66,6 +67,14 @@ def _offset_diagonal(in_strides: Strides, offset: int) -> int:
     return max(offset, 0) * in_strides[-1] - min(offset, 0) * in_strides[-2]
 
 
+def _by_places(x: Value, offset: int) -> Value:
+    from compiler_core.ops.primitives.strided import flat_by_places
+
+    strides, size = contiguous_strides(tuple(x.shape)), (*x.shape[:-2], diagonal_length(tuple(x.shape), offset))
+    first = _offset_diagonal(strides, offset) if size[-1] else 0
+    return flat_by_places(x, size, _strides_diagonal(tuple(x.shape), strides, offset), first)
+
+
 DIAGONAL = register(
     Op(
         "diagonal",
@@ -83,6 +92,7 @@ DIAGONAL = register(
         ),
         dtypes=EVERY,
         alias=Alias(put_on_diagonal, _strides_diagonal, _offset_diagonal, reorders=True),
+        engines=Decomposed(_by_places),
     )
 )
 
@@ -161,6 +171,7 @@ RESHAPE = register(
         ),
         dtypes=EVERY,
         alias=Alias(_scatter_reshape, _strides_reshape, keeps_order=True, may_copy=True),
+        engines=CORE,
     )
 )
 
@@ -198,6 +209,7 @@ PERMUTE = register(
             lambda in_shape, in_strides, dims: tuple(in_strides[d] for d in dims),
             reorders=True,
         ),
+        engines=CORE,
     )
 )
 
@@ -267,6 +279,7 @@ EXPAND = register(
         ),
         dtypes=EVERY,
         alias=Alias(_scatter_expand, _strides_expand),
+        engines=CORE,
     )
 )
 
@@ -341,6 +354,7 @@ SLICE = register(
         ),
         dtypes=EVERY,
         alias=Alias(prims.slice_scatter, _strides_slice, _offset_slice),
+        engines=CORE,
     )
 )
 
@@ -369,5 +383,6 @@ FLIP = register(
         dtypes=EVERY,
         shares=True,
         follows=True,
+        engines=CORE,
     )
 )

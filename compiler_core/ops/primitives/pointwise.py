@@ -20,10 +20,11 @@ from compiler_core.dtype import DType, bool_, of
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import BOOLEAN, COMPLEX, FLOATING, INEXACT, SIGNED, check_dtype, infer_alike
+from compiler_core.ops.primitives import decomposed
 from compiler_core.ops.primitives.erf import erf_array, erfc_array
 from compiler_core.ops.quiet import restore, silence
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
-from compiler_core.ops.rules import Pointwise
+from compiler_core.ops.rules import CORE, Decomposed, OwnCode, Pointwise
 
 Eager = Callable[..., Any]
 
@@ -69,7 +70,8 @@ def _unary(
     """Register op `name`: x -> eager(xp, x), of x's shape. [low, high]: where samples are drawn from. facts: see Op."""
     samples = tuple(Sample((shape,), low=low, high=high) for shape in ((3, 4), (), (2, 1, 5)))
     infer = infer_alike(name, dtypes, out)
-    return register(Op(name, infer, computed(eager), vjp, Pointwise(name), samples, dtypes, **facts))
+    lower, facts = Pointwise(name), {"engines": CORE, **facts}
+    return register(Op(name, infer, computed(eager), vjp, lower, samples, dtypes, **facts))
 
 
 _FLAT = NotDifferentiable("piecewise constant")
@@ -99,6 +101,7 @@ EXPM1 = _unary(
     lambda g, out, x: (_times(g, prims.add(out, prims.full_like(out, 1.0))),),
     dtypes=INEXACT,
     work=10,
+    engines=Decomposed(decomposed.expm1),
 )
 LOG = _unary(
     "log",
@@ -109,7 +112,13 @@ LOG = _unary(
     dtypes=INEXACT,
     work=10,
 )
-EXP2 = _unary("exp2", lambda xp, x: xp.exp2(x), lambda g, out, x: (prims.mul(g, _scale(out, math.log(2.0))),), work=10)
+EXP2 = _unary(
+    "exp2",
+    lambda xp, x: xp.exp2(x),
+    lambda g, out, x: (prims.mul(g, _scale(out, math.log(2.0))),),
+    work=10,
+    engines=Decomposed(decomposed.exp2),
+)
 
 
 def _log10(xp: Any, x: Array) -> Array:
@@ -126,6 +135,7 @@ def _logarithm(base: int, eager: Eager) -> Op:
         low=0.1,
         high=4.0,
         work=10,
+        engines=Decomposed(decomposed.log_of(base)),
     )
 
 
@@ -138,6 +148,7 @@ LOG1P = _unary(
     high=4.0,
     dtypes=INEXACT,
     work=10,
+    engines=Decomposed(decomposed.log1p),
 )
 SIN = _unary("sin", lambda xp, x: xp.sin(x), lambda g, out, x: (_times(g, prims.cos(x)),), dtypes=INEXACT, work=10)
 COS = _unary(
@@ -167,6 +178,7 @@ RSQRT = _unary(
     high=4.0,
     dtypes=INEXACT,
     work=8,
+    engines=Decomposed(decomposed.rsqrt),
 )
 ERF = _unary(
     "erf",
@@ -179,6 +191,7 @@ ERFC = _unary(
     lambda xp, x: erfc_array(xp, x),
     lambda g, out, x: (prims.mul(_scale(g, -2.0 / math.sqrt(math.pi)), prims.exp(prims.neg(prims.mul(x, x)))),),
     high=6.0,
+    engines=OwnCode("1 - erf(x) has no digits where erf(x) is nearly 1"),
 )
 SIGMOID = _unary(
     "sigmoid",
@@ -188,6 +201,7 @@ SIGMOID = _unary(
     high=4.0,
     dtypes=INEXACT,
     work=12,
+    engines=Decomposed(decomposed.sigmoid),
 )
 
 
@@ -215,12 +229,13 @@ ABS = register(
         tuple(Sample((shape,)) for shape in ((3, 4), (), (2, 1, 5))),
         SIGNED + COMPLEX,
         cheap=True,
+        engines=CORE,
     )
 )
 SIGN = _unary("sign", sign_array, _FLAT, dtypes=SIGNED, cheap=True)
 FLOOR = _unary("floor", lambda xp, x: xp.floor(x), _FLAT, cheap=True)
-CEIL = _unary("ceil", lambda xp, x: xp.ceil(x), _FLAT, cheap=True)
+CEIL = _unary("ceil", lambda xp, x: xp.ceil(x), _FLAT, cheap=True, engines=Decomposed(decomposed.ceil))
 ROUND = _unary("round", lambda xp, x: xp.rint(x), _FLAT, cheap=True)  # half to even
-TRUNC = _unary("trunc", lambda xp, x: xp.trunc(x), _FLAT, cheap=True)
+TRUNC = _unary("trunc", lambda xp, x: xp.trunc(x), _FLAT, cheap=True, engines=Decomposed(decomposed.trunc))
 ISNAN = _unary("isnan", lambda xp, x: xp.isnan(x), _TRUTH, out=bool_, dtypes=INEXACT, cheap=True)
 LOGICAL_NOT = _unary("logical_not", lambda xp, x: xp.logical_not(x), _TRUTH, dtypes=BOOLEAN, out=bool_, cheap=True)

@@ -23,7 +23,7 @@ from compiler_core.ops.checks import NUMERIC, ORDERED, check_dims, check_dtype
 from compiler_core.ops.primitives.pointwise import as_array
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
-from compiler_core.ops.rules import OVER_DIMS, Reduction, ReductionKind
+from compiler_core.ops.rules import CORE, OVER_DIMS, Reduction, ReductionKind
 
 Dims = tuple[int, ...]
 
@@ -152,7 +152,10 @@ def _reduction(
     nests: bool = True,
 ) -> Op:
     """Register reduction `name`; its loop-IR kind has the same name."""
-    return register(Op(name, infer, eager, vjp, Reduction(name), samples, dtypes, nests=nests, vmap=OVER_DIMS))
+    lower = Reduction(name)
+    return register(
+        Op(name, infer, eager, vjp, lower, samples, dtypes, nests=nests, vmap=OVER_DIMS, engines=CORE),
+    )
 
 
 _PLACE = NotDifferentiable("the result is an index")

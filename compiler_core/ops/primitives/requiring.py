@@ -16,7 +16,7 @@ from compiler_core.errors import check_message, failed_check
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.checks import NUMERIC, check_dtype, check_shape
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
-from compiler_core.ops.rules import ALIKE, Indexed
+from compiler_core.ops.rules import ALIKE, Indexed, OwnCode
 
 
 def _infer(x: TensorMeta, fails: TensorMeta, error: str, message: str) -> TensorMeta:
@@ -59,5 +59,6 @@ REQUIRE = register(
         dtypes=NUMERIC,
         shares=True,
         raises=True,
+        engines=OwnCode("it raises for some values"),
     )
 )

@@ -21,7 +21,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import NUMERIC, ORDERED, check_alike, check_dim, check_dtype
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, register
-from compiler_core.ops.rules import OVER_DIM, Scan
+from compiler_core.ops.rules import CORE, OVER_DIM, OwnCode, Scan
 
 
 def _running(dtype: np.dtype[Any]) -> Any:
@@ -71,6 +71,7 @@ CUMSUM = register(
             Sample(((2, 0),), {"dim": 1, "reverse": False}),
         ),
         dtypes=NUMERIC,
+        engines=CORE,
     )
 )
 
@@ -132,6 +133,7 @@ LINEAR_SCAN = register(
             Sample(((2, 0), (2, 0)), {"dim": 1, "reverse": False}),
         ),
         dtypes=NUMERIC,
+        engines=OwnCode("each element is computed from the one before"),
     )
 )
 
@@ -197,6 +199,7 @@ def _running_places(name: str, kind: str, *, largest: bool) -> Op:
                 Sample(((2, 0),), {"dim": 1}),
             ),
             dtypes=ORDERED,
+            engines=OwnCode("each element is computed from the one before"),
         )
     )
 

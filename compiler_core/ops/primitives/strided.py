@@ -17,7 +17,7 @@ from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.batching.rules import strode
 from compiler_core.ops.checks import EVERY
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
-from compiler_core.ops.rules import Movement
+from compiler_core.ops.rules import Decomposed, Movement
 
 Index = tuple[Any, ...]
 
@@ -39,6 +39,16 @@ def strided_places(size: Shape, stride: Shape, offset: int) -> Value:
     for d, step in enumerate(stride):
         places = prims.add(places, prims.mul(prims.iota(size, d, int64), prims.full(size, step, int64)))
     return places
+
+
+def by_places(x: Value, size: Shape, stride: Shape, offset: int) -> Value:
+    """What the op shows of x, taken from it."""
+    return prims.take(x, strided_places(size, stride, offset)) if x.shape[0] else prims.full(size, 0, of(x.dtype))
+
+
+def flat_by_places(x: Value, size: Shape, stride: Shape, offset: int = 0) -> Value:
+    """The same of all elements of x in order."""
+    return by_places(prims.reshape(x, (math.prod(x.shape),)), size, stride, offset)
 
 
 def overlaps(size: Shape, stride: Shape) -> bool:
@@ -113,5 +123,6 @@ STRIDED = register(
             lambda in_strides, size, stride, offset: offset * in_strides[0],
             reorders=True,
         ),
+        engines=Decomposed(by_places),
     )
 )

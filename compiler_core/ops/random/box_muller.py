@@ -28,7 +28,7 @@ from compiler_core.dtype import DType, float32, float64, uint32
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.checks import check_dtype, check_same_shape
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
-from compiler_core.ops.rules import Pointwise
+from compiler_core.ops.rules import OwnCode, Pointwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +236,7 @@ def _register(p: Precision) -> Op:
             lower=Pointwise(p.name),
             samples=tuple(Sample((s, s), make=_words(s)) for s in ((3, 4), (), (9, 17))),
             dtypes=(uint32,),
+            engines=OwnCode("it shifts bits of floats, and its results are the same on every device"),
         )
     )
 

@@ -18,7 +18,7 @@ from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.checks import check_dtype, check_shape
 from compiler_core.ops.primitives.creation import check_sizes
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
-from compiler_core.ops.rules import Indexed
+from compiler_core.ops.rules import Indexed, OwnCode
 
 _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
@@ -96,5 +96,6 @@ PHILOX = register(
         ),
         dtypes=(uint64,),
         random=True,
+        engines=OwnCode("its bits are those of 64-bit counters, the same on every device"),
     )
 )

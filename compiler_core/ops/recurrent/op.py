@@ -36,6 +36,7 @@ from compiler_core.ops.recurrent import unrolled as recurrent_unrolled
 from compiler_core.ops.recurrent.sizes import GATES, NOTHING, RecurrentSizes, Runs, check_runs
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
 from compiler_core.ops.routine import Native, Routine, register_routine
+from compiler_core.ops.rules import OwnCode
 
 DTYPES = (float32, float64)
 
@@ -212,6 +213,7 @@ RECURRENT = register(
         samples=tuple(_sample(*case) for case in _CASES),
         vmap=batched.forward,
         dtypes=DTYPES,
+        engines=OwnCode("each step is computed from the one before"),
     )
 )
 RECURRENT_BACKWARD = register(
@@ -224,5 +226,6 @@ RECURRENT_BACKWARD = register(
         samples=tuple(_backward_sample(*case) for case in _CASES),
         vmap=batched.backward,
         dtypes=DTYPES,
+        engines=OwnCode("each step is computed from the one before"),
     )
 )

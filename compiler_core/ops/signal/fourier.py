@@ -21,7 +21,7 @@ from compiler_core.ops.checks import COMPLEX, check_dim, check_dims, check_dtype
 from compiler_core.ops.primitives.complex_parts import PARTS
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
 from compiler_core.ops.routine import call_back
-from compiler_core.ops.rules import OVER_DIM, OVER_DIMS
+from compiler_core.ops.rules import OVER_DIM, OVER_DIMS, OwnCode
 
 Dims = tuple[int, ...]
 _WHY = "pocketfft, through NumPy"
@@ -60,6 +60,7 @@ FFT = register(
             for shape, dims, inverse in (((5,), (0,), False), ((3, 4), (0, 1), True), ((2, 3, 2), (1,), False))
         ),
         dtypes=COMPLEX,
+        engines=OwnCode("a Fourier transform, by a library"),
     )
 )
 
@@ -100,6 +101,7 @@ RFFT = register(
             Sample((shape,), {"dim": dim}) for shape, dim in (((5,), 0), ((4, 3), 0), ((2, 3, 2), 1), ((1,), 0))
         ),
         dtypes=PARTS,
+        engines=OwnCode("a Fourier transform, by a library"),
     )
 )
 
@@ -143,5 +145,6 @@ IRFFT = register(
             for shape, dim, size in (((3,), 0, 5), ((3, 2), 0, 4), ((2, 2, 2), 1, 3), ((1,), 0, 1))
         ),
         dtypes=COMPLEX,
+        engines=OwnCode("a Fourier transform, by a library"),
     )
 )

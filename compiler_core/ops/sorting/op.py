@@ -18,7 +18,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops.checks import ORDERED, check_dim, check_dtype
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
 from compiler_core.ops.routine import call_back
-from compiler_core.ops.rules import OVER_DIM
+from compiler_core.ops.rules import OVER_DIM, OwnCode
 from compiler_core.ops.sorting.native import RANK, SORT, TOPK
 
 _PLACES = NotDifferentiable("places do not change with small changes of the values")
@@ -63,6 +63,7 @@ ARGSORT = register(
             Sample(((2, 0),), {"dim": 1, "descending": False}),
         ),
         dtypes=ORDERED,
+        engines=OwnCode("a stable sort with NaN at the end"),
     )
 )
 
@@ -126,6 +127,7 @@ TOPK_PLACES = register(
             Sample(((3, 4),), {"k": 0, "dim": 1, "largest": True}),
         ),
         dtypes=ORDERED,
+        engines=OwnCode("a selection in which the first of equals wins"),
     )
 )
 RANK_PLACE = register(
@@ -143,5 +145,6 @@ RANK_PLACE = register(
             Sample(((2, 400),), {"rank": 150, "dim": 1}, make=_many_ties),
         ),
         dtypes=ORDERED,
+        engines=OwnCode("a selection in which the first of equals wins"),
     )
 )

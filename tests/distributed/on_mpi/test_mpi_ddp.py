@@ -5,6 +5,8 @@ Run by test_under_mpi.py.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ from distcompile.ddp.errors import RankDisagreementError
 from distcompile.distributed import use_communicator
 
 pytestmark = pytest.mark.mpi(min_size=2)
-BACKENDS = [None, "eager", "aot_eager", "codegen"]
+BACKENDS = [None, "eager", "aot_eager", "codegen", *(["onnxrt"] if find_spec("onnxruntime") else [])]
 PER_RANK, WIDTH, CLASSES = 4, 16, 5
 
 

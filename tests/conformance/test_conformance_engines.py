@@ -1,0 +1,79 @@
+"""Each op alone through each engine: eager's numbers, NaN and infinity included.
+
+What an engine refuses is our own code's, which other tests hold to eager. Of each engine the ops that it must take are
+named (`MUST`), so that it cannot pass by refusing.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from cases import Case, all_cases, by_op, check_each, tolerance
+from one_op_graphs import graph_of
+
+from compiler_core import dtype as dt
+from compiler_core.backend import find_backend
+from compiler_core.engines.backend import EngineBackend
+from compiler_core.errors import MissingPackageError
+from compiler_core.ops.registry import OPS, Array
+from compiler_core.ops.rules import Core, OwnCode
+
+ENGINES = ("onnxrt",)
+SLACK = 16  # times the tolerance of one op: engines take other polynomials, and compositions
+DTYPES = (dt.float32, dt.float64, dt.int64, dt.int32, dt.bool_, dt.uint8, dt.float16, dt.bfloat16)
+CASES = tuple(c for c in all_cases() if c.dtype in DTYPES)
+MUST = {name for name, op in OPS.items() if isinstance(op.engines, Core)} - {"complex", "real", "imag"}
+
+
+@cache
+def engine(name: str) -> EngineBackend:
+    try:
+        found = find_backend(name)
+    except MissingPackageError as error:
+        pytest.skip(str(error))
+    assert isinstance(found, EngineBackend)
+    return found
+
+
+def assert_equal(result: Array, expected: Array) -> None:
+    assert (result.shape, result.dtype) == (expected.shape, expected.dtype)
+    if expected.dtype.kind in "biu":
+        np.testing.assert_array_equal(result, expected)
+        return
+    relative, absolute = (SLACK * t for t in tolerance(dt.of(expected.dtype)))
+    wide = [x.astype(np.float64) for x in (result, expected)]
+    largest = np.max(np.abs(wide[1]), initial=0.0, where=np.abs(wide[1]) < 1e6)
+    np.testing.assert_allclose(*wide, rtol=relative, atol=absolute + relative * largest, equal_nan=True)
+
+
+def is_taken(backend: EngineBackend, case: Case) -> bool:
+    return all(segment.by_engine for segment in backend.segments(backend.decomposed(graph_of(case))))
+
+
+@pytest.mark.filterwarnings("ignore:.*is run by our own code")
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("cases", by_op(CASES))
+def test_an_engine_is_eager(name: str, cases: tuple[Case, ...]) -> None:
+    backend = engine(name)
+
+    def check(case: Case) -> None:
+        if is_taken(backend, case):
+            with np.errstate(all="ignore"):
+                (executable,), expected = backend.compile([graph_of(case)], case.name), case.eager()
+            assert_equal(executable(list(case.arrays))[0], expected)
+
+    check_each(check, cases)
+
+
+@pytest.mark.filterwarnings("ignore:.*is run by our own code")
+@pytest.mark.parametrize("name", ENGINES)
+def test_an_engine_takes_the_core_set(name: str) -> None:
+    backend = engine(name)
+    plain = [c for c in CASES if c.variant == "plain" and (c.dtype is dt.float32 or dt.float32 not in c.op.dtypes)]
+    assert MUST - {c.op.name for c in plain if is_taken(backend, c)} == set()
+
+
+def test_what_runs_beside_says_why() -> None:
+    assert all(rule.why for op in OPS.values() if isinstance(rule := op.engines, OwnCode))

@@ -42,6 +42,8 @@ class Communicator(ABC):
     transport: str
     _place = ""
     timeout_s: float = DEFAULT_TIMEOUT_S
+    graph_key: str = ""  # its name in graphs, if who made it gave it one
+    members: tuple[int, ...] = ()  # of a group that was named: its ranks in the group that it is of
 
     # -- what a transport provides
 
@@ -251,6 +253,51 @@ class Communicator(ABC):
         """
         return WorkEvents(groups)
 
+    def task(
+        self,
+        kind: Kind,
+        target: Array,
+        source: Array,
+        *,
+        op: ReduceOp = "sum",
+        root: int = 0,
+        splits: tuple[Sequence[int], Sequence[int]] | None = None,
+        label: str = "",
+    ) -> Task:
+        """A collective of this kind over `source` and `target`, checked, to be launched (more than once, perhaps).
+
+        An all-reduce, a reduce and a broadcast have both in one array. Of a gather or scatter both are there on all
+        ranks; the larger counts on `root` alone. Raises CollectiveArgumentError.
+        """
+        self._check_root(root)
+        if kind == "all_reduce":
+            call, flat = self._all_reduce_call(target, op, "")
+            return Task(call, flat, flat, label)
+        if kind in ("reduce", "broadcast"):
+            flat = self._flat(target, writes=True, op=op if kind == "reduce" else "")
+            if kind == "reduce":
+                checks.check_reduction(op, flat, self._where())
+            call = CollectiveCall(kind, op, checks.dtype_name(flat.dtype), flat.size, root)
+            return Task(call, flat, flat, label)
+        if kind == "gather":
+            return self._rooted_task(kind, target if self.rank == root else None, source, root, label)
+        if kind == "scatter":
+            return self._rooted_task(kind, source if self.rank == root else None, target, root, label)
+        if kind == "all_to_all":
+            self._check_memory(target, source)
+            if splits is None:
+                made = checks.all_to_all_task(target, source, self.world_size, self._where())
+            else:
+                made = checks.uneven_all_to_all_task(target, source, *splits, self.world_size, self._where())
+        elif kind == "all_gather":
+            made = self._uneven(kind, "sum", target, source, True)
+        elif kind == "reduce_scatter":
+            made = self._uneven(kind, op, source, target, False)
+            checks.check_reduction(op, made.source, self._where())
+        else:
+            raise CollectiveArgumentError(f"no task is made of a {kind}", where=self._where())
+        return replace(made, label=label)
+
     # -- messages between two ranks
 
     def send_async(self, array: Array, peer: int, *, tag: int = 0) -> Work:
@@ -321,8 +368,11 @@ class Communicator(ABC):
         )
 
     def _rooted(self, kind: Kind, whole: Array | None, part: Array, root: int, label: str) -> Work:
-        """A gather or scatter: `whole` (world_size times `part`) is there on the root only."""
         self._check_root(root)
+        return self.launch(self._rooted_task(kind, whole, part, root, label))
+
+    def _rooted_task(self, kind: Kind, whole: Array | None, part: Array, root: int, label: str) -> Task:
+        """A gather or scatter: `whole` (world_size times `part`) is there on the root only."""
         is_gather, is_root = kind == "gather", self.rank == root
         small = self._flat(part, writes=not is_gather)
         big = small[:0]
@@ -330,6 +380,5 @@ class Communicator(ABC):
             big = checks.EMPTY if whole is None else self._flat(whole, writes=is_gather)
             checks.check_times(kind, big, small, self.world_size, self._where())
         source, target = (small, big) if is_gather else (big, small)
-        return self.launch(
-            Task(CollectiveCall(kind, dtype=small.dtype.name, count=small.size, root=root), source, target, label)
-        )
+        call = CollectiveCall(kind, dtype=small.dtype.name, count=small.size, root=root)
+        return Task(call, source, target, label)

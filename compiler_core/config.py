@@ -83,6 +83,13 @@ def _part(text: str) -> float:
     return part
 
 
+def _megabytes(text: str) -> float:
+    value = float(text)
+    if value < 0:
+        raise ValueError("0 or more")
+    return value
+
+
 def _flag(text: str) -> bool:
     if text.lower() in ("1", "true", "yes", "on"):
         return True
@@ -315,6 +322,13 @@ class Config:
         _flag,
         False,
         "1: a size that is marked as dynamic, and that the code fixes, is a constant instead of an error",
+        affects_codegen=False,
+    )
+    collective_bucket_mb = Knob(
+        "DISTCOMPILE_COLLECTIVE_BUCKET_MB",
+        _megabytes,
+        4.0,
+        "up to how many MiB of small collectives of a graph, one behind the other, travel as one; 0: each alone",
         affects_codegen=False,
     )
     frame_evaluation = Knob(

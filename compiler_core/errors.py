@@ -302,6 +302,7 @@ _TESTED: dict[str, type[DistCompileError]] = {
     "division": DivisionByZeroError,
     "value": DomainError,
     "linalg": LinAlgError,
+    "autograd": AutogradError,
 }
 # What a graph raises that met values which it cannot take.
 DATA_ERRORS: tuple[type[DistCompileError], ...] = (IndexError_, *_TESTED.values())

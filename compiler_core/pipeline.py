@@ -62,7 +62,9 @@ from compiler_core.config import config
 from compiler_core.errors import BackendError
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
+from compiler_core.graph.passes.launch import launched
 from compiler_core.late import Late
+from compiler_core.runtime.launching import Launching
 from compiler_core.steps import compiling, record, record_graph, timed
 
 
@@ -345,6 +347,17 @@ def cut_at_stops(joint: Joint, parts: Partition, plan: GradientPlan) -> Sequence
 
 
 def run_backend(backend: Backend, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
-    """Graphs -> executables, compiled together."""
+    """Graphs -> executables, compiled together; their collectives are launched early where the backend can."""
+    most = int(config.collective_bucket_mb * (1 << 20))
+    launches = getattr(backend, "launches", False)
+    plans = [launched(graph, most) if launches and not graph.on_gpu else None for graph in graphs]
+    sent = [graph if plan is None else plan.graph for graph, plan in zip(graphs, plans)]
+    for plan in plans:
+        if plan is not None:
+            record_graph(name, "backend", plan.graph, part=f"{plan.graph.name}_launching")
     with compiling(name, "backend"):
-        return backend.compile(graphs, name)
+        made = backend.compile(sent, name)
+    return [
+        run if plan is None else Launching(run, plan, len(graph.signals), len(graph.waits))
+        for run, plan, graph in zip(made, plans, graphs, strict=True)
+    ]

@@ -51,6 +51,7 @@ _DOES = (  # what the parts of `Branches._state` say
     "has hooks, or a checkpointed function",
     "changes what is there outside of it",
     "changes what is there outside of it",
+    "takes part in a collective",
 )
 
 
@@ -113,7 +114,7 @@ class Recording:
         written = tuple((id(cell), id(value)) for cell, value in trace.written.items())
         draws = trace.rng, trace.draws, len(trace.outside_draws)
         told = len(trace.boundaries), len(trace.hooked), trace.regions
-        return written, draws, told, trace.changes(), reached(self.functions)
+        return written, draws, told, trace.changes(), reached(self.functions), trace.effects
 
     def _parts(self, columns: Sequence[Sequence[Tensor]]) -> list[Part]:
         """What each recorded. columns: its results. Raises GraphBreak for gradients of its own."""

@@ -24,6 +24,7 @@ from compiler_core.capture.random_inputs import are_outside
 from compiler_core.capture.recipes.holders import now
 from compiler_core.dtype import uint64
 from compiler_core.errors import GraphBreak
+from compiler_core.graph.effects import effects_unread
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
@@ -40,7 +41,7 @@ RNG_KEY = TensorMeta((3,), uint64)
 # what a mark remembers of a trace by value
 COUNTERS = (
     *("rng", "draws", "shard", "gradient_owners", "forwards_ended"),
-    *("regions", "region", "device", "reads_cpu", "sweeps"),
+    *("regions", "region", "device", "reads_cpu", "sweeps", "effects"),
 )
 
 
@@ -80,6 +81,7 @@ class CaptureTrace(OutsideMemory):
         self.begins_in: Ambient | None = None  # the modes of the thread in which the last of them does
         self.regions = 0  # checkpointed functions so far
         self.keeps: Callable[[Call], bool] | None = None  # what of the one under way
+        self.effects = 0  # calls that other ranks take part in
         self.sweeps = 0  # backwards in the graph so far
         self.spent: list[Call] = []  # whose saved values a backward in the graph has let go of
         self.noted: list[dict[Node, Tensor]] = []  # for each branch under way: what held the values that it read
@@ -130,6 +132,7 @@ class CaptureTrace(OutsideMemory):
         node = self.call(op, args, attrs, location=user_location())
         if self.keeps is not None and self.keeps(node):
             node = self.body[-1] = replace(node, region=-abs(node.region))
+        self.effects += op.effect
         self.place_call(node)
         return node
 
@@ -148,6 +151,9 @@ class CaptureTrace(OutsideMemory):
             self.region, self.keeps = outer, outer_keeps
 
     def build(self, outputs: Iterable[Node]) -> Graph:
+        """The graph that returns `outputs`, and behind them the effects that nobody reads."""
+        outputs = [*outputs]
+        outputs += effects_unread(self.body, outputs)
         hooked = {node: key for node, key in self.hooked.items() if not self._hooks_of(key).is_idle}
         return with_boundaries(super().build(outputs), hooked, self.unique_name)
 

@@ -68,6 +68,7 @@ class NativeBackend:
 
     name = "codegen"
     announces = True
+    launches = True
 
     def __init__(self, *, tuned: bool = False) -> None:
         self.tuned = tuned

@@ -1,5 +1,6 @@
 """The tensor IR: `ir.py` is the language, grammar first; the rest prints, reads, checks, runs and cuts it.
 
+- `effects.py`: Calls that other ranks take part in (`Op.effect`): what keeps them, and what keeps their order.
 - `extract.py`: Takes a part of a Graph out as a Graph of its own.
 - `input_sizes.py`: The sizes of a symbolic graph, told by the shapes of its inputs.
 - `interpret.py`: Runs a Graph op by op: the living definition of what a graph means, and the oracle of all generated

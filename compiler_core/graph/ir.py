@@ -3,7 +3,8 @@
     Graph   := [Declarations] graph NAME ( Placeholder* ) [on DEVICE] { (Constant | Call)* Event* return Node* }
                                                Declarations: of the sizes that the call decides (symbolic/size_text.py)
                                                DEVICE: where its arrays are, "cuda:0"; the CPU if not said
-    Event   := wait K: inputs PLACE*           input PLACE (counted from 0) is read only after event K was waited for
+    Event   := wait K [behind J]: inputs PLACE*  input PLACE (counted from 0) is read only after event K was waited for
+                                               behind J: which comes after signal J: a collective makes them of it
              | signal K: outputs PLACE*        event K is signalled as soon as these outputs are complete
     Node    := Placeholder(name, meta, role, source) | Constant(name, array)
              | Call(name, op, operands, attrs, meta, location, region)
@@ -114,7 +115,8 @@ class Graph:
     """A function from arrays to arrays. `nodes` holds all nodes, placeholders first, in topological order.
 
     signals[k]: the places of the outputs that event k announces; waits[k]: those of the inputs that event k makes
-    readable. A caller that gives no events gets a plain function.
+    readable. A caller that gives no events gets a plain function. behind[k]: the signal that wait k comes after, -1 for
+    none; empty if it is none for all. Signals that waits are behind come in their order, and between other effects.
     device: where inputs and outputs are, "cpu" or "cuda:0"; host values in a graph of a GPU (numbers, keys of draws,
     0-d tensors of the CPU) are handed over as they are.
     """
@@ -125,6 +127,7 @@ class Graph:
     signals: tuple[tuple[int, ...], ...] = ()
     waits: tuple[tuple[int, ...], ...] = ()
     device: str = "cpu"
+    behind: tuple[int, ...] = ()
 
     @property
     def on_gpu(self) -> bool:

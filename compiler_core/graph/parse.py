@@ -111,7 +111,8 @@ class _Parser:
         self.expect("{")
         while self.kind() == "name":
             self.statement()
-        waits, signals = self.events("wait", "inputs"), self.events("signal", "outputs")
+        waits, behind = self.events("wait", "inputs")
+        signals, _ = self.events("signal", "outputs")
         self.expect("return")
         outputs = []
         while not self.accept("}"):
@@ -119,7 +120,8 @@ class _Parser:
             self.accept(",")
         if self.kind() != "end":
             raise self.error("end of text")
-        return Graph(name, tuple(self.nodes.values()), tuple(outputs), signals, waits, device)
+        behind = behind if any(signal >= 0 for signal in behind) else ()
+        return Graph(name, tuple(self.nodes.values()), tuple(outputs), signals, waits, device, behind)
 
     def device(self) -> str:
         """`on cuda:0`, or nothing: the CPU."""
@@ -128,11 +130,13 @@ class _Parser:
         kind = self.next("word")
         return f"{kind}:{self.next('number')}" if self.accept(":") else kind
 
-    def events(self, word: str, what: str) -> tuple[tuple[int, ...], ...]:
-        """Lines `word K: what 0, 1, ...`, K counted from 0."""
+    def events(self, word: str, what: str) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+        """Lines `word K: what 0, 1, ...`, K counted from 0; and behind which each is, -1 for none."""
         found: list[tuple[int, ...]] = []
+        behind: list[int] = []
         while self.accept(word):
             self.expect(str(len(found)))
+            behind.append(int(self.next("number")) if self.accept("behind") else -1)
             self.expect(":")
             self.expect(what)
             places = []
@@ -140,7 +144,7 @@ class _Parser:
                 places.append(int(self.next("number")))
                 self.accept(",")
             found.append(tuple(places))
-        return tuple(found)
+        return tuple(found), tuple(behind)
 
     def placeholder(self) -> None:
         name, meta = self.declaration()

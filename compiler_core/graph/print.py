@@ -46,10 +46,16 @@ def print_graph(graph: Graph, *, locations: bool = False, elide: bool = False) -
             lines.append(f"  %{node.name}: {node.meta} = constant {print_array(node.array, elide=elide)}")
         elif isinstance(node, Call):
             lines.append(_with_location(f"  {print_call(node)}", _origin(node) if locations else ""))
-    lines += [f"  wait {k}: inputs {', '.join(map(str, places))}".rstrip() for k, places in enumerate(graph.waits)]
+    lines += [_wait_line(graph, k, places) for k, places in enumerate(graph.waits)]
     lines += [f"  signal {k}: outputs {', '.join(map(str, places))}".rstrip() for k, places in enumerate(graph.signals)]
     returned = ", ".join(f"%{node.name}" for node in graph.outputs)
     return "\n".join([*lines, f"  return {returned}".rstrip(), "}", ""])
+
+
+def _wait_line(graph: Graph, event: int, places: tuple[int, ...]) -> str:
+    signal = graph.behind[event] if graph.behind else -1
+    after = f" behind {signal}" if signal >= 0 else ""
+    return f"  wait {event}{after}: inputs {', '.join(map(str, places))}".rstrip()
 
 
 def print_placeholder(node: Placeholder) -> str:

@@ -47,6 +47,14 @@ def _verify(graph: Graph) -> Graph:
             raise _invalid(graph, output, "it is returned, but is not a node of this graph")
     _check_events(graph, "wait", graph.waits, inputs)
     _check_events(graph, "signal", graph.signals, len(graph.outputs))
+    if graph.behind and (
+        len(graph.behind) != len(graph.waits) or not all(-1 <= s < len(graph.signals) for s in graph.behind)
+    ):
+        raise GraphError(
+            f"graph {graph.name} is not valid: a wait is behind a signal that is not there",
+            expected=f"a signal, or -1, for each of {len(graph.waits)} waits",
+            got=str(graph.behind),
+        )
     return graph
 
 

@@ -11,6 +11,8 @@ Importing this package registers every primitive.
 """
 
 from compiler_core.ops.attention import op as attention_op
+from compiler_core.ops.collectives import messages as collective_messages
+from compiler_core.ops.collectives import op as collective_op
 from compiler_core.ops.convolution import inner, last
 from compiler_core.ops.convolution import op as convolution_op
 from compiler_core.ops.indexing import op as indexing_op

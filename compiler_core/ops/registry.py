@@ -99,6 +99,8 @@ class Op:
     raises: computed in a loop, it fails for some values of its operands.
     only_for_autograd: an identity once gradients are made.
     host: why the CPU computes it for tensors of CUDA devices too; empty: CuPy does.
+    effect: other ranks take part in it: a call is neither dropped where nobody reads it, nor merged with an equal one,
+        nor computed when compiling, and calls keep their order.
     remakes_out: who changed its result in place may ask for gradients: torch's rule does not read the result.
     """
 
@@ -119,6 +121,7 @@ class Op:
     nests: bool = False
     raises: bool = False
     only_for_autograd: bool = False
+    effect: bool = False
     remakes_out: bool = False
     host: str = ""
     vmap: VmapRule | None = None

@@ -11,6 +11,7 @@
 - `frames.py`: The extension that evaluates frames (frames.cpp): built at the first need, loaded once a process.
 - `lasting_memory.py`: Memory that outlives a step: the scratch arena of each thread, and the recycled arrays behind a
   call's outputs.
+- `launching.py`: A compiled graph whose collectives are under way while it computes: `Executable` around `Executable`.
 - `layout.py`: Where CPython and NumPy keep what a native call needs, so that it can read arrays without Python's help.
 - `onednn.py`: oneDNN's convolutions: whether the library is here and can do one, and the plan that generated code runs.
 - `places.py`: Where compiled artefacts are kept, where they cannot be kept, and how of many processes one builds.

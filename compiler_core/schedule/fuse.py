@@ -15,7 +15,9 @@ DDP's buckets).
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from compiler_core import log
@@ -23,8 +25,23 @@ from compiler_core.errors import LoweringError
 from compiler_core.lowering import definition as d
 from compiler_core.schedule.legality import Group, Hazard, Info, Legal, can_fuse, describe, initial_group, merged
 
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order that is not that of who reads whom: of collectives, which all ranks begin in one.
+
+    turns: values that are computed in this order. behind: input -> the values that must be complete before it is read,
+    for a collective makes it of them. cost: of each of these inputs, how much work covers its way, in bytes moved.
+    """
+
+    turns: Sequence[str] = ()
+    behind: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    cost: Mapping[str, int] = field(default_factory=dict)
+
+
 Urgency = Mapping[str, int]  # value -> the first event that needs it; a large number if none does
 
+_FLOPS_A_BYTE = 16  # operations of a library routine in the time of a byte moved
 _MIN_SHARED = 1024  # elements: sharing less than this is not worth a wider kernel
 _MOST_TRIED = 64  # readers of a value that each of them is tried with: all pairs of thousands would take minutes
 _MOST_SMALL = 32  # values of a kernel that are together for the launch's sake
@@ -33,7 +50,9 @@ _MOST_SMALL = 32  # values of a kernel that are together for the launch's sake
 class Grouping:
     """Groups and the reads between them, while they are merged. patience: see the file's head."""
 
-    def __init__(self, infos: Mapping[str, Info], urgency: Urgency | None = None, patience: int = 0) -> None:
+    def __init__(
+        self, infos: Mapping[str, Info], urgency: Urgency | None = None, patience: int = 0, order: Order | None = None
+    ) -> None:
         self.infos, self.patience = infos, patience
         urgency = urgency or {}
         self.urgency = {
@@ -49,13 +68,42 @@ class Grouping:
                 if source in self.group_of and source != name:
                     self.readers[self.group_of[source]].add(self.group_of[name])
                     self.sources[self.group_of[name]].add(self.group_of[source])
+        self.parted: dict[int, set[int]] = {k: set() for k in self.groups}  # groups with a collective between them
+        self._put_in_order(order or Order())
         self.latest = {k: k for k in self.groups}  # position of the last member
         self.bits = {k: 1 << k for k in self.groups}  # a group as a set of bits: one for each of its members
         self.after: dict[int, int] = {}  # the groups that depend on a group: of each at least one bit
-        for k in reversed(self.groups):
+        for k in reversed(self._topological() if order else list(self.groups)):
             self.after[k] = 0
             for reader in self.readers[k]:
                 self.after[k] |= self.after[reader] | 1 << reader
+
+    def _put_in_order(self, order: Order) -> None:
+        """What comes before what, though it is not read there."""
+        for first, second in pairwise(name for name in order.turns if name in self.group_of):
+            self._edge(self.group_of[first], self.group_of[second])
+        for name, info in self.infos.items():
+            for read in d.definition_reads(info.definition):
+                for source in order.behind.get(read, ()):
+                    a, b = self.group_of[source], self.group_of[name]
+                    self._edge(a, b)
+                    self.parted[a].add(b)
+                    self.parted[b].add(a)
+
+    def _topological(self) -> list[int]:
+        """The groups, each behind those that it needs. What turns ask for may stand later."""
+        waiting = {k: len(sources) for k, sources in self.sources.items()}
+        found = [k for k, count in waiting.items() if count == 0]
+        for k in found:
+            for reader in self.readers[k]:
+                waiting[reader] -= 1
+                if waiting[reader] == 0:
+                    found.append(reader)
+        return found
+
+    def _edge(self, a: int, b: int) -> None:
+        self.readers[a].add(b)
+        self.sources[b].add(a)
 
     def has_path(self, a: int, b: int, *, indirect: bool) -> bool:
         """Whether group b depends on group a (indirect: through a third group)."""
@@ -65,6 +113,8 @@ class Grouping:
 
     def try_merge(self, a: int, b: int) -> Legal | Hazard:
         """Merge b into a if that is legal; b may read from a."""
+        if b in self.parted[a]:
+            return Hazard("event", "the one reads what a collective makes of the other")
         verdict = can_fuse(self.groups[a], self.groups[b], self.infos)
         if isinstance(verdict, Hazard):
             return verdict
@@ -95,7 +145,8 @@ class Grouping:
     def _absorb(self, a: int, b: int) -> None:
         for name in self.groups.pop(b).members:
             self.group_of[name] = a
-        for mine, other in ((self.readers, self.sources), (self.sources, self.readers)):
+        tables = ((self.readers, self.sources), (self.sources, self.readers), (self.parted, self.parted))
+        for mine, other in tables:
             for neighbour in mine.pop(b):
                 other[neighbour].discard(b)
                 if neighbour != a:
@@ -125,6 +176,7 @@ def fuse(
     enabled: bool,
     patience: int = 0,
     small: int = 0,
+    order: Order | None = None,
 ) -> list[tuple[Group, dict[str, Info]]]:
     """Groups in executable order, each with the Infos of its members. events: the values that each announces.
 
@@ -133,12 +185,12 @@ def fuse(
     infos = {name: describe(definition, numel_of) for name, definition in definitions.items()}
     announced = {name for names in events for name in names}
     urgency = urgency_of(definitions, [(name,) for name in definitions if name in announced])
-    partition = Grouping(infos, urgency, patience)
+    partition = Grouping(infos, urgency, patience, order)
     if enabled:
         _merge_chains(partition, numel_of, itemsize_of)
         _merge_siblings(partition, numel_of, itemsize_of)
         _merge_small(partition, small)
-    ordered = executable_order(partition, urgency_of(definitions, events))
+    ordered = executable_order(partition, urgency_of(definitions, events), order)
     return [(group, {name: infos[name] for name in group.members}) for group in ordered]
 
 
@@ -225,9 +277,10 @@ def _report(first: str, second: str, saved_nbytes: int, verdict: Legal | Hazard)
         log.emit("fusion", f"{first} + {second}, {saved_nbytes} bytes: {outcome}")
 
 
-def executable_order(partition: Grouping, urgency: Urgency | None = None) -> list[Group]:
+def executable_order(partition: Grouping, urgency: Urgency | None = None, order: Order | None = None) -> list[Group]:
     """Topological order; among the ready ones the most urgent, then the group whose last member stands first.
 
+    What reads the result of a collective comes once enough other work covers its way, or when nothing else is ready.
     Raises LoweringError if there is none: a merge made a cycle.
     """
     urgency = urgency or {}
@@ -235,16 +288,78 @@ def executable_order(partition: Grouping, urgency: Urgency | None = None) -> lis
     for k in partition.groups:
         partition.hasten(k, first)
     waiting = {k: len(sources) for k, sources in partition.sources.items()}
-    ready = [(first[k], partition.latest[k], k) for k, count in waiting.items() if count == 0]
-    heapq.heapify(ready)
+    way = _Way(partition, order or Order())
+    ready: list[tuple[int, int, int]] = []
+    blocked: list[tuple[int, int, int, int]] = []  # what would wait, by when it would not any more
+
+    def add(k: int) -> None:
+        heapq.heappush(blocked, (way.open_at(k), first[k], partition.latest[k], k))
+
+    for k, count in waiting.items():
+        if count == 0:
+            add(k)
     ordered = []
-    while ready:
+    while ready or blocked:
+        while blocked and (blocked[0][0] <= way.done or not ready):
+            way.done = max(way.done, blocked[0][0])
+            heapq.heappush(ready, heapq.heappop(blocked)[1:])
         _, _, k = heapq.heappop(ready)
         ordered.append(partition.groups[k])
+        way.run(k)
         for reader in partition.readers[k]:
             waiting[reader] -= 1
             if waiting[reader] == 0:
-                heapq.heappush(ready, (first[reader], partition.latest[reader], reader))
+                add(reader)
     if len(ordered) != len(partition.groups):
         raise LoweringError("fused groups wait for each other", expected=f"{len(partition.groups)} groups in order")
     return ordered
+
+
+class _Way:
+    """How far collectives have come, by how much has been computed since they began. done: work so far, in bytes moved.
+
+    Collectives run one after the other, each from when its last operand is complete.
+    """
+
+    def __init__(self, partition: Grouping, order: Order) -> None:
+        self.partition, self.order = partition, order
+        self.done = self.free_at = 0
+        self.left = {source: set(sources) for source, sources in order.behind.items()}
+        self.ends: dict[str, int] = {}  # input -> when its collective is over
+        self.reads = {
+            k: {read for name in group.members for read in d.definition_reads(partition.infos[name].definition)}
+            & order.behind.keys()
+            for k, group in (partition.groups.items() if order.behind else ())
+        }
+
+    def open_at(self, k: int) -> int:
+        """When group k would not wait."""
+        return max((self.ends[name] for name in self.reads.get(k, ())), default=0)
+
+    def run(self, k: int) -> None:
+        """Group k has been computed."""
+        if not self.order.behind:
+            return
+        members = self.partition.groups[k].members
+        self.done += sum(_work(self.partition.infos[name]) for name in members)
+        for name, left in self.left.items():
+            if left and name not in self.ends:
+                left.difference_update(members)
+                if not left:
+                    self.ends[name] = self._ends_at(name)
+
+    def _ends_at(self, name: str) -> int:
+        together = self.order.behind[name]
+        beside = next((self.ends[other] for other in self.ends if self.order.behind[other] == together), None)
+        if beside is not None:  # of the same launch
+            return beside
+        self.free_at = max(self.free_at, self.done) + self.order.cost.get(name, 0)
+        return self.free_at
+
+
+def _work(info: Info) -> int:
+    """What takes as long as computing a definition, in bytes moved."""
+    definition = info.definition
+    if isinstance(definition, d.Gemm):
+        return 2 * math.prod(definition.batch) * definition.m * definition.n * definition.k // _FLOPS_A_BYTE
+    return 4 * info.domain * (1 + len(info.reads))

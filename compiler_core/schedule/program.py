@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from compiler_core import log
 from compiler_core.config import config
@@ -24,7 +25,7 @@ from compiler_core.schedule import gpu_lines, gpu_scatter
 from compiler_core.schedule.arena_plan import Life
 from compiler_core.schedule.batch import batched
 from compiler_core.schedule.finish import Argument, KernelTable, Partial, Slice
-from compiler_core.schedule.fuse import fuse
+from compiler_core.schedule.fuse import Order, fuse
 from compiler_core.schedule.in_place import share
 from compiler_core.schedule.kernel import build_kernel
 from compiler_core.schedule.legality import Group, Info
@@ -34,6 +35,8 @@ from compiler_core.schedule.recompute import recompute_cheap
 from compiler_core.schedule.scan import build_scan
 from compiler_core.schedule.scatter import build_scatter
 
+# of a collective: bytes that could be moved while it sets out, and while one of its own travels
+LATENCY_NBYTES, TRAVEL = 200_000, 4
 Fused = Sequence[tuple[Group, dict[str, Info]]]
 
 
@@ -44,14 +47,15 @@ def schedule(graph: Graph, defined: d.Defined, table: KernelTable) -> ir.Program
     signals = {k: tuple(defined.outputs[i] for i in places) for k, places in enumerate(graph.signals)}
     names = [node.name for node in graph.inputs]
     waits = {k: tuple(names[i] for i in places) for k, places in enumerate(graph.waits)}
-    events, how = list(signals.values()), {"patience": table.target.patience, "small": table.target.small}
-    fused = fuse(defined.definitions, sizes, itemsizes, events, enabled=config.fusion, **how)
+    events, order = list(signals.values()), order_of(graph, defined)
+    merge = partial(fuse, patience=table.target.patience, small=table.target.small, order=order)
+    fused = merge(defined.definitions, sizes, itemsizes, events, enabled=config.fusion)
     given = [node.name for node in (*graph.inputs, *graph.constants)]
     fewer = None
     if config.fusion:
         fewer = recompute_cheap(defined.definitions, fused, defined.outputs, given, table.target)
     if fewer is not None:
-        fused = fuse(fewer, sizes, itemsizes, events, enabled=True, **how)
+        fused = merge(fewer, sizes, itemsizes, events, enabled=True)
     needed = _needed_outside(fused, defined.outputs)
     steps: list[ir.Step] = []
     partials: dict[str, Partial] = {}
@@ -61,6 +65,30 @@ def schedule(graph: Graph, defined: d.Defined, table: KernelTable) -> ir.Program
         steps = batched(steps, table)
     lends = not table.target.many_sizes
     return _assemble(graph, defined, place_events(steps, signals, waits), partials, lends=lends)
+
+
+def order_of(graph: Graph, defined: d.Defined) -> Order:
+    """The order of a graph's effects: of collectives that are launched as their signals are, with others as they stand
+    in the graph."""
+    launches = sorted({signal for signal in graph.behind if signal >= 0})
+    operands = {k: tuple(defined.outputs[i] for i in graph.signals[k]) for k in launches}
+    turns = [(graph.outputs[i], name) for k in launches for i, name in zip(graph.signals[k], operands[k])]
+    others = [(call, call.name) for call in graph.calls if call.op.effect]
+    if others:
+        place = {node: k for k, node in enumerate(graph.nodes)}
+        turns = sorted([*turns, *others], key=lambda turn: place[turn[0]])
+    inputs = graph.inputs
+    results = {k: [inputs[i] for i in places] for k, places in enumerate(graph.waits)}
+    behind = {
+        node.name: operands[signal] for k, signal in enumerate(graph.behind) if signal >= 0 for node in results[k]
+    }
+    cost = {
+        node.name: LATENCY_NBYTES + TRAVEL * sum(each.meta.nbytes for each in results[k])
+        for k, signal in enumerate(graph.behind)
+        if signal >= 0
+        for node in results[k]
+    }
+    return Order([name for _, name in turns], behind, cost)
 
 
 def _needed_outside(fused: Fused, outputs: Sequence[str]) -> set[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from compiler_core.names.namespaces import named_in
 from distcompile.ddp import comm_hook
-from distcompile.distributed import backend, messages, objects, tensors, work
+from distcompile.distributed import backend, in_graphs, messages, objects, tensors, traced, work
 from distcompile.distributed import group as groups
 from distcompile.surface.laid_out import lay_out
 
@@ -46,3 +46,5 @@ globals().update(
         },
     )
 )
+in_graphs.use_groups()
+traced.replace_in_captured_code()

@@ -68,6 +68,7 @@ _thread_group: ContextVar[Communicator | None] = ContextVar("communicator", defa
 _members: WeakKeyDictionary[Communicator, tuple[int, ...]] = WeakKeyDictionary()  # global ranks of sub-groups
 _twins: WeakKeyDictionary[Communicator, Communicator] = WeakKeyDictionary()
 _children: WeakKeyDictionary[Communicator, list[Communicator]] = WeakKeyDictionary()
+_groups_made: WeakKeyDictionary[Communicator, int] = WeakKeyDictionary()  # by new_group, on all ranks alike
 
 
 # --- the default group ------------------------------------------------------------------------------------------------
@@ -209,6 +210,19 @@ def group_or_default(group: ProcessGroup | None) -> Communicator:
     return found
 
 
+def group_of_key(key: str) -> Communicator:
+    """The group that graphs call `key`: "world", or one of `new_group`. Raises NotInitializedError if it is gone."""
+    world = group_or_default(None)
+    if key == "world":
+        return world
+    found = next((group for group in _children.get(world, ()) if group.graph_key == key), None)
+    if found is None:
+        raise NotInitializedError(
+            f"the process group {key!r} of a compiled graph is gone", remedy="make the groups anew, in the same order"
+        )
+    return found
+
+
 def has_peers(group: Communicator | None) -> bool:
     """Whether there are ranks beside this one in `group` (None: the default group, if there is one)."""
     if group is None and not is_initialized():
@@ -257,6 +271,7 @@ def new_group(
     world = group_or_default(None)
     members = tuple(range(world.world_size)) if ranks is None else tuple(sorted(int(rank) for rank in ranks))
     made = world.subgroup(members)
+    number = _groups_made[world] = _groups_made.get(world, 0) + 1
     if made is None:
         return cast(ProcessGroup, GroupMember.NON_GROUP_MEMBER)
     if transport == "nccl" and not made.takes_device_arrays():
@@ -265,6 +280,7 @@ def new_group(
     bind_device(made, device_id)
     if timeout is not None:
         made.timeout_s = seconds(timeout)
+    made.graph_key, made.members = f"group {number}", members
     _members[made] = members
     _children.setdefault(world, []).append(made)
     return made

@@ -33,6 +33,7 @@ FIXES = {
     "cond": "the graphs are of one size",
     "cond_select": "the graphs are of one size",
     "convolution": "channels are the weight's, of which there is 1 for each group",
+    "all_to_all_uneven": "the rows are told by numbers",
     "convolution_inner": "channels are the weight's, of which there is 1 for each group",
     "convolution_last": "channels are the weight's, of which there is 1 for each group",
     "philox": "a key has three words",

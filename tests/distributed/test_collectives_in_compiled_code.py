@@ -19,7 +19,8 @@ from collectives import Communicator, run_ranks
 from compiler_core.capture import policy
 from distcompile import distributed as dist
 from distcompile import futures
-from distcompile.distributed import functional_collectives
+from distcompile.distributed import functional_collectives, recorded, traced
+from distcompile.distributed.nn import functional as dist_nn
 
 BACKENDS = ["eager", "codegen"]
 STEPS = 4
@@ -115,19 +116,24 @@ def functions_of(owner: Any, module: str) -> Iterator[FunctionType]:
 
 
 def test_no_function_or_method_is_part_of_a_graph() -> None:
-    asked, seen = set(), 0
+    asked, replaced, seen = set(), set(), 0
     for module in modules_that_talk():
         for function in functions_of(module, module.__name__):
             seen += 1
-            if module is functional_collectives:  # entered too: what they call to talk is of the other modules
+            if module in (functional_collectives, traced, dist_nn):  # captured: what they call records
                 assert isinstance(policy.how(function), policy.Entered)
+            elif module is recorded:
+                assert isinstance(policy.how(function), policy.Native)
+            elif isinstance(policy.how(function), policy.Replaced):
+                replaced.add(function.__qualname__)
             elif not isinstance(policy.how(function), policy.Breaks):
                 asked.add(function.__qualname__)
     assert seen > 400
+    assert replaced == {function.__name__ for functions in traced.REPLACED.values() for function in functions}
     # these read who is in a group, and are entered: what they read is guarded
     assert asked == {
         *("get_rank", "get_world_size", "is_initialized", "has_peers", "not_in", "group_or_default"),
-        *("_current", "_Names.WORLD"),
+        *("_current", "_Names.WORLD", "P2POp.__init__"),
     }
 
 

@@ -53,7 +53,7 @@ class ChannelsLast:
         if not any(call.op in LAST for call in graph.calls):
             return graph
         made = Rewriter(graph, _Sweep(self.judge, self.weights)).run()
-        made = replace(made, signals=graph.signals, waits=graph.waits)
+        made = replace(made, signals=graph.signals, waits=graph.waits, behind=graph.behind)
         return Dce().apply(Cse().apply(made))
 
 

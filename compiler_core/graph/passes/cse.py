@@ -23,6 +23,8 @@ class Cse:
         seen: dict[tuple[Any, ...], Node] = {}
 
         def known(rewriter: Rewriter, call: Call) -> Node | None:
+            if call.op.effect:
+                return None
             key = call_key(call)
             if key not in seen:
                 seen[key] = call

@@ -32,7 +32,7 @@ class Expand:
     def apply(self, graph: Graph) -> Graph:
         if not any(isinstance(call.op.lower, Expansion) for call in graph.calls):
             return graph
-        return replace(Rewriter(graph, _expanded).run(), signals=graph.signals, waits=graph.waits)
+        return replace(Rewriter(graph, _expanded).run(), signals=graph.signals, waits=graph.waits, behind=graph.behind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class AttentionComposed:
         def rule(rewriter: Rewriter, call: Call) -> Node | None:
             return _composed(rewriter, call) if self._is_composed(call) else None
 
-        return replace(Rewriter(graph, rule).run(), signals=graph.signals, waits=graph.waits)
+        return replace(Rewriter(graph, rule).run(), signals=graph.signals, waits=graph.waits, behind=graph.behind)
 
     def _is_composed(self, call: Call) -> bool:
         if call.op not in COMPOSED:
@@ -84,7 +84,7 @@ class PoolingComposed:
         def rule(rewriter: Rewriter, call: Call) -> Node | None:
             return _written(rewriter, call, window_max_put, call.attrs) if _is_composed(call, stay) else None
 
-        return replace(Rewriter(graph, rule).run(), signals=graph.signals, waits=graph.waits)
+        return replace(Rewriter(graph, rule).run(), signals=graph.signals, waits=graph.waits, behind=graph.behind)
 
 
 def _is_composed(call: Call, stay: bool) -> bool:

@@ -42,7 +42,7 @@ class _Folding(Rewriter):
 
 def fold_call(rewriter: Rewriter, call: Call) -> Node | None:
     """The folded form of `call`, or None."""
-    if not call.args or call.op.random:
+    if not call.args or call.op.random or call.op.effect:
         return None
     if all(splat(arg) is not None for arg in call.args):
         if isinstance(call.op.lower, Pointwise):
@@ -67,7 +67,7 @@ def _has_sign(array: Array) -> bool:
 
 def _fold_or_empty(rewriter: Rewriter, call: Call) -> Node | None:
     """`fold_call`, or an empty constant."""
-    is_empty = call.args and surely(lambda: call.meta.numel == 0)
+    is_empty = call.args and not call.op.effect and surely(lambda: call.meta.numel == 0)
     return rewriter.full(call.meta, 0) if is_empty else fold_call(rewriter, call)
 
 

@@ -5,20 +5,24 @@ so all ranks of the group must run it, and in one order. What a rank's result co
 back to it summed: the gradient is that of the sum of all ranks' losses. They may be differentiated again.
 
     broadcast <-> reduce    gather <-> scatter    all_gather <-> reduce_scatter    all_to_all, all_reduce: themselves
+
+Each is an op (compiler_core/ops/collectives), in eager code and in graphs. As in torch, the gradient of a reduction is
+a sum's where it is reduced to one rank or scattered, and of all_reduce it is reduced as the values were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from collectives.call import ReduceOp as OpName
-from compiler_core.tensor.autograd.grad_mode import no_grad
-from compiler_core.tensor.making.creation import zeros_like
+from compiler_core.ops.composites.movement import cat, stack
 from compiler_core.tensor.tensor import Tensor
 from distcompile import distributed as dist
 from distcompile.autograd import Function
-from distcompile.distributed.group import ProcessGroup
+from distcompile.distributed import recorded
+from distcompile.distributed.group import ProcessGroup, group_or_default
+from distcompile.distributed.traced import key_of, peer_rank, ranks_of
 
 __all__ = [
     "all_gather",
@@ -32,86 +36,76 @@ __all__ = [
     "scatter",
 ]
 SUM = dist.ReduceOp.SUM
+_DIFFERENTIABLE = (SUM, dist.ReduceOp.AVG)  # whose gradient is the same reduction
 
 
-class _Through(Function):
-    """What `collective` makes of tensors; their gradients are what `adjoint` makes of the results'."""
-
-    @staticmethod
-    def forward(ctx: Any, collective: Callable[..., Any], adjoint: Callable[..., Any], *tensors: Tensor) -> Any:
-        ctx.adjoint = adjoint
-        return collective(*(tensor.detach().contiguous() for tensor in tensors))
+class _Reduced(Function):
+    """all_reduce of which the gradient is reduced in the same way."""
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        found = ctx.adjoint(*(grad.contiguous() for grad in grads))
-        return (None, None, *(found if isinstance(found, tuple) else (found,)))
+    def forward(ctx: Any, x: Tensor, op: OpName, group: ProcessGroup | None) -> Tensor:
+        ctx.of = op, group
+        found = x.detach().clone()
+        dist.all_reduce(found, op, group=group)
+        return found
 
-
-def _through(collective: Callable[..., Any], adjoint: Callable[..., Any], *tensors: Tensor) -> Any:
-    return _Through.apply(collective, adjoint, *tensors)
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        return all_reduce(grad, *ctx.of), None, None
 
 
 def broadcast(tensor: Tensor, src: int, group: ProcessGroup | None = None) -> Tensor:
     """Rank `src`'s tensor."""
-
-    def collective(x: Tensor) -> Tensor:
-        x = x.clone()
-        dist.broadcast(x, src, group=group)
-        return x
-
-    def adjoint(grad: Tensor) -> Tensor:
-        total = reduce(grad, src, SUM, group)
-        return total if dist.get_rank() == src else zeros_like(total)
-
-    return _through(collective, adjoint, tensor)  # type: ignore[no-any-return]
+    ranks, root = ranks_of(group), peer_rank(group, src, None, "src")
+    return tensor.clone() if ranks == 1 else recorded.sent_by(tensor, root, key_of(group), ranks)
 
 
 def reduce(tensor: Tensor, dst: int, op: OpName = SUM, group: ProcessGroup | None = None) -> Tensor:
     """On rank `dst` the reduction over all ranks, elsewhere the tensor. The gradient is a sum's, whatever `op` is."""
+    ranks, root = ranks_of(group), peer_rank(group, dst, None, "dst")
+    if ranks == 1:
+        return tensor.clone()
+    key, here = key_of(group), group_or_default(group).rank == root
+    found = recorded.reduced_to(tensor, SUM, root, key, ranks)
+    if not here:
+        found = found + tensor.detach()
+    return found if op == SUM else _of_value(found, _reduced_otherwise(tensor, op, root, key, ranks, here))
 
-    def collective(x: Tensor) -> Tensor:
-        x = x.clone()
-        dist.reduce(x, dst, op, group=group)
-        return x
 
-    return _through(collective, lambda grad: broadcast(grad, dst, group), tensor)  # type: ignore[no-any-return]
+def _reduced_otherwise(tensor: Tensor, op: OpName, root: int, key: str, ranks: int, here: bool) -> Tensor:
+    found = recorded.reduced_to(tensor.detach(), op, root, key, ranks)
+    return found if here else tensor.detach()
+
+
+def _of_value(linear: Tensor, value: Tensor) -> Tensor:
+    """`value`, with the gradient of `linear`."""
+    return recorded.of_value(linear, value)
 
 
 def gather(tensor: Tensor, dst: int = 0, group: ProcessGroup | None = None) -> tuple[Tensor, ...]:
     """On rank `dst` all ranks' tensors, by rank; elsewhere as many zeros."""
-
-    def collective(x: Tensor) -> tuple[Tensor, ...]:
-        parts = _one_each(x, group)
-        dist.gather(x, parts if dist.get_rank() == dst else None, dst, group=group)
-        return tuple(parts)
-
-    return _through(collective, lambda *grads: scatter(list(grads), dst, group), tensor)  # type: ignore[no-any-return]
+    ranks, root = ranks_of(group), peer_rank(group, dst, None, "dst")
+    if ranks == 1:
+        return (tensor.clone(),)
+    rows = recorded.gathered_to(tensor, root, key_of(group), ranks)
+    return tuple([rows[rank] for rank in range(ranks)])
 
 
 def scatter(tensors: Sequence[Tensor], src: int = 0, group: ProcessGroup | None = None) -> Tensor:
     """Of rank `src`'s list the tensor of this rank. All ranks give a list: of what their own should have."""
-
-    def collective(*parts: Tensor) -> Tensor:
-        found = zeros_like(parts[0])
-        dist.scatter(found, list(parts) if dist.get_rank() == src else None, src, group=group)
-        return found
-
-    return _through(collective, lambda grad: gather(grad, src, group), *tensors)  # type: ignore[no-any-return]
+    ranks, root = ranks_of(group), peer_rank(group, src, None, "src")
+    if ranks == 1:
+        return tensors[0].clone()
+    return recorded.scattered(stack(list(tensors)), root, key_of(group), ranks)
 
 
 def all_gather(tensor: Tensor, group: ProcessGroup | None = None) -> tuple[Tensor, ...]:
     """All ranks' tensors, by rank."""
-
-    def collective(x: Tensor) -> tuple[Tensor, ...]:
-        parts = _one_each(x, group)
-        dist.all_gather(parts, x, group=group)
-        return tuple(parts)
-
-    def adjoint(*grads: Tensor) -> Tensor:
-        return reduce_scatter(zeros_like(grads[0]), grads, SUM, group)
-
-    return _through(collective, adjoint, tensor)  # type: ignore[no-any-return]
+    ranks = ranks_of(group)
+    if ranks == 1:
+        return (tensor.clone(),)
+    rows = recorded.gathered(tensor, key_of(group), ranks)
+    return tuple([rows[rank] for rank in range(ranks)])
 
 
 def reduce_scatter(
@@ -121,13 +115,15 @@ def reduce_scatter(
 
     The gradient is a sum's, whatever `op` is.
     """
-
-    def collective(*parts: Tensor) -> Tensor:
-        found = zeros_like(output)
-        dist.reduce_scatter(found, list(parts), op, group=group)
-        return found
-
-    (found,) = _written([output], _through(collective, lambda grad: all_gather(grad, group), *input_list))
+    ranks, rows = ranks_of(group), stack(list(input_list))
+    found: Tensor
+    if ranks == 1:
+        found = rows[0].clone()
+    else:
+        found = recorded.reduced_row(rows, SUM, key_of(group), ranks)
+        if op != SUM:
+            found = _of_value(found, recorded.reduced_row(rows.detach(), op, key_of(group), ranks))
+    recorded.put(output, found.detach())
     return found
 
 
@@ -135,17 +131,16 @@ def all_to_all(
     output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: ProcessGroup | None = None
 ) -> tuple[Tensor, ...]:
     """What each rank r has as `input_tensor_list[this rank]`, by rank; also written into output_tensor_list."""
-    places, sources = ([zeros_like(x) for x in tensors] for tensors in (output_tensor_list, input_tensor_list))
-
-    def collective(*parts: Tensor) -> tuple[Tensor, ...]:
-        found = [zeros_like(x) for x in places]
-        dist.all_to_all(found, list(parts), group=group)
-        return tuple(found)
-
-    def adjoint(*grads: Tensor) -> tuple[Tensor, ...]:
-        return all_to_all(sources, grads, group)
-
-    return _written(output_tensor_list, *_through(collective, adjoint, *input_tensor_list))
+    ranks = ranks_of(group)
+    flat: Tensor = cat([part.reshape(-1) for part in input_tensor_list])
+    sent, received = [x.numel() for x in input_tensor_list], [x.numel() for x in output_tensor_list]
+    flat = recorded.exchanged_rows(flat, sent, received, key_of(group), ranks) if ranks > 1 else flat.clone()
+    found, start = [], 0
+    for place, count in zip(output_tensor_list, received):
+        found.append(flat[start : start + count].reshape(place.shape))
+        recorded.put(place, found[-1].detach())
+        start += count
+    return tuple(found)
 
 
 def all_to_all_single(
@@ -156,38 +151,27 @@ def all_to_all_single(
     group: ProcessGroup | None = None,
 ) -> Tensor:
     """Parts of `input`, rows by rank, exchanged; also written into `output`."""
-    place, source = zeros_like(output), zeros_like(input)
-
-    def collective(x: Tensor) -> Tensor:
-        found = zeros_like(place)
-        dist.all_to_all_single(found, x, output_split_sizes, input_split_sizes, group=group)
-        return found
-
-    def adjoint(grad: Tensor) -> Tensor:
-        return all_to_all_single(source, grad, input_split_sizes, output_split_sizes, group)
-
-    (found,) = _written([output], _through(collective, adjoint, input))
+    ranks = ranks_of(group)
+    found: Tensor
+    if ranks == 1:
+        found = input.clone()
+    elif output_split_sizes or input_split_sizes:
+        sent = input_split_sizes or [recorded.part_of(input.shape[0], ranks)] * ranks
+        received = output_split_sizes or [recorded.part_of(output.shape[0], ranks)] * ranks
+        found = recorded.exchanged_rows(input, sent, received, key_of(group), ranks)
+    else:
+        size = recorded.part_of(input.shape[0], ranks)
+        rows = input.reshape(ranks, size, *input.shape[1:])
+        found = recorded.exchanged(rows, key_of(group), ranks).reshape(input.shape)
+    recorded.put(output, found.detach())
     return found
 
 
 def all_reduce(tensor: Tensor, op: OpName = SUM, group: ProcessGroup | None = None) -> Tensor:
     """The reduction over all ranks. The gradient is reduced the same way, as in torch: right for sums and averages."""
-
-    def collective(x: Tensor) -> Tensor:
-        x = x.clone()
-        dist.all_reduce(x, op, group=group)
-        return x
-
-    return _through(collective, lambda grad: all_reduce(grad, op, group), tensor)  # type: ignore[no-any-return]
-
-
-def _written(places: Sequence[Tensor], *found: Tensor) -> tuple[Tensor, ...]:
-    """`found`, whose values the places have now."""
-    with no_grad():
-        for place, tensor in zip(places, found, strict=True):
-            place.copy_(tensor)
-    return found
-
-
-def _one_each(x: Tensor, group: ProcessGroup | None) -> list[Tensor]:
-    return [zeros_like(x) for _ in range(dist.get_world_size(group))]
+    ranks = ranks_of(group)
+    if ranks == 1:
+        return tensor.clone()
+    if op not in _DIFFERENTIABLE:
+        return _Reduced.apply(tensor, op, group)  # type: ignore[no-any-return]
+    return recorded.all_reduced(tensor, op, key_of(group), ranks)

@@ -1,0 +1,99 @@
+"""A compiled graph whose collectives are under way while it computes: `Executable` around `Executable`.
+
+In: what the backend made of a graph whose collectives are events (`graph/passes/launch.py`), and what is launched.
+Out: an executable of the graph as it was. A call launches all its collectives, held, in the graph's order; the native
+code says when an operand is complete, and waits right before it reads a result. When the call returns, all of them are
+done. The caller's own events keep their numbers; those of the collectives come behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler_core.backend import Executable, Spends, WritesOver
+from compiler_core.events import Events
+from compiler_core.graph.passes.launch import Launched
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.collectives.runner import runner
+from compiler_core.ops.registry import Array
+
+
+class Launching:
+    """See the head of this file. signals, waits: how many events of the graph are the caller's."""
+
+    def __init__(self, run: Executable, plan: Launched, signals: int, waits: int) -> None:
+        self.run, self.plan, self.signals, self.waits = run, plan, signals, waits
+        self.over_inputs: frozenset[tuple[int, int]] = frozenset()
+        if isinstance(run, WritesOver):
+            self.over_inputs = frozenset(
+                (output, place) for output, place in run.over_inputs if output < plan.outputs and place < plan.inputs
+            )
+        self.spends: tuple[int, ...] = tuple(k for k in getattr(run, "spends", ()) if k < plan.inputs)
+
+    @property
+    def output_metas(self) -> Sequence[TensorMeta]:
+        metas: Sequence[TensorMeta] = self.run.output_metas[: self.plan.outputs]  # type: ignore[attr-defined]
+        return metas
+
+    @property
+    def working_nbytes(self) -> int:
+        """Of its arena, and of what collectives write."""
+        travels = sum(
+            part.result.nbytes + (0 if launch.in_place else part.operand.nbytes)
+            for launch in self.plan.launches
+            for part in launch.parts
+        )
+        nbytes: int = self.run.working_nbytes + travels  # type: ignore[attr-defined]
+        return nbytes
+
+    def made(self, output: int, array: Array) -> bool:
+        """Whether an array is memory for an output that is handed out again."""
+        return isinstance(self.run, WritesOver) and self.run.made(output, array)
+
+    def __call__(
+        self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
+    ) -> list[Array]:
+        return self._call(self.run, inputs, outs, events)
+
+    def spend(
+        self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
+    ) -> list[Array]:
+        """As a call; but the inputs that it `spends` are written over."""
+        return self._call(self.run.spend if isinstance(self.run, Spends) else self.run, inputs, outs, events)
+
+    def _call(
+        self, run: Executable, inputs: Sequence[Array], outs: Sequence[Array | None] | None, events: Events | None
+    ) -> list[Array]:
+        flight = runner().launch(self.plan.launches)
+        try:
+            places = [None] * self.plan.outputs if outs is None else list(outs)
+            places += [place for group in flight.operands for place in group]
+            given = [*inputs, *(array for group in flight.results for array in group)]
+            news = flight.events
+            if self.signals or self.waits:
+                news = _Both(events, flight.events, self.signals, self.waits)
+            made = run(given, places, news)
+        except BaseException:
+            flight.fail()
+            raise
+        flight.land()
+        return made[: self.plan.outputs]
+
+
+class _Both:
+    """The caller's events, and behind them those of the collectives."""
+
+    def __init__(self, outer: Events | None, inner: Events, signals: int, waits: int) -> None:
+        self.outer, self.inner, self.signals, self.waits = outer, inner, signals, waits
+
+    def signal(self, event: int) -> None:
+        if event >= self.signals:
+            self.inner.signal(event - self.signals)
+        elif self.outer is not None:
+            self.outer.signal(event)
+
+    def wait(self, event: int) -> None:
+        if event >= self.waits:
+            self.inner.wait(event - self.waits)
+        elif self.outer is not None:
+            self.outer.wait(event)

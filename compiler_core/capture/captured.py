@@ -49,8 +49,9 @@ Rebuild = Callable[[Sequence[Tensor], Sequence[Any]], tuple[Any, ...]]
 class Captured:
     """A captured segment.
 
-    graph: returns the nodes of `outputs`, the new values of `written`, effects that none of these needs. inputs: what each
-    placeholder reads; None for random ones (`random`). rebuild: from the tensors of `outputs` and what the check hands over to the roots,
+    graph: returns the nodes of `outputs`, the new values of `written`, effects that none of these needs. inputs: what
+    each placeholder reads; None for random ones (`random`). rebuild: from the tensors of `outputs` and what the check
+    hands over to the roots,
     with the effects; the last root is the backward hooks, where there are any. guards, check: when it may be used;
     `check` gives the graph's inputs. gradient_owners: the modules whose forwards begin in it and that have a gradient
     strategy; begins_in: the thread's modes then; forwards_ended: those whose forwards end in it. ambient: the modes of

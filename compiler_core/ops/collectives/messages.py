@@ -18,7 +18,7 @@ from compiler_core.errors import GraphBreak
 from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.checks import EVERY
-from compiler_core.ops.collectives.op import WHY
+from compiler_core.ops.collectives.op import ENGINES, WHY
 from compiler_core.ops.collectives.runner import Collective, runner
 from compiler_core.ops.registry import Array, Attrs, NotDifferentiable, Op, Sample, Value, register
 from compiler_core.ops.routine import call_back
@@ -64,6 +64,7 @@ SEND = register(
         EVERY,
         vmap=_refused,
         effect=True,
+        engines=ENGINES,
     )
 )
 RECEIVE = register(
@@ -77,5 +78,6 @@ RECEIVE = register(
         EVERY,
         vmap=_refused,
         effect=True,
+        engines=ENGINES,
     )
 )

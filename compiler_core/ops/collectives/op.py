@@ -35,9 +35,10 @@ from compiler_core.ops.checks import EVERY
 from compiler_core.ops.collectives.runner import Collective, runner
 from compiler_core.ops.registry import Array, Attrs, NotDifferentiable, Op, Sample, Value, bind, register
 from compiler_core.ops.routine import call_back
-from compiler_core.ops.rules import ALIKE, VmapRule
+from compiler_core.ops.rules import ALIKE, OwnCode, VmapRule
 
 WHY = "other ranks take part in it"
+ENGINES = OwnCode(WHY)
 REDUCTIONS = ("sum", "avg", "max", "min", "prod", "band", "bor", "bxor")
 _ALONE: Attrs = {"group": "alone", "ranks": 1}
 ShapeRule = Callable[..., Shape]
@@ -100,7 +101,7 @@ def _define(
 
     lower = call_back(name, eager, why=WHY)
     made = tuple(Sample((of,), {**_ALONE, **attrs}) for of, attrs in samples)
-    return register(Op(name, infer, eager, vjp, lower, made, EVERY, vmap=vmap, effect=True))
+    return register(Op(name, infer, eager, vjp, lower, made, EVERY, vmap=vmap, effect=True, engines=ENGINES))
 
 
 def _refused(g: Value, name: str, op: str) -> Value:
@@ -221,5 +222,6 @@ ALL_TO_ALL_UNEVEN = register(
         EVERY,
         vmap=leading(operand=True, result=True),
         effect=True,
+        engines=ENGINES,
     )
 )

@@ -28,6 +28,7 @@ late.LOADS.update({
     "backend: tuned": "compiler_core.codegen.cuda_backend",
     "backend: tuned-cudagraphs": "compiler_core.codegen.cuda_backend",
     "backend: onnxrt": "compiler_core.engines.onnx.onnxrt",
+    "backend: openxla": "compiler_core.engines.openxla.engine",
     "backend: triton": "compiler_core.codegen.triton_backend",
     "branch: an executable of a graph": "compiler_core.pipeline",
     "repro: watched": "compiler_core.repro.watch",

@@ -6,6 +6,7 @@
 - `engine.py`: What an engine is: somebody else's compiler or runtime, that takes graphs of core ops.
 - `executable.py`: Runs the segments of a cut graph in order.
 - `onnx/`: ONNX: one exporter, and the engines that take its models.
+- `openxla/`: XLA: graphs traced by JAX, and compiled.
 
 To add an engine:
 1. A file with a class that follows `engine.Engine`: `name`, `devices`, `refuses(call)`, `build(graph)`. In `__init__`

@@ -20,7 +20,7 @@ from compiler_core.errors import MissingPackageError
 from compiler_core.ops.registry import OPS, Array
 from compiler_core.ops.rules import Core, OwnCode
 
-ENGINES = ("onnxrt",)
+ENGINES = ("onnxrt", "openxla")
 SLACK = 16  # times the tolerance of one op: engines take other polynomials, and compositions
 DTYPES = (dt.float32, dt.float64, dt.int64, dt.int32, dt.bool_, dt.uint8, dt.float16, dt.bfloat16)
 CASES = tuple(c for c in all_cases() if c.dtype in DTYPES)

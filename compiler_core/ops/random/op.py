@@ -20,8 +20,8 @@ from compiler_core.ops.primitives.creation import check_sizes
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
 from compiler_core.ops.rules import Indexed, OwnCode
 
-_M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
-_W0, _W1 = 0x9E3779B9, 0xBB67AE85
+M0, M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+W0, W1 = 0x9E3779B9, 0xBB67AE85
 BLOCK = 8192  # elements at a time: the words stay in the cache
 _LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 
@@ -32,8 +32,8 @@ def philox_words(xp: Any, seed: int, stream: int, elements: Array) -> tuple[Arra
     c0, c1 = elements & _LOW, elements >> _SHIFT
     c2, c3 = xp.full_like(elements, stream & 0xFFFFFFFF), xp.full_like(elements, stream >> 32)
     for _ in range(10):
-        c0, c1, c2, c3 = *_half_round(c2, c1, _M1, k0), *_half_round(c0, c3, _M0, k1)
-        k0, k1 = (k0 + _W0) & 0xFFFFFFFF, (k1 + _W1) & 0xFFFFFFFF
+        c0, c1, c2, c3 = *_half_round(c2, c1, M1, k0), *_half_round(c0, c3, M0, k1)
+        k0, k1 = (k0 + W0) & 0xFFFFFFFF, (k1 + W1) & 0xFFFFFFFF
     return c0, c1, c2, c3
 
 

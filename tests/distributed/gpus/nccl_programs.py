@@ -395,12 +395,13 @@ def main(names: list[str]) -> int:
             state, said = "ok", CASES[name](group)
         except Exception:  # noqa: BLE001 - told below
             state, said = "FAIL", traceback.format_exc()[-1500:]
-        everyones = world.all_gather_object((state, said))
-        for rank, (how, text) in enumerate(everyones):
+        is_broken = group.engine is not None and group.engine.broken is not None
+        everyones = world.all_gather_object((state, said, is_broken))
+        for rank, (how, text, _) in enumerate(everyones):
             if world.rank == 0 and (rank == 0 or how != "ok"):
                 print(f"{how:>4} {name} (rank {rank}): {text}", flush=True)
-        failed |= any(how != "ok" for how, _ in everyones)
-        if group.engine is None or group.engine.broken is None:
+        failed |= any(how != "ok" for how, _, _ in everyones)
+        if not any(broken for _, _, broken in everyones):
             group.close()
         else:  # broken on purpose: the ranks do not agree on a word any more, also not on the last
             atexit.unregister(group.close)

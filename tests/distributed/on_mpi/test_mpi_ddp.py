@@ -18,7 +18,8 @@ from distcompile.ddp.errors import RankDisagreementError
 from distcompile.distributed import use_communicator
 
 pytestmark = pytest.mark.mpi(min_size=2)
-BACKENDS = [None, "eager", "aot_eager", "codegen", *(["onnxrt"] if find_spec("onnxruntime") else [])]
+ENGINES = [name for name, package in (("onnxrt", "onnxruntime"), ("openxla", "jax")) if find_spec(package)]
+BACKENDS = [None, "eager", "aot_eager", "codegen", *ENGINES]
 PER_RANK, WIDTH, CLASSES = 4, 16, 5
 
 

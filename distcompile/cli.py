@@ -2,7 +2,7 @@
 
     distcompile parity model.py:factory                              are the gradients right?
     distcompile-run -n 2 -m distcompile parity model.py:factory      the same on two ranks
-    distcompile tune, replay, timeline, env, cache                   see `distcompile --help`
+    distcompile tune, replay, timeline, run, env, cache                 see `distcompile --help`
 
 In: the command line. Out: an exit code: 0; 1 if what was asked failed (parity names the first differing parameter); 2
 for misuse; 141, as of a program that SIGPIPE ends, if who reads the output has gone (`distcompile cache list | head`).
@@ -49,6 +49,7 @@ COMMANDS = (
     Command("tune", "distcompile.tuning.command", "which bucket plan is fastest on these ranks?"),
     Command("replay", "distcompile.commands.replay", "a dump, run again from one of its stages on: does each hold?"),
     Command("timeline", "distcompile.commands.timeline", "what a program compiled, and when: a DISTCOMPILE_TRACE"),
+    Command("run", "distcompile.package.command", "a model that was compiled ahead of time, on arrays of files"),
     Command("env", "distcompile.commands.environment", "what is here: what a bug report needs", takes_options=False),
     Command("cache", "distcompile.commands.stored", "compiled code that is stored: size, list, clear, export, import"),
 )

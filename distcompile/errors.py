@@ -123,6 +123,10 @@ class OperatorCheckError(DistCompileError):
     """`opcheck` found that an operator is registered wrongly."""
 
 
+class PackageError(DistCompileError, ValueError, RuntimeError):
+    """A package that cannot be made or loaded: it is none, damaged, of a newer format, or for another machine."""
+
+
 class NotSupportedError(DistCompileError, NotImplementedError):
     """A name that torch has and that distcompile does not offer yet."""
 

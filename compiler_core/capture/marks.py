@@ -40,12 +40,13 @@ class DimRange:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A dim that is captured as a symbol. low, high: its range, both included. marked: a graph that fixes it is an
-    error. bounded: so is one that narrows the range to one side."""
+    error. bounded: so is one that narrows the range to one side. name: of the symbol."""
 
     low: int = LEAST
     high: float = math.inf
     marked: bool = False
     bounded: bool = False
+    name: str = ""
 
 
 @dataclass

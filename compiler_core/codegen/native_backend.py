@@ -201,7 +201,7 @@ def _build_programs(
         (folder / f"{stem}.cpp").write_text(text)
     offsets = write_constants(folder / CONSTANTS, programs)
     rows = [
-        replace(_describe(program, graph, source.messages), numbers=numbers).to_json()
+        replace(describe(program, graph, source.messages), numbers=numbers).to_json()
         | {"constants": at, "costs": [cost.to_json() for cost in step_costs(program)]}
         for program, graph, at in zip(programs, graphs, offsets, strict=True)
     ]
@@ -266,7 +266,8 @@ def with_symbols(programs: Sequence[Program], *, named: bool = True) -> list[Pro
     return [replace(p, name=f"run{k}_{stem}") for k, (p, stem) in enumerate(zip(programs, stems, strict=True))]
 
 
-def _describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> EntryPoint:
+def describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> EntryPoint:
+    """What the generated function of a program expects."""
     from compiler_core.codegen.cpp.routine import library_of, scratch_nbytes, scratch_share
     from compiler_core.schedule.over_inputs import over_inputs
 

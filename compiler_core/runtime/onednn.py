@@ -231,6 +231,30 @@ def _describe(routine: str, attrs: dict[str, Any], arrays: tuple[Strided, ...]) 
     return None if status else _Convolution(backward, memory)
 
 
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A convolution as oneDNN is told of it. src, weights, dst: (dims, strides)."""
+
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+    src: tuple[tuple[int, ...], tuple[int, ...]]
+    weights: tuple[tuple[int, ...], tuple[int, ...]]
+    dst: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def forward_of(call: Callback) -> Forward:
+    """A call of "convolution_last". Raises BackendError for another, which only gradients are."""
+    if call.routine != "convolution_last":
+        raise BackendError(f"{call.routine} is no forward convolution")
+    attrs, roles = parse_attrs(call.attrs), _ROLES[call.routine]
+    arrays = map(told_of_all_dims, call.arrays)
+    layouts = [_dims(role, layout, int(attrs["groups"])) for role, layout in zip(roles, arrays)]
+    dilation = tuple(d - 1 for d in attrs["dilation"])
+    return Forward(tuple(attrs["stride"]), dilation, tuple(attrs["low"]), tuple(attrs["high"]), *layouts)
+
+
 def _dims(role: int, layout: Strided, groups: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """oneDNN's logical dims and strides: (N, C, *n), or (O, I, *k), a weight of groups (groups, O/groups, I, *k)."""
     shape, strides = layout.shape, layout.strides

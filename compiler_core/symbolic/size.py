@@ -15,6 +15,7 @@ not take; symbols that equal others are replaced.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -147,8 +148,10 @@ class Sizes:
 
     def new(self, hint: int | None, *, low: int = 2, high: float = math.inf, text: str = "", name: str = "") -> Sym:
         """A new symbol, in [low, high]. text: what the user calls it. Raises GraphError if its name is taken."""
-        symbol = SizeSymbol(name or f"s{len(self.symbols)}", self, hint, text, (low, high))
-        if any(other.name == symbol.name for other in self.symbols):
+        taken = {other.name for other in self.symbols}
+        free = (f"s{k}" for k in itertools.count(len(self.symbols)))
+        symbol = SizeSymbol(name or next(word for word in free if word not in taken), self, hint, text, (low, high))
+        if symbol.name in taken:
             raise GraphError(f"the name {symbol.name} of a size is taken")
         self.symbols.append(symbol)
         self.ends[symbol] = low, high

@@ -9,6 +9,7 @@ A Dim names one size: where it stands twice, both are equal. `2 * dim + 1` is a 
 from __future__ import annotations
 
 import inspect
+import keyword
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -48,7 +49,7 @@ class Dim:
     STATIC: ClassVar[Hint] = Hint("STATIC")
 
     def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
-        if not (isinstance(name, str) and name.isidentifier()):
+        if not (isinstance(name, str) and name.isidentifier()) or keyword.iskeyword(name) or name in ("inf", "nan"):
             raise ArgumentError("Dim(name): the name is an identifier", got=repr(name))
         if max is not None and max < (min or 0):
             raise ArgumentError(f"Dim({name!r}): max is less than min", got=f"min={min}, max={max}")
@@ -118,7 +119,7 @@ class Declared:
     @property
     def asked(self) -> Asked:
         low, high = self.ends
-        return Asked(low, high)
+        return Asked(low, high, name=self.what.__name__ if isinstance(self.what, Dim) else "")
 
 
 Shapes = Mapping[int, Mapping[int, Declared]]  # id of a tensor -> dim -> what stands there

@@ -57,7 +57,7 @@ class ExportedProgram:
     """See the head of this file.
 
     state: every parameter and buffer by all its names. tensor_constants: what else the graph reads. draws, shard: what
-    the key of the draws serves. training: whether the module was training.
+    the key of the draws serves. training: whether the module was training. example_sizes: the symbols' in the example.
     """
 
     dc_graph: ir.Graph
@@ -68,6 +68,7 @@ class ExportedProgram:
     draws: int = 0
     shard: int = 0
     training: bool = False
+    example_sizes: dict[str, int] = field(default_factory=dict)
     example_inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = field(default=None, repr=False)
 
     # -- what it holds

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from compiler_core.capture.exporting import PLAIN, Traced, Wanted, trace_call
+from compiler_core.graph.sizes import symbols_of
 from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.trees import flatten
@@ -88,7 +89,16 @@ def export(
     spec = CallSpec(flatten((given, named))[1], traced.tree)
     example = (args, dict(kwargs or {}))
     return ExportedProgram(
-        traced.graph, signature, state, traced.constants, spec, traced.draws, traced.shard, mod.training, example
+        traced.graph,
+        signature,
+        state,
+        traced.constants,
+        spec,
+        traced.draws,
+        traced.shard,
+        mod.training,
+        {symbol.name: symbol.hint or 0 for symbol in symbols_of(traced.graph)},
+        example,
     )
 
 

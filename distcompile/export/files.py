@@ -61,6 +61,7 @@ def save(ep: ExportedProgram, f: File, *, extra_files: dict[str, Any] | None = N
             "draws": ep.draws,
             "shard": ep.shard,
             "training": ep.training,
+            "example_sizes": ep.example_sizes,
             "extra_files": dict(extra_files or {}),
         }
     )
@@ -131,6 +132,7 @@ def _program(said: dict[str, Any], tensors: dict[str, Tensor], extra_files: dict
         said["draws"],
         said["shard"],
         said["training"],
+        said["example_sizes"],
     )
 
 

@@ -1,7 +1,7 @@
 """torch.jit's names for model files that are written to be scripted too: here nothing is ever scripted.
 
 In: functions, classes, annotations. Out: the same, as torch gives them back under PYTORCH_JIT=0. `compile` compiles.
-Not offered: ScriptModule files (`load`, `save`).
+What `trace` was given can be saved, and loaded as a Module, as an exported program (`traced.py`).
 """
 
 from __future__ import annotations
@@ -105,9 +105,17 @@ def script(obj: T, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, 
     return obj
 
 
-def trace(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`func` as it is: Python runs it."""
-    return func
+def trace(
+    func: Callable[..., Any],
+    example_inputs: Any = None,
+    *args: Any,
+    example_kwarg_inputs: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> Any:
+    """`func`, which Python runs, with `save(f)`: it is exported with the example's arguments. The rest is torch's."""
+    from distcompile.jit.traced import trace
+
+    return trace(func, example_inputs, example_kwarg_inputs)
 
 
 def trace_module(mod: T, inputs: Any, *args: Any, **kwargs: Any) -> T:
@@ -115,14 +123,18 @@ def trace_module(mod: T, inputs: Any, *args: Any, **kwargs: Any) -> T:
     return mod
 
 
-def load(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """Raises NotSupportedError: files of TorchScript cannot be read."""
-    raise NotSupportedError("jit.load is not offered", remedy="save the state_dict, and load it with distcompile.load")
+def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """A Module of a file of `save`. Raises NotSupportedError: files of TorchScript cannot be read."""
+    from distcompile.jit.traced import load
+
+    return load(f)
 
 
 def save(m: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-    """Raises NotSupportedError: files of TorchScript cannot be written."""
-    raise NotSupportedError("jit.save is not offered", remedy="save the state_dict with distcompile.save")
+    """Write what `trace` made. Raises NotSupportedError for what was not traced, and what `export` raises."""
+    from distcompile.jit.traced import save
+
+    save(m, f)
 
 
 globals()["annotations"] = importlib.import_module("distcompile.jit.annotations")  # not what __future__ left there

@@ -119,16 +119,16 @@ class OutsideSizes:
         return tuple(shape)
 
     def _symbol(self, code: str, size: int, asked: Asked, text: str) -> Sym:
-        made = self._number(code, size, text, asked.low, asked.high)
+        made = self._number(code, size, text, asked.low, asked.high, asked.name)
         self.asked.append((made, asked))
         return made
 
-    def _number(self, code: str, number: int, text: str, low: int = 2, high: float = math.inf) -> Sym:
-        """A symbol for the number at `code`, in [low, high]."""
+    def _number(self, code: str, number: int, text: str, low: int = 2, high: float = math.inf, name: str = "") -> Sym:
+        """A symbol for the number at `code`, in [low, high], with this name if it is free."""
         local = self.guards.let("size", code, text=text)
         within = f"{low} <= {{}}" if high == math.inf else f"{low} <= {{}} <= {high}"
         self.guards.require(within.format(local), within.format(text))
-        made = self.sizes.symbol(Argument(local, text), number, low=low, high=high)
+        made = self.sizes.symbol(Argument(local, text), number, low=low, high=high, name=name)
         (symbol,) = made.symbols
         self.values[symbol] = number
         return made

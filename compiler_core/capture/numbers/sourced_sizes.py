@@ -30,11 +30,12 @@ class SourcedSizes(Sizes):
     def __post_init__(self) -> None:
         self.told = self._require
 
-    def symbol(self, source: Source, hint: int | None, *, low: int = 2, high: float = math.inf) -> Sym:
-        """The integer at `source`, in [low, high]: which whoever asks guards."""
+    def symbol(self, source: Source, hint: int | None, *, low: int = 2, high: float = math.inf, name: str = "") -> Sym:
+        """The integer at `source`, in [low, high]: which whoever asks guards. name: if it is not taken."""
         if source not in self.by_source:
             self.are_on = True
-            size = self.by_source[source] = self.new(hint, low=low, high=high, text=source.text)
+            name = "" if any(symbol.name == name for symbol in self.symbols) else name
+            size = self.by_source[source] = self.new(hint, low=low, high=high, text=source.text, name=name)
             (made,) = size.symbols
             self.sources[made] = source
         return self.by_source[source]

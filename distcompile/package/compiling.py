@@ -1,0 +1,256 @@
+"""`aot_compile`: an exported program as a package: native code, weights, and what is needed to call it, in one file.
+
+In: an ExportedProgram, where the file goes, the sizes that it is to be compiled for. Out: the file's path.
+Method: for each set of sizes the graph of these (graph/sizes.py), through the steps of the pipeline to C++. Sizes that
+come to the same code share it, with their numbers in tables (codegen/cpp/many_sizes.py). Each such code becomes a
+shared object with tables.py's unit, and the threads of runtime/pool.py.
+Raises: PackageError for what a package cannot hold: a graph of a GPU, random draws, what is computed by a NumPy
+definition; CompilerNotFoundError without a C++ compiler; ShapeError for sizes that the program does not take.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compiler_core.codegen.cpp.many_sizes import ManySizes
+from compiler_core.codegen.native_backend import NativeBackend, describe, generate
+from compiler_core.errors import ShapeError
+from compiler_core.graph.ir import Graph
+from compiler_core.graph.print import print_graph
+from compiler_core.graph.sizes import graph_at, symbols_of
+from compiler_core.loop_ir.ir import Program
+from compiler_core.pipeline import lay_out, simplify, simplify_joint
+from compiler_core.runtime import pool
+from compiler_core.runtime.build import build_library
+from compiler_core.runtime.executor import EntryPoint
+from compiler_core.runtime.toolchain import find_toolchain
+from compiler_core.symbolic.size import SizeSymbol, Sym, name_of
+from distcompile.errors import ArgumentError, PackageError
+from distcompile.export import ExportedProgram
+from distcompile.export.exported_program import Place
+from distcompile.export.graph_signature import ConstantArgument, OutputKind
+from distcompile.package.container import VERSION, Array, dtype_name, placed, write
+from distcompile.package.load import LIBRARIES, cpu_features
+from distcompile.package.tables import Placed, Tabled, unit
+from distcompile.utils._pytree import treespec_dumps
+from distcompile.version import __version__
+
+Numbers = Mapping[SizeSymbol, int]
+# of x86: what compilers make code for, as /proc/cpuinfo says it
+_FEATURES = """
+sse4_1 sse4_2 popcnt avx f16c fma avx2 bmi1 bmi2 abm movbe adx avx512f avx512cd avx512bw avx512dq avx512vl avx512ifma
+avx512vbmi avx512_vbmi2 avx512_vnni avx512_bitalg avx512_vpopcntdq avx512_bf16 avx512_fp16 avx_vnni gfni vaes vpclmulqdq
+"""
+
+
+@dataclass(frozen=True)
+class Made:
+    """One instance: its graph, its C++, what it expects, its constants."""
+
+    numbers: Numbers
+    graph: Graph
+    units: dict[str, str]
+    entry: EntryPoint
+    constants: list[Array]
+
+
+def aot_compile(
+    program: ExportedProgram, path: str | os.PathLike[str], *, sizes: Sequence[Mapping[str, int]] = ()
+) -> str:
+    """Compile `program` for this machine, and write it to `path`, with its weights. Returns the path.
+
+    Args:
+        program: an exported program, of the CPU.
+        path: of the file, by custom `*.dcpkg`.
+        sizes: the sets of sizes to compile for, each by the names of the program's sizes (`range_constraints`):
+            `[{"batch": 1}, {"batch": 8}]`. By default those of the example that it was exported with.
+
+    Raises: see the head of this file.
+    """
+    _check(program)
+    made = [_made(program, numbers, many=len(sizes) > 1) for numbers in _sizes(program, sizes)]
+    if len(made) > 1:
+        made = _shared(made)
+    groups: dict[str, list[Made]] = {}
+    for one in made:
+        groups.setdefault(repr(sorted(one.units.items())), []).append(one)
+    arrays = _weights(program) | _constants(made)
+    _, places, _ = placed(arrays)
+    for number, group in enumerate(groups.values()):
+        tables = [_tabled(program, one, places, arrays) for one in group]
+        arrays[f"code:{number}"] = _built(group[0].units, tables)
+    write(Path(path), arrays, _manifest(program, list(groups.values())))
+    return os.fspath(path)
+
+
+def _check(program: ExportedProgram) -> None:
+    if not isinstance(program, ExportedProgram):
+        raise ArgumentError("aot_compile takes an exported program", got=type(program).__name__,
+                            remedy="aot_compile(export(module, args), path)")  # fmt: skip
+    if program.dc_graph.on_gpu:
+        raise PackageError(f"a package holds no code for {program.dc_graph.device}", remedy="export it on the CPU")
+    if program.draws:
+        raise PackageError(
+            "the program draws random numbers, which a package does not", remedy="export it in eval mode"
+        )
+
+
+# -- sizes
+
+
+def _sizes(program: ExportedProgram, sizes: Sequence[Mapping[str, int]]) -> Iterator[Numbers]:
+    symbols = sorted(symbols_of(program.dc_graph), key=lambda symbol: symbol.name)
+    known = {symbol.name for symbol in symbols}
+    for given in sizes or [program.example_sizes]:
+        if set(given) != known:
+            what, expected = "aot_compile(sizes=...): a number for each size of the program", ", ".join(sorted(known))
+            raise ArgumentError(what, expected=expected or "none", got=", ".join(given) or "none")
+        numbers = {symbol: given[symbol.name] for symbol in symbols}
+        for symbol, number in numbers.items():
+            low, high = program.range_constraints[symbol.name]
+            if not low <= number <= high:
+                raise ShapeError(f"{symbol.name} = {number}", expected=f"{low} to {high}")
+        for guard in symbols[0].sizes.guards if symbols else ():
+            if guard.symbols <= numbers.keys() and not guard.holds(numbers.__getitem__):
+                raise ShapeError(f"the program is right only where {guard.show(name_of)}", got=str(dict(given)))
+        yield numbers
+
+
+# -- code
+
+
+def _made(program: ExportedProgram, numbers: Numbers, *, many: bool) -> Made:
+    name = program.dc_graph.name
+    graph = simplify(graph_at(program.dc_graph, numbers, name)[0])
+    graph = lay_out(NativeBackend(), simplify_joint(graph))
+    (lowered,), source = generate([graph], name, opened=many)
+    entry = describe(lowered, graph, source.messages)
+    if entry.callbacks:
+        names = ", ".join(sorted({callback.routine for callback in entry.callbacks}))
+        raise PackageError(f"a package cannot hold what Python computes: {names}",
+                           remedy="leave it out of the program, or run its module()")  # fmt: skip
+    return Made(numbers, graph, dict(source.units), entry, _arrays_of(lowered))
+
+
+def _arrays_of(lowered: Program) -> list[Array]:
+    found = [buffer for buffer in lowered.buffers if buffer.kind == "constant"]
+    return [np.ascontiguousarray(buffer.array) for buffer in found]
+
+
+def _shared(made: list[Made]) -> list[Made]:
+    """The same, with one code where sizes come to one."""
+    opened = ManySizes()
+    for one in made:
+        opened.fill(one.units, lambda: [other.units for other in made])
+    filled = [opened.fill(one.units) for one in made]
+    return [
+        replace(one, units=code.units, entry=replace(one.entry, numbers=code.numbers))
+        for one, code in zip(made, filled)
+    ]
+
+
+def _built(units: Mapping[str, str], tables: Sequence[Tabled]) -> Array:
+    every = {**units, "package": unit(tables), "pool": pool.SOURCE}
+    with tempfile.TemporaryDirectory(prefix="distcompile-package-") as folder:
+        made = Path(folder, "code.so")
+        build_library(every, made, find_toolchain(), defines=[f"DC_SPINS={pool.SPINS}"])
+        return np.frombuffer(made.read_bytes(), np.uint8)
+
+
+# -- what the file holds
+
+
+def _weights(program: ExportedProgram) -> dict[str, Array]:
+    return {
+        f"{spec.kind.name.lower()}:{spec.target}": np.ascontiguousarray(tensor.detach().numpy()).reshape(tensor.shape)
+        for spec, tensor in program.held()
+    }
+
+
+def _constants(made: Sequence[Made]) -> dict[str, Array]:
+    """Each once: instances share them."""
+    return {_constant_name(array): array for one in made for array in one.constants}
+
+
+def _constant_name(array: Array) -> str:
+    from hashlib import sha256
+
+    return f"constant-of-code:{sha256(array.tobytes()).hexdigest()[:16]}:{array.dtype.name}:{array.size}"
+
+
+def _tabled(program: ExportedProgram, one: Made, places: Mapping[str, int], arrays: Mapping[str, Array]) -> Tabled:
+    weights = [name for name in arrays if name in places][: len(program.held())]
+    inputs = []
+    for k, node in enumerate(one.graph.inputs):
+        held = k < len(weights)
+        name = weights[k] if held else node.source
+        nbytes = node.meta.numel * node.dtype.numpy.itemsize
+        place = places[weights[k]] if held else 0
+        inputs.append(Placed(name, dtype_name(node.dtype.numpy), node.shape, nbytes, int(held), place))
+    constants = [
+        Placed("", dtype_name(a.dtype), a.shape, a.nbytes, 1, places[_constant_name(a)]) for a in one.constants
+    ]
+    written = [_written_place(program, kind, name) for kind, name in program.written]
+    outputs = []
+    for k, output in enumerate(one.graph.outputs):
+        nbytes, is_written = output.meta.numel * output.dtype.numpy.itemsize, k < len(written)
+        name = inputs[written[k]].name if is_written else f"output{k - len(written)}"
+        place = written[k] if is_written else 0
+        outputs.append(Placed(name, dtype_name(output.dtype.numpy), output.shape, nbytes, int(is_written), place))
+    return Tabled(one.entry, inputs, constants, outputs)
+
+
+def _written_place(program: ExportedProgram, kind: OutputKind, name: str) -> int:
+    """Which input of the graph an output is the new value of."""
+    if kind is OutputKind.USER_INPUT_MUTATION:
+        return next(k for k, node in enumerate(program.dc_graph.inputs) if node.name == name)
+    return next(k for k, (spec, _) in enumerate(program.held()) if spec.target == name)
+
+
+def _manifest(program: ExportedProgram, groups: Sequence[Sequence[Made]]) -> dict[str, Any]:
+    entries = [one.entry for group in groups for one in group]
+    libraries = [("openblas", any(e.symbols for e in entries)), ("onednn", any(e.planned for e in entries))]
+    machine = platform.machine()
+    features = cpu_features() & {*_FEATURES.split()} if machine in ("x86_64", "AMD64") else cpu_features()
+    return {
+        "version": VERSION,
+        "made_by": f"distcompile {__version__}",
+        "target": {"system": sys.platform, "machine": machine, "features": sorted(features)},
+        "libraries": [name for name, needed in libraries if needed],
+        **{f"{name}_at": LIBRARIES[name]()._name for name, needed in libraries if needed},  # for C++
+        "arguments": [_argument(spec.arg) for spec in program.user_specs],
+        "in_spec": treespec_dumps(program.call_spec.in_spec),
+        "out_spec": treespec_dumps(program.call_spec.out_spec),
+        "results": [[_results(program, one.numbers) for one in group] for group in groups],
+        "graph": print_graph(program.dc_graph),
+    }
+
+
+def _argument(arg: Any) -> dict[str, Any]:
+    return {"name": arg.name, "value": _plain(arg.value)} if isinstance(arg, ConstantArgument) else {"tensor": arg.name}
+
+
+def _results(program: ExportedProgram, numbers: Numbers) -> list[dict[str, Any]]:
+    """Of each leaf of the result: the output that it is, or its value."""
+    found: list[dict[str, Any]] = []
+    for out in program.outputs:
+        if isinstance(out, Place):
+            found.append({"tensor": out.index})
+        else:
+            found.append({"value": out.at(numbers.__getitem__) if isinstance(out, Sym) else _plain(out)})
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, (int, float, bool, str, type(None))):
+        raise PackageError(f"a package cannot hold {value!r} among its arguments and results")
+    return value

@@ -303,6 +303,7 @@ _TESTED: dict[str, type[DistCompileError]] = {
     "value": DomainError,
     "linalg": LinAlgError,
     "autograd": AutogradError,
+    "shape": ShapeError,
 }
 # What a graph raises that met values which it cannot take.
 DATA_ERRORS: tuple[type[DistCompileError], ...] = (IndexError_, *_TESTED.values())

@@ -20,6 +20,7 @@ from compiler_core.aot.joint import Joint
 from compiler_core.aot.min_cut import INFINITE, FlowNetwork
 from compiler_core.aot.recompute import CostModel, is_library, is_view, needed_for
 from compiler_core.aot.regions import Regions
+from compiler_core.graph.effects import has_effects
 from compiler_core.graph.extract import extract
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 
@@ -51,7 +52,7 @@ def partition(joint: Joint, memory_budget: float = 1.0) -> Partition:
     """Split `joint` at a minimum cut; memory_budget: which part of the memory that this takes a step may take."""
     graph = joint.graph
     results, gradients = graph.outputs[: joint.outputs], graph.outputs[joint.outputs :]
-    after = dependents(graph, [node for node in graph.inputs if node.role in ARRIVING])
+    after = dependents(graph, _arriving(graph, results))
     regions = Regions(graph, after, needed_for(graph, gradients), results)
 
     def split(held: int) -> Partition:
@@ -59,6 +60,16 @@ def partition(joint: Joint, memory_budget: float = 1.0) -> Partition:
         return _split(joint, _without_views(_cut(graph, costs, after, gradients)))
 
     return within(memory_budget, split, lambda parts: peak_of(parts.backward), graph.name)
+
+
+def _arriving(graph: Graph, results: Sequence[Node]) -> list[Node]:
+    """What comes in the course of the backward; and the collectives that gradients take, though on this rank they may
+    depend on nothing that comes: on others they do."""
+    found: list[Node] = [node for node in graph.inputs if node.role in ARRIVING]
+    if has_effects(graph.nodes):
+        forward = needed_for(graph, results)
+        found += [call for call in graph.calls if call.op.effect and call not in forward]
+    return found
 
 
 def _split(joint: Joint, saved: set[Node]) -> Partition:

@@ -28,6 +28,7 @@ from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.collectives import runner as core
 from compiler_core.ops.collectives.runner import Collective, Launch
 from compiler_core.ops.registry import Array
+from distcompile.distributed.errors import GroupRankError
 from distcompile.distributed.group import group_of_key, twin
 
 
@@ -45,7 +46,7 @@ class GroupRunner:
 
     def run(self, what: Collective, source: Array, shape: Shape) -> Array:
         """One collective, now."""
-        group = group_of_key(what.group)
+        group = _group(what)
         source = source if source.flags.c_contiguous else copy_of(source)
         if what.kind == "send":
             self._sending = [work for work in self._sending if not work.is_done()]
@@ -64,10 +65,22 @@ class GroupRunner:
 
     def launch(self, launches: Sequence[Launch]) -> GroupFlight:
         """Begin those of one native call. launches: the same object for all calls of one executable."""
-        ranks = [twin(group_of_key(launch.what.group)) for launch in launches]
+        ranks = [twin(_group(launch.what)) for launch in launches]
         kept = self._free.setdefault(ranks[0], {}).setdefault(id(launches), _Kept(launches))
         memory = kept.free.pop() if kept.free else [_Memory(launch, one) for launch, one in zip(launches, ranks)]
         return GroupFlight(kept, memory, ranks)
+
+
+def _group(what: Collective) -> Communicator:
+    """The group of a collective. Raises GroupRankError if it has another size than when the graph was made."""
+    found = group_of_key(what.group)
+    if found.world_size != what.ranks:
+        raise GroupRankError(
+            f"a compiled {what.kind} is of a group of {what.ranks} ranks",
+            got=f"{found.world_size} in {what.group!r}",
+            remedy="compile again: distcompile.compiler.reset()",
+        )
+    return found
 
 
 def _is_in_place(kind: str) -> bool:

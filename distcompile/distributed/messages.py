@@ -15,11 +15,13 @@ import numpy as np
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributed.errors import GroupRankError, TensorListError
 from distcompile.distributed.group import ProcessGroup, group_or_default, not_in, peer_rank
+from distcompile.distributed.under_trace import recorded_under_a_trace
 from distcompile.distributed.work import TensorWork, blank, copied, outsider
 
 Op: TypeAlias = Callable[..., "TensorWork | None"]
 
 
+@recorded_under_a_trace
 def isend(
     tensor: Tensor,
     dst: int | None = None,
@@ -39,6 +41,7 @@ def isend(
     return TensorWork(found.send_async(array, _peer(group, dst, group_dst, "dst"), tag=tag), [])
 
 
+@recorded_under_a_trace
 def irecv(
     tensor: Tensor,
     src: int | None = None,
@@ -67,6 +70,7 @@ def irecv(
     return TensorWork(group_or_default(group).receive_async(array, peer, tag=tag), [(tensor, array)], group)
 
 
+@recorded_under_a_trace
 def send(
     tensor: Tensor,
     dst: int | None = None,
@@ -100,6 +104,7 @@ def send(
         work.wait()
 
 
+@recorded_under_a_trace
 def recv(
     tensor: Tensor,
     src: int | None = None,
@@ -152,6 +157,7 @@ class P2POp:
         return self.op(self.tensor, self.peer, self.group, self.tag, self.group_peer)
 
 
+@recorded_under_a_trace
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[TensorWork]:
     """Begin all these messages, in order. Returns their Works.
 

@@ -49,6 +49,13 @@ def all_reduced(x: Tensor, op: str, group: str, ranks: int) -> Tensor:
     return made
 
 
+def counted(count: Tensor) -> Tensor:
+    """How many values there are; ShapeError unless they are two at least."""
+    what = "expected more than 1 value per channel when training, over all ranks"
+    made: Tensor = prims.require(count, count < 2, error="shape", message=what)
+    return made
+
+
 def gathered(x: Tensor, group: str, ranks: int) -> Tensor:
     """T[N, ...]: all ranks' x."""
     made: Tensor = prims.all_gather(x, group=group, ranks=ranks)

@@ -30,6 +30,7 @@ from distcompile.distributed.group import (
     peer_rank,
     seconds,
 )
+from distcompile.distributed.under_trace import recorded_under_a_trace
 from distcompile.distributed.work import (
     Results,
     TensorWork,
@@ -68,6 +69,7 @@ class ReduceOp:
     RedOpType: TypeAlias = str
 
 
+@recorded_under_a_trace
 def all_reduce(
     tensor: Tensor, op: OpName = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False
 ) -> TensorWork | None:
@@ -102,6 +104,7 @@ def all_reduce(
     return finish(TensorWork(work, [(tensor, array)]), async_op)
 
 
+@recorded_under_a_trace
 def reduce(
     tensor: Tensor,
     dst: int | None = None,
@@ -133,6 +136,7 @@ def reduce(
     return finish(TensorWork(work, [(tensor, array)] if found.rank == root else []), async_op)
 
 
+@recorded_under_a_trace
 def broadcast(
     tensor: Tensor,
     src: int | None = None,
@@ -162,6 +166,7 @@ def broadcast(
     return finish(TensorWork(work, [(tensor, array)]), async_op)
 
 
+@recorded_under_a_trace
 def all_gather_into_tensor(
     output_tensor: Tensor, input_tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
 ) -> TensorWork | None:
@@ -186,6 +191,7 @@ def all_gather_into_tensor(
     return finish(TensorWork(work, [(output_tensor, array)]), async_op)
 
 
+@recorded_under_a_trace
 def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: ProcessGroup | None = None, async_op: bool = False
 ) -> TensorWork | None:
@@ -215,6 +221,7 @@ def all_gather(
     return finish(TensorWork(work, _by_row(tensor_list, rows)), async_op)
 
 
+@recorded_under_a_trace
 def gather(
     tensor: Tensor,
     gather_list: list[Tensor] | None = None,
@@ -253,6 +260,7 @@ def gather(
     return finish(TensorWork(found.gather_async(rows, source, root=root), _by_row(listed, rows)), async_op)
 
 
+@recorded_under_a_trace
 def scatter(
     tensor: Tensor,
     scatter_list: list[Tensor] | None = None,
@@ -290,6 +298,7 @@ def scatter(
     return finish(TensorWork(found.scatter_async(array, rows, root=root), [(tensor, array)]), async_op)
 
 
+@recorded_under_a_trace
 def reduce_scatter_tensor(
     output: Tensor, input: Tensor, op: OpName = ReduceOp.SUM, group: ProcessGroup | None = None, async_op: bool = False
 ) -> TensorWork | None:
@@ -314,6 +323,7 @@ def reduce_scatter_tensor(
     return finish(TensorWork(work, [(output, array)]), async_op)
 
 
+@recorded_under_a_trace
 def reduce_scatter(
     output: Tensor,
     input_list: list[Tensor],
@@ -338,6 +348,7 @@ def reduce_scatter(
     return finish(TensorWork(work, [(output, array)]), async_op)
 
 
+@recorded_under_a_trace
 def all_to_all_single(
     output: Tensor,
     input: Tensor,
@@ -378,6 +389,7 @@ def all_to_all_single(
     return finish(TensorWork(found.all_to_all_async(array, copied(input), splits=splits), [(output, array)]), async_op)
 
 
+@recorded_under_a_trace
 def all_to_all(
     output_tensor_list: list[Tensor],
     input_tensor_list: list[Tensor],

@@ -27,6 +27,7 @@ from distcompile.distributed.group import (
     not_in,
 )
 from distcompile.distributed.group import peer_rank as told_peer_rank
+from distcompile.distributed.under_trace import INSTEAD
 from distcompile.distributed.work import TensorWork, check_list, outsider
 
 
@@ -404,3 +405,4 @@ def replace_in_captured_code() -> None:
     for module, functions in REPLACED.items():
         for function in functions:
             policy.say(getattr(module, function.__name__), policy.Replaced(function))
+            INSTEAD[function.__name__] = function

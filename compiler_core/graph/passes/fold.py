@@ -67,8 +67,20 @@ def _has_sign(array: Array) -> bool:
 
 def _fold_or_empty(rewriter: Rewriter, call: Call) -> Node | None:
     """`fold_call`, or an empty constant."""
-    is_empty = call.args and not call.op.effect and surely(lambda: call.meta.numel == 0)
+    is_empty = call.args and surely(lambda: call.meta.numel == 0) and not _is_behind_effect(call)
     return rewriter.full(call.meta, 0) if is_empty else fold_call(rewriter, call)
+
+
+def _is_behind_effect(call: Call) -> bool:
+    """Whether other ranks take part in what an empty value is computed from: on them it may not be empty."""
+    todo, seen = [call], set[Node]()
+    while todo:
+        found = todo.pop()
+        if found.op.effect:
+            return True
+        seen.add(found)
+        todo += [arg for arg in found.args if isinstance(arg, Call) and arg not in seen]
+    return False
 
 
 def _is_small(node: Node) -> bool:

@@ -2,25 +2,19 @@
 
 In: f[N, C, ...] on each rank, N may differ and be 0. Out: what BatchNorm gives on the joined batch: outputs, gradients
 of the input, running statistics; gradients of weight and bias are this rank's sums, which DDP averages as any others.
-Method: ranks exchange count, mean and sum of squared deviations per channel, joined in rank order in float64 (Chan,
-Golub, LeVeque 1983), so that all ranks hold the same bits; backward sums two numbers per channel over the ranks.
-In evaluation, and on one rank, it is BatchNorm. Under `compile` the exchange is a graph break in training: what stands
-before it and after it is compiled. These collectives have a communicator of their own, for they come in the middle of a
-backward whose buckets are on their way.
+Method: ranks gather count, mean and sum of squared deviations per channel, joined in float64 about the common mean
+(Chan, Golub, LeVeque 1983), so that all ranks hold the same bits. The gradient is that of these formulas: in the
+backward, what ranks found for these three numbers is summed over the ranks. Both are ops, in graphs too.
+In evaluation, and on one rank, it is BatchNorm.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from collectives import Communicator
-from compiler_core.breaking import breaks_graph
-from compiler_core.dtype import DType
+from compiler_core.dtype import DType, float32, float64
 from compiler_core.errors import ShapeError
-from compiler_core.ops.registry import Array
-from compiler_core.tensor.autograd.function import Function
+from compiler_core.ops.composites.movement import stack
+from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.making.creation import DeviceLike
 from compiler_core.tensor.tensor import Tensor
 from distcompile.nn import functional as F
@@ -71,21 +65,39 @@ class SyncBatchNorm(_BatchNorm):
             input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, self._share(), self.eps
         )
 
-    @breaks_graph(
-        "SyncBatchNorm exchanges statistics between ranks in the middle of its forward",
-        "compile with fullgraph=False; in evaluation it needs no exchange",
-    )
     def _joined(self, input: Tensor) -> Tensor:
-        from distcompile.distributed.group import group_or_default, twin
+        """Of all ranks' batches together. Raises ShapeError where these have one value a channel."""
+        from distcompile.distributed import recorded
+        from distcompile.distributed.traced import key_of, ranks_of
 
-        group = group_or_default(self.process_group)
-        statistics = Statistics(twin(group), input._own_array("SyncBatchNorm"), self.eps)
-        factor = float(self._share())
-        if self.running_mean is not None and self.running_var is not None and self.training:
-            for buffer, now in ((self.running_mean, statistics.mean), (self.running_var, statistics.unbiased())):
-                kept = buffer._own_array("SyncBatchNorm")
-                buffer._cell.write((kept * (1 - factor) + now * factor).astype(kept.dtype))
-        return _Normalise.apply(input, self.weight, self.bias, statistics)  # type: ignore[no-any-return]
+        channels = input.shape[1]
+        wide = input.float() if input.dtype.itemsize < float32.itemsize else input
+        dims, along = [0, *range(2, input.dim())], (1, channels, *[1] * (input.dim() - 2))
+        here = input.numel() // channels if channels else 0
+        mine = wide.sum(dims, dtype=float64) / max(here, 1)  # f64[C]
+        squares = (wide - mine.reshape(along).to(wide.dtype)).square().sum(dims, dtype=float64)
+        rows = stack([mine * 0 + here, mine, squares])
+        every = recorded.gathered(rows, key_of(self.process_group), ranks_of(self.process_group))  # f64[ranks, 3, C]
+        counts, means = every[:, 0].detach(), every[:, 1]
+        count = recorded.counted(counts.sum(0))
+        mean = (means * counts).sum(0) / count
+        deviations = (every[:, 2] + (means - mean).square() * counts).sum(0)
+        self._follow(mean.detach(), (deviations / (count - 1)).detach())
+        inverse = (deviations / count + self.eps).rsqrt()
+        normal = (wide - mean.reshape(along).to(wide.dtype)) * inverse.reshape(along).to(wide.dtype)
+        if self.weight is not None:
+            normal = normal * self.weight.reshape(along).to(wide.dtype)
+        if self.bias is not None:
+            normal = normal + self.bias.reshape(along).to(wide.dtype)
+        return normal.to(input.dtype)
+
+    def _follow(self, mean: Tensor, variance: Tensor) -> None:
+        """Move the running statistics."""
+        share = self._share()
+        if self.training and self.running_mean is not None and self.running_var is not None:
+            with no_grad():
+                self.running_mean.copy_(self.running_mean * (1 - share) + mean * share)
+                self.running_var.copy_(self.running_var * (1 - share) + variance * share)
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Communicator | None = None) -> Module:
@@ -109,80 +121,3 @@ class SyncBatchNorm(_BatchNorm):
         made.num_batches_tracked = module.num_batches_tracked
         made.training = module.training
         return made
-
-
-class Statistics:
-    """Per channel of the joined batch x[N, C, ...]: count, mean, variance, 1/√(variance + eps), f64[C]. Collective."""
-
-    def __init__(self, group: Communicator, x: Array, eps: float) -> None:
-        self.group = group
-        self.axes = (0, *range(2, x.ndim))
-        channels, count = x.shape[1], x.size // x.shape[1] if x.shape[1] else 0
-
-        def zeros(*shape: int) -> Array:  # where x is
-            return np.zeros_like(x, np.float64, "C", shape=shape)
-
-        mine = zeros(3, channels)  # count, mean, sum of squared deviations
-        if count:
-            mine[0], mine[1] = count, x.mean(axis=self.axes, dtype=np.float64)
-            mine[2] = np.square(x - self.spread(mine[1], x)).sum(axis=self.axes, dtype=np.float64)
-        rows = zeros(group.world_size, 3, channels)
-        group.all_gather(rows, mine, label="SyncBatchNorm, statistics")
-        self.count, self.mean, deviations = zeros(channels), zeros(channels), zeros(channels)
-        for more, mean, squares in rows:
-            total = np.maximum(self.count + more, 1)
-            delta = mean - self.mean
-            deviations += squares + np.square(delta) * self.count * more / total
-            self.mean += delta * more / total
-            self.count += more
-        if channels and self.count[0] < 2:
-            raise ShapeError(
-                f"expected more than 1 value per channel when training, over all ranks; got {int(self.count[0])}"
-            )
-        self.variance = deviations / self.count
-        self.inverse = 1 / np.sqrt(self.variance + eps)
-
-    def unbiased(self) -> Array:
-        """The variance with N-1 in its denominator."""
-        return self.variance * (self.count / (self.count - 1))  # type: ignore[no-any-return]
-
-    @staticmethod
-    def spread(channel: Array, like: Array) -> Array:
-        """f[C] as an array that broadcasts against `like`, f[N, C, ...], of its dtype but not below float32."""
-        dtype = np.result_type(like.dtype, np.float32) if like.dtype.itemsize > 2 else np.dtype(np.float32)
-        return channel.astype(dtype).reshape(1, -1, *[1] * (like.ndim - 2))
-
-
-class _Normalise(Function):
-    """(x - mean) / √(variance + eps) · weight + bias, with joined statistics."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, statistics: Statistics) -> Tensor:
-        array = x._own_array("SyncBatchNorm")
-        ctx.save_for_backward(x, weight)
-        ctx.statistics, ctx.has_bias = statistics, bias is not None
-        normal = (array - statistics.spread(statistics.mean, array)) * statistics.spread(statistics.inverse, array)
-        for parameter, combine in ((weight, np.multiply), (bias, np.add)):
-            if parameter is not None:
-                normal = combine(normal, statistics.spread(parameter._own_array("SyncBatchNorm"), array))
-        return Tensor._wrap(normal.astype(array.dtype, copy=False))
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
-        x, weight = ctx.saved_tensors
-        statistics: Statistics = ctx.statistics
-        array, dy = x._own_array("SyncBatchNorm"), grad._own_array("SyncBatchNorm")
-        spread, inverse = statistics.spread, statistics.spread(statistics.inverse, array)
-        normal = (array - spread(statistics.mean, array)) * inverse
-        sums = np.stack([part.sum(axis=statistics.axes, dtype=np.float64) for part in (dy, dy * normal)])  # [2, C]
-        mine = sums.copy()
-        statistics.group.all_reduce(sums, label="SyncBatchNorm, gradients")
-        average, along = (spread(total / statistics.count, array) for total in sums)
-        dx = (dy - average - normal * along) * inverse
-        if weight is not None:
-            dx = dx * spread(weight._own_array("SyncBatchNorm"), array)
-        made = (dx, mine[1] if weight is not None else None, mine[0] if ctx.has_bias else None)
-        likes = (array, *(None if p is None else p._own_array("SyncBatchNorm") for p in (weight, weight)))
-        dtypes = [array.dtype if like is None else like.dtype for like in likes]
-        first, second, third = (None if g is None else Tensor._wrap(g.astype(d)) for g, d in zip(made, dtypes))
-        return first, second, third, None

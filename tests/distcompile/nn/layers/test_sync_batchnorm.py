@@ -9,7 +9,7 @@ import pytest
 
 import distcompile as dc
 from collectives import Communicator, run_ranks
-from compiler_core.errors import GraphBreak, ShapeError
+from compiler_core.errors import ShapeError
 from distcompile import nn
 from distcompile.distributed import use_communicator
 
@@ -84,12 +84,18 @@ def test_in_evaluation_and_alone_it_is_batchnorm_and_compiles_whole() -> None:
         np.testing.assert_allclose(got, plain.eval()(x).detach().numpy(), rtol=1e-6)
 
 
-def test_in_training_under_fullgraph_it_says_why_it_cannot() -> None:
-    def step(world: Communicator) -> None:
-        with use_communicator(world), pytest.raises(GraphBreak, match="exchanges statistics between ranks"):
-            dc.compile(nn.SyncBatchNorm(CHANNELS), fullgraph=True)(dc.ones(2, CHANNELS))
+def test_in_training_it_is_part_of_one_graph() -> None:
+    def step(world: Communicator) -> list[float]:
+        with use_communicator(world):
+            layer = nn.SyncBatchNorm(CHANNELS)
+            compiled = dc.compile(layer, fullgraph=True)
+            out = compiled(dc.arange(2.0 * CHANNELS).reshape(2, CHANNELS) * (1 + world.rank))
+            assert len(compiled.explain().entries) == 1
+            found: list[float] = out.sum(0).tolist()
+            return found
 
-    run_ranks(2, step)
+    first, second = run_ranks(2, step)
+    np.testing.assert_allclose(np.add(first, second), 0, atol=1e-5)
 
 
 def test_one_value_per_channel_is_an_error_on_all_ranks() -> None:

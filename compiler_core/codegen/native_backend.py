@@ -269,6 +269,7 @@ def with_symbols(programs: Sequence[Program], *, named: bool = True) -> list[Pro
 def describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> EntryPoint:
     """What the generated function of a program expects."""
     from compiler_core.codegen.cpp.routine import library_of, scratch_nbytes, scratch_share
+    from compiler_core.graph.effects import has_only_collectives
     from compiler_core.schedule.over_inputs import over_inputs
 
     inputs = tuple(node.meta for node in graph.inputs)
@@ -287,7 +288,7 @@ def describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> Entry
         *library,
         scratch,
         scratch_share=scratch_share(program),
-        over_inputs=over_inputs(program),
+        over_inputs=over_inputs(program, only_collectives=has_only_collectives(graph)),
         spent=tuple(k for k, buffer in enumerate(program.buffers[: len(inputs)]) if buffer.kind == "spent"),
     )
 

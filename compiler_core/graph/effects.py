@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler_core.graph.ir import Call, Node
+from compiler_core.graph.ir import Call, Graph, Node
 
 
 def has_effects(nodes: Sequence[Node]) -> bool:
@@ -30,3 +30,10 @@ def effects_unread(nodes: Sequence[Node], returned: Sequence[Node]) -> list[Node
         if node in live:
             live.update(node.operands)
     return unread[::-1]
+
+
+def has_only_collectives(graph: Graph) -> bool:
+    """Whether all events of a graph are those of its collectives (`passes/launch.py`)."""
+    return len(graph.behind) == len(graph.waits) == len(graph.signals) and sorted(graph.behind) == list(
+        range(len(graph.signals))
+    )

@@ -26,14 +26,19 @@ class Launching:
         self.over_inputs: frozenset[tuple[int, int]] = frozenset()
         if isinstance(run, WritesOver):
             self.over_inputs = frozenset(
-                (output, place) for output, place in run.over_inputs if output < plan.outputs and place < plan.inputs
+                (plan.kept[output], place)
+                for output, place in run.over_inputs
+                if output < len(plan.kept) and place < plan.inputs
             )
         self.spends: tuple[int, ...] = tuple(k for k in getattr(run, "spends", ()) if k < plan.inputs)
+        self.place = {old: new for new, old in enumerate(plan.kept)}
 
     @property
     def output_metas(self) -> Sequence[TensorMeta]:
-        metas: Sequence[TensorMeta] = self.run.output_metas[: self.plan.outputs]  # type: ignore[attr-defined]
-        return metas
+        results = [part.result for launch in self.plan.launches for part in launch.parts]
+        metas: dict[int, TensorMeta] = dict(zip(self.plan.kept, self.run.output_metas))  # type: ignore[attr-defined]
+        metas |= {output: results[k] for output, k in self.plan.shown}
+        return [metas[k] for k in range(self.plan.outputs)]
 
     @property
     def working_nbytes(self) -> int:
@@ -48,7 +53,7 @@ class Launching:
 
     def made(self, output: int, array: Array) -> bool:
         """Whether an array is memory for an output that is handed out again."""
-        return isinstance(self.run, WritesOver) and self.run.made(output, array)
+        return isinstance(self.run, WritesOver) and output in self.place and self.run.made(self.place[output], array)
 
     def __call__(
         self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
@@ -64,20 +69,38 @@ class Launching:
     def _call(
         self, run: Executable, inputs: Sequence[Array], outs: Sequence[Array | None] | None, events: Events | None
     ) -> list[Array]:
-        flight = runner().launch(self.plan.launches)
+        plan = self.plan
+        flight = runner().launch(plan.launches, plan.shown)
         try:
-            places = [None] * self.plan.outputs if outs is None else list(outs)
+            places = [None if outs is None else outs[k] for k in plan.kept]
             places += [place for group in flight.operands for place in group]
-            given = [*inputs, *(array for group in flight.results for array in group)]
+            results = [array for group in flight.results for array in group]
             news = flight.events
             if self.signals or self.waits:
                 news = _Both(events, flight.events, self.signals, self.waits)
-            made = run(given, places, news)
+            made = run([*inputs, *results], places, news)
         except BaseException:
             flight.fail()
             raise
         flight.land()
-        return made[: self.plan.outputs]
+        found: list[Array] = made[: len(plan.kept)]
+        if plan.shown:
+            found = self._with_results(found, results, outs)
+        return found
+
+    def _with_results(
+        self, made: Sequence[Array], results: Sequence[Array], outs: Sequence[Array | None] | None
+    ) -> list[Array]:
+        """All outputs of the graph. Results that are some are given as they came, or copied where the caller said."""
+        found = dict(zip(self.plan.kept, made))
+        given: set[int] = set()
+        for output, k in self.plan.shown:
+            out = None if outs is None else outs[output]
+            if out is not None:
+                out[...] = results[k]
+            found[output] = out if out is not None else results[k].copy() if k in given else results[k]
+            given.add(k)
+        return [found[k] for k in range(self.plan.outputs)]
 
 
 class _Both:

@@ -4,8 +4,10 @@ In: a finished Program. Out: pairs (output, input), by number. A training step's
 where the old ones do: no second memory for them, whose lines a store would have to fetch first.
 A pair is there if the output's first store is the input's last use: in one kernel, in which they may be one memory
 (loop_ir/aliasing.py). No step from there on may fail: whoever catches an error finds the inputs as they were. So
-nothing is said of programs with events, nor of what stands before a check, or before a routine that is not BLAS's.
+nothing is said of programs with events of the caller's, nor of what stands before a check, or before a routine that is
+not BLAS's.
 A GPU tells of what failed on it when all has run, whatever lies where: there only routines that run on the host count.
+A collective that fails ends the group, and with it the training: what waits for one may write in place.
 Pairs of different inputs and outputs may be used together: each is about its own two arrays.
 """
 
@@ -20,9 +22,14 @@ from compiler_core.ops.linear_algebra.gemm import GEMM
 Pair = tuple[int, int]
 
 
-def over_inputs(program: ir.Program, may_fail: Callable[[ir.Step], bool] | None = None) -> tuple[Pair, ...]:
-    """(output, input) pairs that may share memory. may_fail: which steps may; None: those that may on a CPU."""
-    if any(isinstance(step, ir.Signal | ir.Wait) for step in program.steps):
+def over_inputs(
+    program: ir.Program, may_fail: Callable[[ir.Step], bool] | None = None, *, only_collectives: bool = False
+) -> tuple[Pair, ...]:
+    """(output, input) pairs that may share memory. may_fail: which steps may; None: those that may on a CPU.
+
+    only_collectives: its events are those of collectives in it.
+    """
+    if not only_collectives and any(isinstance(step, ir.Signal | ir.Wait) for step in program.steps):
         return ()
     first: dict[str, int] = {}
     last: dict[str, int] = {}

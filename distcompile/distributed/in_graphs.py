@@ -15,6 +15,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from sys import getrefcount
+from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -63,12 +65,11 @@ class GroupRunner:
         ranks.run(task_of(ranks, what, target, source, what.kind), None)
         return _of_root(ranks, what, target)
 
-    def launch(self, launches: Sequence[Launch]) -> GroupFlight:
+    def launch(self, launches: Sequence[Launch], shown: Sequence[tuple[int, int]]) -> GroupFlight:
         """Begin those of one native call. launches: the same object for all calls of one executable."""
         ranks = [twin(_group(launch.what)) for launch in launches]
-        kept = self._free.setdefault(ranks[0], {}).setdefault(id(launches), _Kept(launches))
-        memory = kept.free.pop() if kept.free else [_Memory(launch, one) for launch, one in zip(launches, ranks)]
-        return GroupFlight(kept, memory, ranks)
+        kept = self._free.setdefault(ranks[0], {}).setdefault(id(launches), _Kept(launches, shown))
+        return GroupFlight(kept, kept.take(ranks), ranks)
 
 
 def _group(what: Collective) -> Communicator:
@@ -114,6 +115,7 @@ class _Kept:
     """What an executable's calls use again. stamps: of each launch, a hash of all in its group, and its number."""
 
     launches: Sequence[Launch]
+    shown: Sequence[tuple[int, int]]
     free: list[list[_Memory]] = field(default_factory=list)
     stamps: list[Stamp] = field(default_factory=list)
 
@@ -126,6 +128,20 @@ class _Kept:
             texts.append(launch.said)
         plans = {group: _hash("\n".join(texts)) for group, texts in of.items()}
         self.stamps = [Stamp(plans[one.what.group], 0, k) for one, k in zip(self.launches, numbers)]
+
+    def take(self, ranks: Sequence[Communicator]) -> list[_Memory]:
+        """Memory to whose results nobody refers any more."""
+        for place, memory in enumerate(self.free):
+            if not self.shown or self._is_idle(memory):
+                return self.free.pop(place)
+        if len(self.free) == MOST_KEPT:
+            del self.free[0]  # who holds its results keeps it
+        return [_Memory(launch, one) for launch, one in zip(self.launches, ranks)]
+
+    def _is_idle(self, memory: Sequence[_Memory]) -> bool:
+        owners = [one for one in memory for _ in one.results]
+        firsts = [k for one in memory for k in range(len(one.results))]
+        return all(getrefcount(owners[k].results[firsts[k]]) == _IDLE for _, k in self.shown)
 
 
 def _hash(text: str) -> int:
@@ -155,11 +171,27 @@ class _Memory:
 
 
 def _views(flat: Array, metas: Sequence[TensorMeta]) -> list[Array]:
+    """Arrays that lie in `flat`, one behind the other. Each rests on a buffer, not on an array: so views of it refer
+    to it, and it can be told whether there are any."""
     found, start = [], 0
     for meta in metas:
-        found.append(flat[start : start + meta.numel].reshape(meta.shape))
-        start += meta.numel
+        nbytes = meta.numel * flat.itemsize
+        if nbytes:
+            memory = memoryview(flat.view(np.uint8))[start : start + nbytes]  # type: ignore[arg-type]
+            found.append(np.ndarray(meta.shape, flat.dtype, buffer=memory))
+        else:
+            found.append(np.empty(meta.shape, flat.dtype))
+        start += nbytes
     return found
+
+
+def _idle_references() -> int:
+    memory = SimpleNamespace(results=[np.zeros(1)])
+    return getrefcount(memory.results[0])
+
+
+_IDLE = _idle_references()
+MOST_KEPT = 4  # memories of an executable that wait for their results to be let go of
 
 
 class GroupFlight:

@@ -18,9 +18,8 @@ from typing import TypeAlias
 import numpy as np
 
 from collectives.call import ReduceOp as OpName
-from compiler_core.ops.registry import Array
 from compiler_core.tensor.tensor import Tensor
-from distcompile.distributed.errors import TensorListError
+from distcompile.distributed.arguments import by_row, elements_of, equal_rows, on_root
 from distcompile.distributed.group import (
     ProcessGroup,
     Timeout,
@@ -32,7 +31,6 @@ from distcompile.distributed.group import (
 )
 from distcompile.distributed.under_trace import recorded_under_a_trace
 from distcompile.distributed.work import (
-    Results,
     TensorWork,
     blank,
     check_list,
@@ -218,7 +216,7 @@ def all_gather(
     source = copied(tensor)
     rows = np.empty_like(source, shape=(len(tensor_list), *source.shape))
     work = group_or_default(group).all_gather_async(rows, source)
-    return finish(TensorWork(work, _by_row(tensor_list, rows)), async_op)
+    return finish(TensorWork(work, by_row(tensor_list, rows)), async_op)
 
 
 @recorded_under_a_trace
@@ -251,13 +249,13 @@ def gather(
     if not_in(group):
         return outsider("gather")
     found, root = group_or_default(group), peer_rank(group, dst, group_dst, "dst")
-    listed = _on_root("gather_list", gather_list, found.rank == root)
+    listed = on_root("gather_list", gather_list, found.rank == root)
     source = copied(tensor)
     if found.rank != root:
         return finish(TensorWork(found.gather_async(None, source, root=root), []), async_op)
     check_list("gather_list", listed, group, like=tensor)
     rows = np.empty_like(source, shape=(len(listed), *source.shape))
-    return finish(TensorWork(found.gather_async(rows, source, root=root), _by_row(listed, rows)), async_op)
+    return finish(TensorWork(found.gather_async(rows, source, root=root), by_row(listed, rows)), async_op)
 
 
 @recorded_under_a_trace
@@ -290,7 +288,7 @@ def scatter(
     if not_in(group):
         return outsider("scatter")
     found, root = group_or_default(group), peer_rank(group, src, group_src, "src")
-    listed = _on_root("scatter_list", scatter_list, found.rank == root)
+    listed = on_root("scatter_list", scatter_list, found.rank == root)
     array, rows = blank(tensor), None
     if found.rank == root:
         check_list("scatter_list", listed, group, like=tensor)
@@ -380,12 +378,12 @@ def all_to_all_single(
     splits = None
     if output_split_sizes or input_split_sizes:
         splits = (
-            _elements("input", input, input_split_sizes, found.world_size),
-            _elements("output", output, output_split_sizes, found.world_size),
+            elements_of("input", input, input_split_sizes, found.world_size),
+            elements_of("output", output, output_split_sizes, found.world_size),
         )
     else:
         for name, tensor in (("input", input), ("output", output)):
-            _equal_rows(name, tensor, found.world_size)
+            equal_rows(name, tensor, found.world_size)
     return finish(TensorWork(found.all_to_all_async(array, copied(input), splits=splits), [(output, array)]), async_op)
 
 
@@ -466,45 +464,3 @@ def monitored_barrier(group: ProcessGroup | None = None, timeout: Timeout = None
 
 all_gather_single = all_gather_into_tensor  # torch's newer names
 reduce_scatter_single = reduce_scatter_tensor
-
-
-def _by_row(tensors: Sequence[Tensor], rows: Array) -> Results:
-    """Each tensor and its row of memory that is still to be written: of numbers, too, a view and no copy."""
-    return [(tensor, rows[k, ...]) for k, tensor in enumerate(tensors)]
-
-
-def _on_root(name: str, tensors: list[Tensor] | None, is_root: bool) -> list[Tensor]:
-    """The list that only the root may give, and must."""
-    if is_root and tensors is None:
-        raise TensorListError(f"{name} must be specified on the root rank")
-    if not is_root and tensors:
-        raise TensorListError(f"{name} must not be specified on other ranks than the root")
-    return tensors or []
-
-
-def _rows(name: str, tensor: Tensor) -> int:
-    if not tensor.shape:
-        raise TensorListError(f"{name} must have a dimension to cut along", got="a 0-d tensor")
-    return int(tensor.shape[0])
-
-
-def _equal_rows(name: str, tensor: Tensor, world_size: int) -> int:
-    rows = _rows(name, tensor)
-    if rows % world_size:
-        raise TensorListError(
-            f"{name} does not divide into equal parts", expected=f"a multiple of {world_size} rows", got=f"{rows}"
-        )
-    return rows // world_size
-
-
-def _elements(name: str, tensor: Tensor, splits: Sequence[int] | None, world_size: int) -> list[int]:
-    """Elements of each part: split sizes are in rows of dimension 0."""
-    rows = [_equal_rows(name, tensor, world_size)] * world_size if not splits else [int(size) for size in splits]
-    if sum(rows) != _rows(name, tensor) or len(rows) != world_size or min(rows) < 0:
-        raise TensorListError(
-            f"{name}_split_sizes do not fit {name}",
-            expected=f"{world_size} numbers that add up to {_rows(name, tensor)}",
-            got=str(rows),
-        )
-    row = math.prod(tensor.shape[1:])
-    return [size * row for size in rows]

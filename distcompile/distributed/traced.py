@@ -19,6 +19,7 @@ from compiler_core.capture import policy
 from compiler_core.ops.composites.movement import cat, stack
 from compiler_core.tensor.tensor import Tensor
 from distcompile.distributed import messages, recorded, tensors
+from distcompile.distributed.arguments import equal_rows, on_root
 from distcompile.distributed.group import (
     ProcessGroup,
     Timeout,
@@ -274,7 +275,7 @@ def all_to_all_single(
 
 def _equal_parts(name: str, x: Tensor, ranks: int) -> None:
     if not x.shape or x.shape[0] % ranks:
-        tensors._equal_rows(name, x, ranks)  # raises, once it is out of the graph
+        equal_rows(name, x, ranks)  # raises, once it is out of the graph
 
 
 def _parts(x: Tensor, sizes: Sequence[int] | None, ranks: int) -> list[int]:
@@ -387,7 +388,7 @@ def _check_list(name: str, listed: list[Tensor], group: ProcessGroup | None, lik
 
 def _on_root(name: str, listed: list[Tensor] | None, here: bool) -> list[Tensor]:
     if (here and listed is None) or (not here and listed):
-        tensors._on_root(name, listed, here)  # raises
+        on_root(name, listed, here)  # raises
     return listed or []
 
 

@@ -168,17 +168,18 @@ def test_collectives_become_events() -> None:
     plan = launch(graph_of(lambda x: [prims.exp(reduced(prims.sin(x))), reduced(x)]))
     assert plan is not None
     assert str(plan.graph) == (
-        "graph step(%x: f32[2, 3] input '', %all_reduce: f32[2, 3] input 'collective:all_reduce', "
-        "%all_reduce_1: f32[2, 3] input 'collective:all_reduce_1') {\n"
+        "graph step(%x: f32[2, 3] input '', %all_reduce_1: f32[2, 3] input 'collective:all_reduce_1', "
+        "%all_reduce: f32[2, 3] input 'collective:all_reduce') {\n"
         "  %sin: f32[2, 3] = sin(%x)\n"
         "  %exp: f32[2, 3] = exp(%all_reduce)\n"
         "  %all_reduce_1_operand: f32[2, 3] = cast(%x) dtype=f32\n"
         "  wait 0 behind 0: inputs 1, 2\n"
-        "  signal 0: outputs 2, 3\n"
-        "  return %exp, %all_reduce_1, %sin, %all_reduce_1_operand\n"
+        "  signal 0: outputs 1, 2\n"
+        "  return %exp, %all_reduce_1_operand, %sin\n"
         "}\n"
     )
     assert str(parse_graph(str(plan.graph))) == str(plan.graph)
+    assert (plan.kept, plan.shown) == ((0,), ((1, 0),))
     assert [str(launch) for launch in plan.launches] == ["all_reduce(f32[2, 3], f32[2, 3], sum) of group 'world'"]
 
 

@@ -2,10 +2,13 @@
 
 In: a Graph with collectives as ops. Out: `Launched`: the graph in which each is an output, which a signal announces,
 and an input, which a wait that is behind this signal makes readable; and what is launched, in the graph's order.
-Consecutive collectives that do the same to small arrays of one dtype, where none reads what another gives, are one
-launch of several parts, which travel as one array: up to `bucket_nbytes` together (as a reducer's buckets).
+Order: where none reads what another gives, collectives are launched in the order in which the graph makes their
+operands, which is the same on all ranks: gradients, from the last layer on. Those that follow one another, and do the
+same to arrays of one dtype, are one launch of several parts, which travel as one array: a launch takes no more once it
+has `FULL_NBYTES`, and never more than `most` (as a reducer's buckets).
 In place: an all-reduce, or a broadcast, leaves its result where the operand lay, so that is nobody else's memory: an
-operand that others read is copied (a cast to its own dtype).
+operand that others read is copied (a cast to its own dtype). A result that the graph returns is no output of native
+code: the caller is given the memory that it came in.
 Known limits: messages of two ranks (send, receive) stay calls that native code makes back; so do collectives in the
 branches and bodies of loops, which are graphs of their own.
 """
@@ -13,7 +16,7 @@ branches and bodies of loops, which are graphs of their own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler_core.graph.effects import has_effects
@@ -26,28 +29,34 @@ from compiler_core.symbolic.size import symbols_in
 
 IN_PLACE = (ALL_REDUCE, BROADCAST_FROM, REDUCE_TO)
 BUCKETED = (ALL_REDUCE, BROADCAST_FROM)  # whose parts may lie one behind the other
-SMALL_NBYTES = 1 << 20  # larger ones travel alone: nothing is gained, and the first would wait for the last
+FULL_NBYTES = 1 << 20  # with more, nothing is gained, and the first would wait for the last
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """graph: with `inputs` and `outputs` of those of the collectives behind its own. launches: in order."""
+    """graph: has `inputs` of the caller's, then a result each; its first outputs are the caller's, by place (`kept`),
+    then an operand each. shown: the caller's other outputs, and which result each is. launches: in order."""
 
     graph: Graph
     launches: tuple[Launch, ...]
     inputs: int
-    outputs: int
+    kept: tuple[int, ...]
+    shown: tuple[tuple[int, int], ...]
+
+    @property
+    def outputs(self) -> int:
+        return len(self.kept) + len(self.shown)
 
 
-def launched(graph: Graph, bucket_nbytes: int) -> Launched | None:
-    """See the head of this file; None: there is nothing to launch."""
+def launched(graph: Graph, most: int) -> Launched | None:
+    """See the head of this file; None: there is nothing to launch. most: bytes of what may travel as one; 0: nothing
+    does, and the order is that of the graph's text."""
     if not has_effects(graph.nodes) or any(symbols_in(node.shape) for node in graph.inputs):
         return None
     calls = [call for call in graph.calls if is_launched(call)]
     if not calls:
         return None
-    groups = buckets(graph, calls, bucket_nbytes)
-    return _Launcher(graph, groups).run()
+    return _Launcher(graph, buckets(graph, calls, most)).run()
 
 
 def is_launched(call: Call) -> bool:
@@ -56,31 +65,56 @@ def is_launched(call: Call) -> bool:
 
 
 def buckets(graph: Graph, calls: Sequence[Call], most: int) -> list[list[Call]]:
-    """The collectives, in order, those together that travel as one."""
-    behind: dict[Node, set[int]] = {}  # node -> the groups that it needs
-    number: dict[Node, int] = {}
+    """The collectives in the order in which they are launched, those together that travel as one."""
+    needs = _needs(graph, calls)
     groups: list[list[Call]] = []
-    launches = set(calls)
+    group_of: dict[Call, int] = {}
+    for call in calls if not most or is_mixed(graph) else _as_ready(graph, calls, needs):
+        last = groups[-1] if groups else []
+        if last and all(group_of[other] < len(groups) - 1 for other in needs[call]) and _fits(last, call, most):
+            last.append(call)
+        else:
+            groups.append([call])
+        group_of[call] = len(groups) - 1
+    return groups
+
+
+def is_mixed(graph: Graph) -> bool:
+    """Whether collectives stand among effects that are not launched: then they keep their places."""
+    return any(call.op in (SEND, RECEIVE) for call in graph.calls)
+
+
+def _needs(graph: Graph, calls: Sequence[Call]) -> dict[Call, set[Call]]:
+    """Of each collective, those that it needs."""
+    launches, behind = set(calls), dict[Node, set[Call]]()
+    found: dict[Call, set[Call]] = {}
     for node in graph.nodes:
-        needs = set().union(*(behind[arg] for arg in node.operands)) if node.operands else set()
-        if isinstance(node, Call) and node.op.effect:
-            last = groups[-1] if groups else []
-            if node in launches and last and len(groups) - 1 not in needs and _fits(last, node, most):
-                last.append(node)
-            else:
-                groups.append([node])
-            number[node] = len(groups) - 1
-            needs = needs | {number[node]}
-        behind[node] = needs
-    return [group for group in groups if group[0] in launches]
+        before: set[Call] = set().union(*(behind[arg] for arg in node.operands)) if node.operands else set()
+        behind[node] = before
+        if isinstance(node, Call) and node in launches:
+            found[node] = before
+            behind[node] = before | {node}
+    return found
+
+
+def _as_ready(graph: Graph, calls: Sequence[Call], needs: Mapping[Call, set[Call]]) -> list[Call]:
+    """The collectives by the places of their operands in the graph, each behind those that it needs."""
+    place = {node: k for k, node in enumerate(graph.nodes)}
+    left, found, done = list(calls), list[Call](), set[Call]()
+    while left:
+        ready = [call for call in left if needs[call] <= done]
+        call = min(ready, key=lambda call: (place[call.args[0]], place[call]))
+        left.remove(call)
+        found.append(call)
+        done.add(call)
+    return found
 
 
 def _fits(group: Sequence[Call], call: Call, most: int) -> bool:
     """Whether a collective may travel with those before it."""
     first, nbytes = group[0], sum(one.meta.nbytes for one in group)
     alike = call.op is first.op and call.op in BUCKETED and call.attrs == first.attrs and call.dtype is first.dtype
-    small = max(call.meta.nbytes, *(one.meta.nbytes for one in group)) <= SMALL_NBYTES
-    return alike and small and nbytes + call.meta.nbytes <= most
+    return alike and nbytes < FULL_NBYTES and nbytes + call.meta.nbytes <= most
 
 
 class _Launcher:
@@ -93,7 +127,7 @@ class _Launcher:
         self.names = {node.name for node in graph.nodes}
         self.new: dict[Node, Node] = {}
         self.operands: dict[Call, Node] = {}  # collective -> what is handed over
-        self.is_mixed = any(call.op in (SEND, RECEIVE) for call in graph.calls)  # then copies stand where they stood
+        self.is_mixed = is_mixed(graph)  # then copies stand where they stood
 
     def run(self) -> Launched:
         graph, groups = self.graph, self.groups
@@ -108,22 +142,27 @@ class _Launcher:
                 body.append(self.renewed(node))
             else:
                 self.new[node] = node
-        inputs, outputs = len(graph.inputs), len(graph.outputs)
-        handed = [self.operands[call] for call in calls]
+        result_of = {call: k for k, call in enumerate(calls)}
+        announced = {place for places in graph.signals for place in places}
+        kept = [k for k, node in enumerate(graph.outputs) if node not in result_of or k in announced]
+        shown = [
+            (k, result_of[node]) for k, node in enumerate(graph.outputs) if node in result_of and k not in announced
+        ]
+        place = {old: new for new, old in enumerate(kept)}
         events = _places([len(group) for group in groups])
-        signals = tuple(tuple(outputs + k for k in places) for places in events)
-        waits = tuple(tuple(inputs + k for k in places) for places in events)
+        signals = tuple(tuple(len(kept) + k for k in places) for places in events)
+        waits = tuple(tuple(len(graph.inputs) + k for k in places) for places in events)
         first = len(graph.signals)
         made = Graph(
             graph.name,
             (*graph.inputs, *results, *body),
-            (*(self.new[node] for node in graph.outputs), *handed),
-            (*graph.signals, *signals),
+            (*(self.new[graph.outputs[k]] for k in kept), *(self.operands[call] for call in calls)),
+            (*(tuple(place[k] for k in places) for places in graph.signals), *signals),
             (*graph.waits, *waits),
             graph.device,
             (*(graph.behind or (-1,) * len(graph.waits)), *range(first, first + len(groups))),
         )
-        return Launched(made, tuple(map(_launch, groups)), inputs, outputs)
+        return Launched(made, tuple(map(_launch, groups)), len(graph.inputs), tuple(kept), tuple(shown))
 
     def renewed(self, node: Node) -> Node:
         """The node over what stands for its operands."""

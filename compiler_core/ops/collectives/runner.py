@@ -107,8 +107,8 @@ class Runner(Protocol):
     def run(self, what: Collective, source: Array, shape: Shape) -> Array:
         """The result, of this shape. Does not write `source`."""
 
-    def launch(self, launches: Sequence[Launch]) -> Flight:
-        """Begin all of them, held."""
+    def launch(self, launches: Sequence[Launch], shown: Sequence[tuple[int, int]]) -> Flight:
+        """Begin all of them, held. shown: (output, result, counted over all): results that callers keep."""
 
 
 _runner: Runner | None = None

@@ -343,6 +343,21 @@ def _loaded(name: str) -> Backend:
         ) from error
 
 
+def takes_words(backend: object) -> bool:
+    """Whether it is a function, or the name that a program gave one: such may take mode= and options=."""
+    if isinstance(backend, str):
+        return backend in _registered
+    return callable(backend) and not (hasattr(backend, "compile") and hasattr(backend, "name"))
+
+
+def with_words(backend: Any, words: dict[str, Any]) -> GraphCompiler:
+    """That function, called with these words besides, under its own name."""
+    function = _registered[backend] if isinstance(backend, str) else backend
+    called: Any = partial(function, **words)
+    called.__name__ = CallableBackend(function).name
+    return called  # type: ignore[no-any-return]
+
+
 def _told(value: object) -> str:
     return f"{value!r} ({type(value).__name__})"
 

@@ -257,6 +257,13 @@ class Config:
         "guard keys per compiled function before it runs eager",
         affects_codegen=False,
     )
+    suppress_errors = Knob(
+        "DISTCOMPILE_SUPPRESS_ERRORS",
+        _flag,
+        False,
+        "1: a graph that a backend fails on runs op by op, with a warning; so torch._dynamo.config.suppress_errors",
+        affects_codegen=False,
+    )
     size_instances = Knob(
         "DISTCOMPILE_SIZE_INSTANCES",
         int,

@@ -82,6 +82,23 @@ def register_backend(compiler_fn: Any = None, name: str | None = None, tags: Seq
     return compiler_fn
 
 
+def lookup_backend(compiler_fn: Any) -> Any:
+    """What `compile(backend=compiler_fn)` calls: fn(graph_module, example_inputs). Raises BackendError for no backend.
+
+    Of a backend of ours: a function that compiles the module as it is now, changed by the program or not.
+    """
+    found = core.find_backend(compiler_fn)
+    if isinstance(found, core.CallableBackend):
+        return found.function
+    return functools.partial(_compiled_by, found)
+
+
+def _compiled_by(backend: core.Backend, gm: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """A graph module, compiled by a backend when it is first called."""
+    compiled: Callable[..., Any] = compile(gm.forward, backend=backend, fullgraph=True)
+    return compiled
+
+
 # -- what is captured, and how
 
 

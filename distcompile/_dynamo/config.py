@@ -7,7 +7,7 @@ from typing import Any
 from distcompile.surface.settings import hold
 
 _OFF = """
-verbose suppress_errors capture_scalar_outputs capture_dynamic_output_shape_ops allow_unspec_int_on_nn_module
+verbose capture_scalar_outputs capture_dynamic_output_shape_ops allow_unspec_int_on_nn_module
 skip_fwd_side_effects_in_bwd_under_checkpoint specialize_int specialize_float error_on_recompile allow_rnn
 fail_on_recompile_limit_hit compiled_autograd disable cprofile replay_record_enabled enable_compiler_collectives
 verify_correctness prepare_freezing use_numpy_random_stream
@@ -34,5 +34,6 @@ _KNOBS = (
     "allow_ignore_mark_dynamic",
     "repro_after",
     "repro_level",
+    "suppress_errors",
 )
 hold(__name__, _DEFAULTS, {"cache_size_limit": "recompile_limit"} | {name: name for name in _KNOBS})

@@ -1,4 +1,4 @@
-"""torch._inductor's names: its `config`, and packages under its names (distcompile/package/)."""
+"""torch._inductor's names: its `config`, `compile_fx`, and packages under its names (distcompile/package/)."""
 
 from __future__ import annotations
 

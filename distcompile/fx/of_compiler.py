@@ -18,6 +18,7 @@ from functools import cache, partial
 from typing import Any
 
 from compiler_core.backend import AS_MODULE
+from compiler_core.capture import policy
 from compiler_core.errors import DistCompileError
 from compiler_core.graph import ir
 from compiler_core.graph.input_sizes import numbers_of
@@ -146,7 +147,15 @@ def _told(graph: ir.Graph, symbol: SizeSymbol, *inputs: Any) -> int:
 @cache
 def _primitive(op: Op) -> Callable[..., Any]:
     """A primitive as a function: one object, so that targets can be compared."""
-    function = applied(op)
+    function = inner = applied(op)
+
+    def made(**attrs: Any) -> Any:
+        return Tensor._wrap(inner(**attrs))
+
+    if not any(sample.shapes for sample in op.samples):  # nothing tells it that a Tensor is wanted
+        function = made
+        function.__name__ = function.__qualname__ = op.name
+        policy.say(function, policy.RUN)  # also when a module is compiled
     function.__module__ = "prims"
     return function
 

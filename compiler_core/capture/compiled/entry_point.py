@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from compiler_core import log
-from compiler_core.backend import Backend, GraphCompiler, check_backend
+from compiler_core.backend import Backend, GraphCompiler, check_backend, takes_words, with_words
 from compiler_core.capture.compiled.function import CompiledFunction
 from compiler_core.capture.compiled.module import CompiledModule
 from compiler_core.capture.guards.module_protocol import is_module, unwrapped
@@ -79,6 +79,8 @@ def compile(
             disable=disable,
             memory_budget=memory_budget,
         )
+    if takes_words(backend):
+        backend, mode, options = _with_words(backend, mode, options), None, _own(options)
     _check(model, mode, options, memory_budget)
     chosen = dict(options or {})
     skip_hook_guards, falls_back = (bool(chosen.pop(name, False)) for name in ("skip_hook_guards", "fallback_random"))
@@ -94,6 +96,21 @@ def compile(
     kind = CompiledModule if is_module(original) else CompiledFunction
     options = {"fullgraph": fullgraph, "skip_hook_guards": skip_hook_guards, "fallback_random": falls_back}
     return kind(original, backend, **options, dynamic=dynamic, memory_budget=memory_budget)
+
+
+_OWN = ("skip_hook_guards", "fallback_random")  # options that change what is captured
+
+
+def _own(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {name: value for name, value in (options or {}).items() if name in _OWN}
+
+
+def _with_words(backend: Any, mode: str | None, options: Mapping[str, Any] | None) -> Any:
+    """A function that is a backend, given the mode= and options= of the program, if any, as torch gives them."""
+    words: dict[str, Any] = {"mode": mode} if mode not in (None, "default") else {}
+    if others := {name: value for name, value in (options or {}).items() if name not in _OWN}:
+        words["options"] = others
+    return with_words(backend, words) if words else backend
 
 
 def _check(model: Any, mode: str | None, options: Mapping[str, Any] | None, memory_budget: float | None) -> None:

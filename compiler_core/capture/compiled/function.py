@@ -45,7 +45,7 @@ from compiler_core.capture.guards.module_protocol import ModuleProtocol, gradien
 from compiler_core.capture.points import Point
 from compiler_core.capture.start import after_step, key_of_frames
 from compiler_core.config import config
-from compiler_core.errors import GraphBreak, RecompileLimitError
+from compiler_core.errors import BackendError, GraphBreak, RecompileLimitError
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.ops.registry import current_trace
@@ -230,7 +230,14 @@ class State:
             return PlainEntry(captured, strategy)
         if isinstance(backend, InterpreterBackend) and backend.name == "eager":
             return TapeEntry(captured, Dce().apply(captured.graph), strategy, is_whole=is_whole)
-        return CompiledEntry(captured, compile_captured(request, backend), strategy)
+        try:
+            return CompiledEntry(captured, compile_captured(request, backend), strategy)
+        except BackendError as error:
+            if not config.suppress_errors:
+                raise
+            text = f"{captured.graph.name} runs op by op, for its backend failed: {error}"
+            log.warn_once(f"suppressed {captured.graph.name}", text)
+            return TapeEntry(captured, Dce().apply(captured.graph), strategy, is_whole=is_whole)
 
     def _request(self, is_whole: bool, captured: Captured) -> CompileRequest:
         module = root_module(self.called)

@@ -12,6 +12,7 @@ import distcompile as dc
 from compiler_core.errors import BackendError
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.minify import example_inputs
+from compiler_core.log import DistCompileWarning
 from distcompile import fx
 from distcompile.fx.of_compiler import module_of
 from distcompile.nn import functional as F
@@ -109,6 +110,76 @@ def test_sizes_that_the_call_decides_are_nodes() -> None:
     nodes = list(module.graph.nodes)
     assert any(node.op == "call_method" and node.target == "size" for node in nodes)
     assert any(node.target is operator.floordiv for node in nodes)
+
+
+def test_shapes_are_propagated_through_a_module() -> None:
+    from distcompile.fx.passes.shape_prop import ShapeProp
+
+    def backend(module: Any, example_inputs: Any) -> Any:
+        ShapeProp(module).propagate(*example_inputs)
+        calls = [node for node in module.graph.nodes if node.op == "call_function"]
+        assert all(node.meta["tensor_meta"].dtype is dc.float32 for node in calls)
+        return module.forward
+
+    assert dc.compile(lambda x: x * 2 + dc.tensor([1.0, 2.0]), backend=backend)(dc.ones(2)).tolist() == [3.0, 4.0]
+
+
+def test_mode_and_options_go_to_a_function() -> None:
+    given: list[Any] = []
+
+    def backend(module: Any, example_inputs: Any, **words: Any) -> Any:
+        given.append(words)
+        return module.forward
+
+    for words in ({}, {"mode": "default"}, {"mode": "fast"}, {"options": {"level": 3, "skip_hook_guards": True}}):
+        assert dc.compile(lambda x: x + 1, backend=backend, **words)(dc.ones(1)).tolist() == [2.0]
+    assert given == [{}, {}, {"mode": "fast"}, {"options": {"level": 3}}]
+
+
+@pytest.mark.parametrize("name", ["inductor", "eager", "aot_eager"])
+def test_a_backend_may_end_with_one_of_ours(name: str) -> None:
+    def instead(module: Any, example_inputs: Any) -> Any:
+        for node in module.graph.nodes:
+            if node.target is dc.sin:
+                node.target = dc.cos
+        module.recompile()
+        return dc._dynamo.lookup_backend(name)(module, example_inputs)
+
+    x = dc.randn(5)
+    np.testing.assert_allclose(dc.compile(lambda x: x.sin() * 2, backend=instead)(x).numpy(), 2 * np.cos(x.numpy()),
+                               rtol=1e-6)  # fmt: skip
+
+
+def test_counters_count() -> None:
+    from distcompile._dynamo.testing import CompileCounter, CompileCounterWithBackend, EagerAndRecordGraphs
+    from distcompile._inductor.compile_fx import compile_fx
+
+    counts, both, keeps = CompileCounter(), CompileCounterWithBackend("inductor"), EagerAndRecordGraphs()
+    for backend in (counts, both, keeps, compile_fx):
+        f = dc.compile(lambda x: x.sin().cos(), backend=backend)
+        for n in (3, 3, 4):
+            np.testing.assert_allclose(f(dc.ones(n)).numpy(), np.cos(np.sin(np.ones(n))), rtol=1e-6)
+    assert (counts.frame_count, counts.op_count, both.frame_count) == (2, 4, 2)
+    assert len(both.graphs) == len(keeps.graphs) == 2
+    both.clear()
+    assert (both.frame_count, both.graphs) == (0, [])
+
+
+def test_errors_of_a_backend_are_suppressed_where_that_is_asked_for() -> None:
+    def broken(module: Any, example_inputs: Any) -> Any:
+        raise ValueError("not today")
+
+    w = dc.ones(2, requires_grad=True)
+    f = dc.compile(lambda x: (x * w).sum(), backend=broken)
+    with pytest.raises(BackendError, match="not today"):
+        f(dc.ones(2))
+    dc._dynamo.config.suppress_errors = True
+    try:
+        with pytest.warns(DistCompileWarning, match="runs op by op, for its backend failed"):
+            f(dc.full((2,), 3.0)).backward()
+    finally:
+        dc._dynamo.config.suppress_errors = False
+    assert w.grad.tolist() == [3.0, 3.0]
 
 
 def test_what_is_no_function_is_refused() -> None:

@@ -23,6 +23,7 @@ from compiler_core.capture.marks import Asked
 from compiler_core.capture.numbers.symbols import is_symbol, plain_of
 from compiler_core.capture.points import Point
 from compiler_core.capture.recipes.outputs import Chain, Existing, Fresh, Leaf, Plain, Result, Selected, Spent, ViewOf
+from compiler_core.capture.record import Change
 from compiler_core.capture.trace import Lifted, Mark
 from compiler_core.device import Device
 from compiler_core.dtype import DType
@@ -98,6 +99,8 @@ class _Export(Capture):
     def __init__(self, *args: Any, wanted: Sequence[Wanted]) -> None:
         super().__init__(*args)
         self.wanted = wanted
+        self.buffers = _buffers(self.owner.function, {id(one.tensor) for one in wanted if one.role == "buffer"})
+        self.assigned: dict[Cell, Tensor] = {}  # buffers that others are put in the places of
         self.segment.sizes.ignores_layout = self.segment.trace.exports = True
         self.traced: Traced | None = None
 
@@ -135,6 +138,9 @@ class _Export(Capture):
             tensors = [leaf for leaf in flatten(list(change.args))[0] if isinstance(leaf, Tensor)]
             if tensors and all(id(tensor) in ours for tensor in tensors):
                 continue
+            if (buffer := self._buffer(change)) is not None:
+                self.assigned[buffer._cell] = tensors[0]
+                continue
             if tensors:
                 name = next((repr(arg) for arg in change.args if isinstance(arg, str)), "something")
                 raise CannotExport(
@@ -150,6 +156,14 @@ class _Export(Capture):
             raise CannotExport("the call puts hooks on tensors, which run Python", remedy="leave them out")
         if any(rebinding.moves for rebinding in captured.outputs.rebindings):
             raise CannotExport("the call gives a tensor from outside another shape or other memory")
+
+    def _buffer(self, change: Change) -> Tensor | None:
+        """The buffer that a change puts another tensor in the place of: `self.state = self.state + x`."""
+        match change.args:
+            case (str() as name, Tensor()):
+                found = self.buffers.get((id(change.target), name))
+                return found if found is None or type(found) is Tensor else None
+        return None
 
     def _go_on(self, ended: Any, captured: Captured, survivors: Survivors) -> Any:
         return self.traced
@@ -282,7 +296,17 @@ class _Finish:
                 )
             self.values[cell] = self.new[node]
             found.append(at[cell])
-        return sorted(found)
+        for cell, handle in self.capture.assigned.items():
+            self.values[cell] = self._leaf_node(handle)
+            found.append(at[cell])
+        return sorted(set(found))
+
+    def _leaf_node(self, leaf: Tensor) -> Node:
+        """The node of a tensor that is there when the call is over."""
+        place = next((k for k, handle in enumerate(self.survivors.handles) if handle is leaf), -1)
+        result = Existing(-1, ()) if place < 0 else self.captured.outputs.results[place]
+        assert not isinstance(result, Plain)  # which no tensor is
+        return self._node(result, leaf)
 
     def _result(self, leaf: Any, nodes: list[Node]) -> Output:
         if not isinstance(leaf, Tensor):
@@ -293,11 +317,10 @@ class _Finish:
                 what = f"an exported program cannot return an object of type {type(value).__name__}"
                 raise CannotExport(what, remedy="register_pytree_node, or return tensors, containers and numbers")
             return Output(-1, value)
-        place = next((k for k, handle in enumerate(self.survivors.handles) if handle is leaf), -1)
-        result = Existing(-1, ()) if place < 0 else self.captured.outputs.results[place]
-        if isinstance(result, Plain):
-            return Output(-1, result.value)
-        nodes.append(self._node(result, leaf))
+        node = self._leaf_node(leaf)
+        if any(leaf is handle for handle in self.capture.assigned.values()):  # not what the buffer is, but its value
+            node = self.builder.call(OPS["reshape"], [node], {"shape": node.shape})
+        nodes.append(node)
         return Output(len(nodes) - 1)
 
     def _node(self, result: Result, leaf: Tensor) -> Node:
@@ -331,3 +354,14 @@ def fixed(sizes: Sizes, symbol: Any) -> bool:
         return True
     (one,) = symbol.symbols
     return one.hint is not None and bool(sizes.decided("==", symbol, one.hint))
+
+
+def _buffers(module: Any, wanted: set[int]) -> dict[tuple[int, str], Tensor]:
+    """(id of the owner, name) -> buffer; the owner is a module, or one of its tables."""
+    return {
+        (id(owner), name): tensor
+        for inner in module.modules()
+        for name, tensor in inner._buffers.items()
+        if tensor is not None and id(tensor) in wanted
+        for owner in (inner, inner._buffers, vars(inner))
+    }

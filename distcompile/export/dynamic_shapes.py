@@ -284,13 +284,8 @@ def _relate(
         return
     root, times, plus = (what.root, what.times, what.plus) if isinstance(what, Derived) else (what, 1, 0)
     if root.__name__ not in roots:
-        plain = [
-            s for s, other in names.items() if isinstance(other.what, Dim) and other.what.__name__ == root.__name__
-        ]
-        if not plain and (times, plus) != (1, 0):
-            what_else = f"the size {root.__name__} itself stands at no dim"
-            raise ArgumentError(f"{one.text} is declared as {what!r}, and {what_else}", remedy="use a Dim of its own")
-        roots[root.__name__] = plain[0] if plain else symbol
+        own = [s for s, other in names.items() if isinstance(other.what, Dim) and other.what.__name__ == root.__name__]
+        roots[root.__name__] = own[0] if own else (symbol - plus) // times
     wanted = times * roots[root.__name__] + plus
     if traced.sizes.decided("==", symbol, wanted) is not True:
         traced.sizes.add(SizeGuard("==", symbol, wanted, True, one.text))

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from compiler_core.graph import ir
-from compiler_core.graph.passes.expand import Expand
+from compiler_core.graph.passes.decompose import Decompose
 from compiler_core.graph.print import print_graph
 from compiler_core.graph.sizes import symbols_of
 from compiler_core.symbolic.expression import of_factor
@@ -161,14 +161,14 @@ class ExportedProgram:
         return ExportedModule(self)
 
     def run_decompositions(self, decomp_table: Mapping[Any, Any] | None = None, **_: object) -> ExportedProgram:
-        """The same program, written with fewer ops: what loops do not compute whole is composed of what they do.
+        """The same program, for inference, written with the core set of ops (compiler_core/ops/rules.py: `Core`).
 
         Raises NotSupportedError for a table of torch's: its ops are not those of this graph.
         """
         if decomp_table:
             raise NotSupportedError("run_decompositions(decomp_table=...): graphs here are not of torch's ops",
                                     remedy="run_decompositions()")  # fmt: skip
-        return replace(self, dc_graph=Expand().apply(self.dc_graph))
+        return replace(self, dc_graph=Decompose().apply(self.dc_graph))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotSupportedError("an ExportedProgram is not called", remedy="exported_program.module()(...)")

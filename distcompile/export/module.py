@@ -13,7 +13,6 @@ from typing import Any
 
 from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.tensor import Tensor
-from compiler_core.trees import flatten
 from distcompile.errors import ArgumentError, NotSupportedError
 from distcompile.export.exported_program import ExportedProgram
 from distcompile.export.graph_signature import ConstantArgument, InputKind, OutputKind
@@ -73,13 +72,11 @@ class ExportedModule(Module):
 def matched(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """The leaves of a call. Raises ArgumentError for arguments of another form, or other constants."""
     spec = program.call_spec.in_spec
-    names = spec.child(1).context
-    if set(names) == set(kwargs):
-        kwargs = {name: kwargs[name] for name in names}
-    leaves, given = flatten((args, kwargs))
-    if given != spec:
-        what = "the arguments have another form than those the program was exported with"
-        raise ArgumentError(what, expected=str(spec), got=str(given))
+    try:
+        leaves = spec.flatten_up_to((args, kwargs))
+    except ArgumentError as error:
+        what = f"the arguments have another form than those the program was exported with: {error.what}"
+        raise ArgumentError(what, expected=str(spec)) from error
     for leaf, one in zip(leaves, program.user_specs):
         constant = isinstance(one.arg, ConstantArgument)
         if constant and not _is_same(leaf, one.arg.value):  # type: ignore[union-attr]

@@ -28,7 +28,8 @@ def run(program: ExportedProgram, held: Sequence[Tensor], given: Sequence[Tensor
     inputs = [*held, *given, *keys(program)]
     sizes = any(isinstance(out, Sym) for out in program.outputs)
     numbers = numbers_of(program.dc_graph, [value.shape for value in inputs]) if sizes else {}
-    return [*interpret(program.dc_graph, inputs), numbers]
+    values = interpret(program.dc_graph, inputs)  # no Tensor: what is computed of no input
+    return [*(value if isinstance(value, Tensor) else Tensor._wrap(value) for value in values), numbers]
 
 
 def result(program: ExportedProgram, values: Sequence[Any], written: Sequence[Tensor]) -> Any:

@@ -2,6 +2,7 @@
 
 - `compiling.py`: `aot_compile`: an exported program -> a `.dcpkg` file
 - `tables.py`: what the code says of itself, as C++
+- `more_sizes.py`: sizes that a package was not compiled for
 - `load.py`: `load_package`: a file -> a function, without a compiler; imports little
 - `container.py`: the file
 - `trees.py`: arguments and results

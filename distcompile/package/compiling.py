@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ from compiler_core.runtime import pool
 from compiler_core.runtime.build import build_library
 from compiler_core.runtime.executor import EntryPoint
 from compiler_core.runtime.toolchain import find_toolchain
-from compiler_core.symbolic.size import SizeSymbol, Sym, name_of
+from compiler_core.symbolic.expression import of_factor
+from compiler_core.symbolic.size import SizeGuard, SizeSymbol, Sym, name_of
 from distcompile.errors import ArgumentError, PackageError
 from distcompile.export import ExportedProgram
 from distcompile.export.exported_program import Place
@@ -72,23 +74,30 @@ def aot_compile(
         program: an exported program, of the CPU.
         path: of the file, by custom `*.dcpkg`.
         sizes: the sets of sizes to compile for, each by the names of the program's sizes (`range_constraints`):
-            `[{"batch": 1}, {"batch": 8}]`. By default those of the example that it was exported with.
+            `[{"batch": 1}, {"batch": 8}]`. By default those of the example that it was exported with, and with one of
+            them 1. In Python a package runs at further sizes too, if they come to the same code.
 
     Raises: see the head of this file.
     """
     _check(program)
-    made = [_made(program, numbers, many=len(sizes) > 1) for numbers in _sizes(program, sizes)]
-    if len(made) > 1:
-        made = _shared(made)
+    graph, wanted = program.dc_graph, list(_sizes(program, sizes))
+    if not sizes:
+        wanted += _with_ones(wanted[0])
+    opened = [*wanted, *sizes_near(wanted[0])] if symbols_of(graph) else []
+    made = opened_at(graph, opened)[: len(wanted)] if opened else [made_at(graph, wanted[0])]
     groups: dict[str, list[Made]] = {}
     for one in made:
-        groups.setdefault(repr(sorted(one.units.items())), []).append(one)
+        groups.setdefault(code_digest(one.units), []).append(one)
     arrays = _weights(program) | _constants(made)
     _, places, _ = placed(arrays)
     for number, group in enumerate(groups.values()):
         tables = [_tabled(program, one, places, arrays) for one in group]
-        arrays[f"code:{number}"] = _built(group[0].units, tables)
-    write(Path(path), arrays, _manifest(program, list(groups.values())))
+        arrays[f"code:{number}"] = built(group[0].units, tables)
+    told = {
+        "codes": list(groups),
+        "opened": [{symbol.name: number for symbol, number in numbers.items()} for numbers in opened],
+    }
+    write(Path(path), arrays, told | _manifest(program, list(groups.values())))
     return os.fspath(path)
 
 
@@ -119,26 +128,71 @@ def _sizes(program: ExportedProgram, sizes: Sequence[Mapping[str, int]]) -> Iter
             low, high = program.range_constraints[symbol.name]
             if not low <= number <= high:
                 raise ShapeError(f"{symbol.name} = {number}", expected=f"{low} to {high}")
-        for guard in symbols[0].sizes.guards if symbols else ():
-            if guard.symbols <= numbers.keys() and not guard.holds(numbers.__getitem__):
+        for guard in _guards(numbers):
+            if not guard.holds(numbers.__getitem__):
                 raise ShapeError(f"the program is right only where {guard.show(name_of)}", got=str(dict(given)))
         yield numbers
+
+
+def _guards(numbers: Numbers) -> Iterator[SizeGuard]:
+    for sizes in {symbol.sizes for symbol in numbers}:
+        yield from (guard for guard in sizes.guards if guard.symbols <= numbers.keys())
+
+
+def _can_be(numbers: Numbers) -> bool:
+    ends = [(*symbol.sizes.ends_now(of_factor(symbol)), number) for symbol, number in numbers.items()]
+    within = all(low <= number <= high for low, high, number in ends)
+    return within and all(guard.holds(numbers.__getitem__) for guard in _guards(numbers))
+
+
+def _with_ones(numbers: Numbers) -> Iterator[Numbers]:
+    """The same, with one of them 1: of one row code is often another."""
+    yield from (changed for symbol in numbers if _can_be(changed := {**numbers, symbol: 1}) and changed != numbers)
+
+
+def sizes_near(numbers: Numbers) -> Iterator[Numbers]:
+    """Some other sizes, to see what differs: the code is to serve all."""
+    for step in (1, 2, 13):
+        found = dict(numbers)
+        for symbol, number in numbers.items():
+            choices = ({**found, symbol: other} for other in (number + step, 2 * number + step, number - step))
+            found = next(filter(_can_be, choices), found)
+        if found != numbers:
+            yield found
 
 
 # -- code
 
 
-def _made(program: ExportedProgram, numbers: Numbers, *, many: bool) -> Made:
-    name = program.dc_graph.name
-    graph = simplify(graph_at(program.dc_graph, numbers, name)[0])
-    graph = lay_out(NativeBackend(), simplify_joint(graph))
-    (lowered,), source = generate([graph], name, opened=many)
-    entry = describe(lowered, graph, source.messages)
+def made_at(graph: Graph, numbers: Numbers, *, opened: bool = False) -> Made:
+    """An instance. opened: its text is for many sizes."""
+    sized = simplify(graph_at(graph, numbers, graph.name)[0])
+    sized = lay_out(NativeBackend(), simplify_joint(sized))
+    (lowered,), source = generate([sized], graph.name, opened=opened)
+    entry = describe(lowered, sized, source.messages)
     if entry.callbacks:
         names = ", ".join(sorted({callback.routine for callback in entry.callbacks}))
         raise PackageError(f"a package cannot hold what Python computes: {names}",
                            remedy="leave it out of the program, or run its module()")  # fmt: skip
-    return Made(numbers, graph, dict(source.units), entry, _arrays_of(lowered))
+    return Made(numbers, sized, dict(source.units), entry, _arrays_of(lowered))
+
+
+def opened_at(graph: Graph, sizes: Sequence[Numbers], *more: Numbers) -> list[Made]:
+    """Instances, with one code where sizes come to one. more: that change none of the codes of the others."""
+    opened, made = ManySizes(), [made_at(graph, numbers, opened=True) for numbers in sizes]
+    for one in made:
+        opened.fill(one.units, lambda: [other.units for other in made])
+    made += [made_at(graph, numbers, opened=True) for numbers in more]
+    filled = [opened.fill(one.units) for one in made]
+    return [
+        replace(one, units=code.units, entry=replace(one.entry, numbers=code.numbers))
+        for one, code in zip(made, filled, strict=True)
+    ]
+
+
+def code_digest(units: Mapping[str, str]) -> str:
+    """What tells a code from another."""
+    return sha256(repr(sorted(units.items())).encode()).hexdigest()
 
 
 def _arrays_of(lowered: Program) -> list[Array]:
@@ -146,19 +200,8 @@ def _arrays_of(lowered: Program) -> list[Array]:
     return [np.ascontiguousarray(buffer.array) for buffer in found]
 
 
-def _shared(made: list[Made]) -> list[Made]:
-    """The same, with one code where sizes come to one."""
-    opened = ManySizes()
-    for one in made:
-        opened.fill(one.units, lambda: [other.units for other in made])
-    filled = [opened.fill(one.units) for one in made]
-    return [
-        replace(one, units=code.units, entry=replace(one.entry, numbers=code.numbers))
-        for one, code in zip(made, filled)
-    ]
-
-
-def _built(units: Mapping[str, str], tables: Sequence[Tabled]) -> Array:
+def built(units: Mapping[str, str], tables: Sequence[Tabled]) -> Array:
+    """The shared object of a code. Raises CompilerNotFoundError, CompilerFailedError."""
     every = {**units, "package": unit(tables), "pool": pool.SOURCE}
     with tempfile.TemporaryDirectory(prefix="distcompile-package-") as folder:
         made = Path(folder, "code.so")
@@ -182,8 +225,6 @@ def _constants(made: Sequence[Made]) -> dict[str, Array]:
 
 
 def _constant_name(array: Array) -> str:
-    from hashlib import sha256
-
     return f"constant-of-code:{sha256(array.tobytes()).hexdigest()[:16]}:{array.dtype.name}:{array.size}"
 
 
@@ -246,7 +287,11 @@ def _results(program: ExportedProgram, numbers: Numbers) -> list[dict[str, Any]]
         if isinstance(out, Place):
             found.append({"tensor": out.index})
         else:
-            found.append({"value": out.at(numbers.__getitem__) if isinstance(out, Sym) else _plain(out)})
+            is_size = isinstance(out, Sym)
+            found.append(
+                {"value": out.at(numbers.__getitem__) if is_size else _plain(out)}
+                | ({"size": repr(out)} if is_size else {})
+            )
     return found
 
 

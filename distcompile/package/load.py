@@ -33,7 +33,7 @@ Words = ctypes.POINTER(ctypes.c_int64)
 _ERROR = 512
 
 
-class _Array(ctypes.Structure):
+class ArrayRow(ctypes.Structure):
     """dcpkg_array, of distcompile_package.h."""
 
     _fields_ = [
@@ -42,13 +42,18 @@ class _Array(ctypes.Structure):
     ]  # fmt: skip
 
 
-class _Instance(ctypes.Structure):
-    """The beginning of dcpkg_instance, of distcompile_package.h, and its size."""
+class InstanceRow(ctypes.Structure):
+    """dcpkg_instance, of distcompile_package.h."""
+
+    kept: Any = None  # what the fields of one that was made here point to
 
     _fields_ = [
-        ("entry", ctypes.c_void_p), ("inputs", ctypes.POINTER(_Array)), ("constants", ctypes.POINTER(_Array)),
-        ("outputs", ctypes.POINTER(_Array)), ("ninputs", ctypes.c_int64), ("nconstants", ctypes.c_int64),
-        ("noutputs", ctypes.c_int64), ("rest", ctypes.c_int64 * 9),
+        ("entry", ctypes.c_void_p), ("inputs", ctypes.POINTER(ArrayRow)), ("constants", ctypes.POINTER(ArrayRow)),
+        ("outputs", ctypes.POINTER(ArrayRow)), ("ninputs", ctypes.c_int64), ("nconstants", ctypes.c_int64),
+        ("noutputs", ctypes.c_int64), ("arena_nbytes", ctypes.c_int64), ("scratch_nbytes", ctypes.c_int64),
+        ("numbers", Words), ("symbols", ctypes.POINTER(ctypes.c_char_p)), ("nsymbols", ctypes.c_int64),
+        ("convolutions", ctypes.c_void_p), ("nconvolutions", ctypes.c_int64), ("messages", ctypes.c_void_p),
+        ("nmessages", ctypes.c_int64),
     ]  # fmt: skip
 
 
@@ -67,10 +72,10 @@ class Described:
 
 
 class Instance:
-    """The program for one set of sizes."""
+    """The program for one set of sizes. code: the number of the code that it is of."""
 
-    def __init__(self, library: ctypes.CDLL, raw: _Instance, results: Sequence[Any]) -> None:
-        self.library, self.raw, self.results = library, raw, results
+    def __init__(self, library: ctypes.CDLL, raw: InstanceRow, results: Sequence[Any], code: int) -> None:
+        self.library, self.raw, self.results, self.code = library, raw, results, code
 
     @cached_property
     def inputs(self) -> list[Described]:
@@ -145,15 +150,11 @@ class Package:
 
     def _instances(self) -> Iterator[Instance]:
         for number, results in enumerate(self.manifest["results"]):
-            library = _loaded(self._contents.arrays[f"code:{number}"])
-            library.dcpkg_instances.restype = ctypes.POINTER(_Instance)
-            library.dcpkg_prepare.restype = ctypes.c_void_p
-            library.dcpkg_call.restype = ctypes.c_char_p
-            library.dcpkg_call.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+            library = load_code(self._contents.arrays[f"code:{number}"])
             library.dcpkg_threads(self._threads)
             count = ctypes.c_int64()
             found = library.dcpkg_instances(ctypes.byref(count))
-            yield from (Instance(library, found[k], results[k]) for k in range(count.value))
+            yield from (Instance(library, found[k], results[k], number) for k in range(count.value))
 
     @property
     def inputs(self) -> list[Described]:
@@ -227,6 +228,10 @@ class Package:
 
     def _prepared(self, shapes: tuple[tuple[int, ...], ...]) -> _Ready:
         instance = next((one for one in self.instances if one.sizes == shapes), None)
+        if instance is None and self.manifest["opened"]:
+            from distcompile.package.more_sizes import instance_of
+
+            instance = instance_of(self.manifest, self.instances, shapes, self._base)
         if instance is None:
             known = "; ".join(", ".join(map(str, (one.inputs[k] for k in one.given))) for one in self.instances)
             raise ShapeError("the package has no code for these sizes", expected=known, got=str(list(shapes)),
@@ -317,8 +322,17 @@ def _result(one: Mapping[str, Any], outputs: Sequence[Array], as_tensors: bool) 
 # -- libraries
 
 
-def _loaded(code: Array) -> ctypes.CDLL:
+def load_code(code: Array) -> ctypes.CDLL:
     """A shared object of these bytes."""
+    library = _loaded(code)
+    library.dcpkg_instances.restype = ctypes.POINTER(InstanceRow)
+    library.dcpkg_prepare.restype = ctypes.c_void_p
+    library.dcpkg_call.restype = ctypes.c_char_p
+    library.dcpkg_call.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+    return library
+
+
+def _loaded(code: Array) -> ctypes.CDLL:
     if hasattr(os, "memfd_create"):
         file = os.memfd_create("distcompile-package", os.MFD_CLOEXEC)  # stays open: the loader knows code by this name
         with os.fdopen(os.dup(file), "wb") as out:

@@ -46,7 +46,12 @@ def unit(instances: Sequence[Tabled]) -> str:
     for symbol in dict.fromkeys(one.entry.symbol for one in instances):
         lines.append(f'extern "C" int32_t {symbol}(void**, char*, const void* const*, const dcpkg_events*);')
     rows = [_instance(k, one, lines) for k, one in enumerate(instances)]
-    lines += ["static const dcpkg_instance dcpkg_all[] = {", *rows, "};", f"enum {{ DCPKG_COUNT = {len(rows)} }};"]
+    lines += [
+        "static const dcpkg_instance dcpkg_all[] = {",
+        *(rows or ["{}"]),
+        "};",
+        f"enum {{ DCPKG_COUNT = {len(rows)} }};",
+    ]
     return "\n".join([*lines, (_HERE / "runtime.cpp").read_text()])
 
 

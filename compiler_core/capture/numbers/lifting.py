@@ -13,6 +13,7 @@ import numpy as np
 from compiler_core import dtype as dtypes
 from compiler_core.capture.numbers.symbols import (
     WHOLE,
+    Apply,
     SymbolFloat,
     SymbolText,
     code_of,
@@ -22,6 +23,8 @@ from compiler_core.capture.numbers.symbols import (
 )
 from compiler_core.capture.trace import Known
 from compiler_core.numpy_trace.array import TracedArray
+from compiler_core.ops import prims
+from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -41,7 +44,12 @@ def beside_tensor(numbers: Numbers, value: Any, other: Tensor) -> Any:
         dtype = dtypes.int64
     elif isinstance(value, WHOLE) and not dtype.is_floating_point and dtype is not dtypes.int64:
         return specialised(numbers, value)
-    return lifted(numbers, value, dtype)
+    return _lifted_or_constant(numbers, value, dtype)
+
+
+def _lifted_or_constant(numbers: Numbers, value: Any, dtype: Any) -> Any:
+    made = lifted(numbers, value, dtype)
+    return specialised(numbers, value) if made is None else made
 
 
 def beside_array(numbers: Numbers, value: Any, other: TracedArray) -> Any:
@@ -51,11 +59,14 @@ def beside_array(numbers: Numbers, value: Any, other: TracedArray) -> Any:
     wanted = np.result_type(other.dtype, 1 if isinstance(value, WHOLE) else 1.0)
     if wanted not in (np.float32, np.float64, np.int64):
         return specialised(numbers, value)
-    return TracedArray(lifted(numbers, value, dtypes.of(wanted)), is_scalar=True)
+    made = _lifted_or_constant(numbers, value, dtypes.of(wanted))
+    return TracedArray(made, is_scalar=True) if isinstance(made, Tensor) else made
 
 
-def lifted(numbers: Numbers, value: Any, dtype: Any) -> Tensor:
-    """A number as a 0-d tensor, one for each formula and dtype."""
+def lifted(numbers: Numbers, value: Any, dtype: Any) -> Tensor | None:
+    """A number as a 0-d tensor, one for each formula and dtype; None: a graph that stands alone cannot compute it."""
+    if numbers.trace.exports:
+        return computed(value, dtype)
     key = (code_of(numbers, value), dtype)
     if key not in numbers.lifted:
         numbers.lifted[key] = lift(numbers, value, dtype)
@@ -70,6 +81,31 @@ def lift(numbers: Numbers, value: Any, dtype: Any) -> Tensor:
     handle = _zero_d(plain_of(value), dtype.numpy)
     numbers.trace.know(Known(handle, "input", shown_number(value), local, numbers.code.hand_over(local, handle)))
     return handle
+
+
+_FUNCTIONS: dict[str, Any] = {
+    "({} + {})": prims.add, "({} - {})": prims.sub, "({} * {})": prims.mul, "({} / {})": prims.div,
+    "({} ** {})": prims.pow, "(-{})": prims.neg, "float({})": lambda x: x,
+}  # fmt: skip
+
+
+def computed(value: Any, dtype: Any) -> Tensor | None:
+    """A number of sizes as a 0-d tensor that the graph itself computes, in float64 as Python does; None: it cannot."""
+    if type(value) is Sym:
+        return Tensor._wrap(prims.full(shape=(), value=value, dtype=dtype))
+    made = _formula(value)
+    return None if made is None else Tensor._wrap(prims.cast(made, dtype=dtype))
+
+
+def _formula(value: Any) -> Any:
+    if not isinstance(value, SymbolFloat):
+        is_number = type(value) in (int, float, Sym)
+        return prims.full(shape=(), value=value, dtype=dtypes.float64) if is_number else None
+    formula = value.formula
+    if not isinstance(formula, Apply) or formula.template not in _FUNCTIONS:
+        return None
+    parts = [_formula(part) for part in formula.parts]
+    return None if any(part is None for part in parts) else _FUNCTIONS[formula.template](*parts)
 
 
 def _zero_d(value: Any, dtype: Any) -> Tensor:

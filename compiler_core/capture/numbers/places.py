@@ -155,8 +155,9 @@ def _entry(numbers: Numbers, entry: Any, size: int) -> Tensor | None:
         )
         if not is_symbol(start):
             return None
+        first = lifted(numbers, start, dtypes.int64)
         steps = numbers.trace.constant(np.arange(int(stop - start)))
-        return Tensor._from_cell(Cell(F.add(steps, lifted(numbers, start, dtypes.int64)._read())))
+        return None if first is None else Tensor._from_cell(Cell(F.add(steps, first._read())))
     if not -size <= entry < size:
         return None
     sign = "0 <= {} < " + str(size) if entry >= 0 else f"-{size} <= {{}} < 0"

@@ -187,7 +187,12 @@ def render(part: Any, leaf: Callable[[Input], str]) -> str:
 
 
 def code_of(numbers: Numbers, value: Any) -> str:
-    """Code for a symbol in the check function. Raises Break for a time that is known only when the graph has run."""
+    """Code for a symbol in the check function. Raises Break for a time that is known only when the graph has run.
+
+    An exported graph has no such function: its sizes are constants from here on, which whoever declared them is told.
+    """
+    if numbers.trace.exports:
+        _fix_sizes(numbers, value)
 
     def leaf(part: Input) -> str:
         if isinstance(part.source, AtEnd):
@@ -195,6 +200,16 @@ def code_of(numbers: Numbers, value: Any) -> str:
         return numbers.code.local(part.source)
 
     return render(value, leaf)
+
+
+def _fix_sizes(numbers: Numbers, part: Any) -> None:
+    if type(part) is Sym:
+        numbers.sizes.fix(part)
+    elif type(part) in PLAIN:
+        _fix_sizes(numbers, part.formula)
+    elif isinstance(part, Apply):
+        for inner in part.parts:
+            _fix_sizes(numbers, inner)
 
 
 def specialised(numbers: Numbers, value: Any, inside: tuple[int, ...] = ()) -> Any:
@@ -357,7 +372,7 @@ def arithmetic(numbers: Numbers, op: str, function: Callable[[Any, Any], Any], l
     sizes = as_sizes(numbers, left, right)
     if sizes is not None and (op in OF_SIZES or (op == "**" and type(right) is int and 0 <= right <= HIGHEST)):
         return function(*sizes)
-    if op in ("/", "//", "%") and is_symbol(right) and type(right) is not Sym:
+    if op in ("/", "//", "%") and is_symbol(right) and type(right) is not Sym and not numbers.trace.exports:
         numbers.code.require_once(f"{code_of(numbers, right)} != 0", f"{shown_number(right)} != 0")
     found = applied(numbers, function(plain_of(left), plain_of(right)), f"({{}} {op} {{}})", (left, right))
     return found if op in CLOSED else of_one_type(numbers, found, function, (left, right))
@@ -371,6 +386,8 @@ def of_one_type(numbers: Numbers, found: Any, function: Callable[..., Any], args
     if not is_symbol(found):
         return function(*(specialised(numbers, arg) for arg in args))
     kind = PLAIN[type(found)].__name__
+    if numbers.trace.exports and kind == "float":  # powers of sizes, which are positive
+        return found
     numbers.code.require_once(f"type({code_of(numbers, found)}) is {kind}", f"{shown_number(found)} is a {kind}")
     return found
 

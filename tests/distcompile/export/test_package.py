@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shutil
@@ -67,6 +68,40 @@ def test_several_sets_of_sizes_share_code(tmp_path: Path) -> None:
     for one in sizes:
         x = torch.randn(one["b"], one["t"], 8)
         assert_same(net(x), package(x))
+
+
+@pytest.mark.parametrize(
+    "name", ["transformer", "images_of_any_size", "losses", "a_size_returned", "recurrent", "a_part_of_a_mask"]
+)
+@pytest.mark.filterwarnings("ignore:.*a package is compiled now")
+def test_a_package_runs_at_other_sizes(name: str, tmp_path: Path) -> None:
+    it = PROGRAMS[name]()
+    aot_compile(export(it.module, it.args, dynamic_shapes=it.dynamic_shapes), tmp_path / "m.dcpkg")
+    package = load_package(tmp_path / "m.dcpkg")
+    for args in (it.args, *it.more):
+        assert_same(it.module(*args), package(*args))
+
+
+def test_sizes_without_code_are_an_error_where_there_is_no_compiler(tmp_path: Path) -> None:
+    dims = ({0: Dim("n", max=40)},)
+    path = packaged(tmp_path, One(lambda x: x @ x.t() + x.sum()), torch.ones(8, 3), dynamic_shapes=dims)
+    code = """
+        import sys
+        from distcompile.package import load_package
+        import numpy as np
+        package = load_package(sys.argv[1])
+        x = np.ones((16, 3), np.float32)
+        np.testing.assert_allclose(package(x), x @ x.T + x.sum())  # of the same code
+        try:
+            package(np.ones((41, 3), np.float32))
+        except Exception as error:
+            print(type(error).__name__, error)
+    """
+    environment = _environment(XDG_CACHE_HOME=str(tmp_path))
+    command = [sys.executable, "-c", inspect.cleandoc(code), path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=True)
+    assert done.stdout.startswith("ShapeError"), done.stdout + done.stderr
+    assert "n is in [1, 40]" in done.stdout
 
 
 def test_sizes_that_the_program_does_not_take_are_refused(tmp_path: Path) -> None:

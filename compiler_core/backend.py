@@ -268,7 +268,9 @@ NATIVE: dict[str, Late[Callable[[], Backend]]] = {
     "triton": Late("backend: triton"),
 }
 # other people's compilers (compiler_core/engines), loaded like those
-ENGINES: dict[str, Late[Callable[[], Backend]]] = {name: Late(f"backend: {name}") for name in ("onnxrt", "openxla")}
+ENGINES: dict[str, Late[Callable[[], Backend]]] = {
+    name: Late(f"backend: {name}") for name in ("onnxrt", "openvino", "openxla", "tensorrt", "tvm")
+}
 INTERPRETERS: dict[str, Backend] = {name: InterpreterBackend(name) for name in ("eager", "aot_eager")}
 _CALLED = "fn(graph_module, example_inputs) -> callable(*tensors) -> tensors"
 ENTRY_POINTS = "distcompile.backends"  # the group

@@ -67,12 +67,15 @@ def _levels(graph: Graph, taken: set[Call], first: bool) -> dict[Call, int]:
     """first: whether the segments of even numbers are the engine's."""
     returned = set(graph.outputs)
     levels: dict[Call, int] = {}
+    latest = 0  # of those that other ranks take part in, whose order stays
     for call in graph.calls:
         if _is_free(call) and call not in returned:
             continue
         least = max((levels[arg] for arg in call.args if isinstance(arg, Call) and arg in levels), default=0)
+        least = max(least, latest) if call.op.effect else least
         is_even = (call in taken) is first
         levels[call] = least + (least % 2 == (1 if is_even else 0))
+        latest = levels[call] if call.op.effect else latest
     return levels
 
 

@@ -36,6 +36,10 @@ _PRIVATE = {
         "compiler_core.errors": "ConstraintViolationError GuardOnDataDependentSymNode:UnknownSizeError",
     },
     "compiler._cache": {"distcompile.surface.artefacts": "CacheInfo"},
+    "_dynamo.backends.common": {"distcompile._dynamo.aot": "aot_autograd"},
+    "_dynamo.backends.registry": {"distcompile.compiler": "list_backends register_backend"},
+    "_functorch.aot_autograd": {"distcompile._dynamo.aot": "aot_module_simplified make_boxed_func"},
+    "_decomp": {"distcompile._dynamo.aot": "core_aten_decompositions get_decompositions"},
     "_dynamo.exc": {"compiler_core.errors": "Unsupported:GraphBreak"},
     "amp.autocast_mode": {"distcompile.amp.autocasting": "_cast autocast custom_bwd custom_fwd"},
     "_C._nn": {"distcompile.nn.module": "_parse_to:parse_to"},
@@ -66,6 +70,16 @@ PLACES: dict[str, str] = {
     **{
         f"functorch.{name}": f"distcompile.func:{name}"
         for name in ("grad", "grad_and_value", "hessian", "jacfwd", "jacrev", "jvp", "vjp", "vmap")
+    },
+    **{
+        f"functorch.compile.{name}": f"distcompile._dynamo.aot:{name}"
+        for name in (
+            "default_partition",
+            "make_boxed_compiler",
+            "make_boxed_func",
+            "min_cut_rematerialization_partition",
+            "nop",
+        )
     },
     "torch._dynamo.eval_frame.OptimizedModule": "compiler_core.capture:CompiledModule",
 }

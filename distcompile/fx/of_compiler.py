@@ -55,7 +55,8 @@ def handed_over(
 
 def _run(run: Callable[..., Any], *arrays: Array) -> list[Any]:
     with no_grad():
-        results = run(*(Tensor._wrap(array) for array in arrays))
+        tensors = [Tensor._wrap(array) for array in arrays]
+        results = run(tensors) if getattr(run, "_boxed_call", False) else run(*tensors)
     return [result._read() if isinstance(result, Tensor) else result for result in results]
 
 

@@ -12,7 +12,7 @@ from compiler_core.names.torch_rows import Row, rows
 
 _SUBMODULES = """
 _C __config__ _dynamo _inductor accelerator amp autograd backends compiler cpu cuda data ddp debug demo distributed
-distributions errors export fft func functional futures fx hub jit library linalg masked multiprocessing nn optim
+distributions errors export fft func functional futures fx hub jit library linalg masked multiprocessing nn onnx optim
 overrides parity profiler random mps mtia return_types serialization signal sparse special storage testing utils version
 types xpu
 """

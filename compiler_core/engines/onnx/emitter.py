@@ -34,14 +34,16 @@ def element_type(dtype: DType) -> int:
 
 
 class Emitter:
-    """The nodes written so far. table: op's name -> rule."""
+    """The nodes written so far. table: op's name -> rule. names: of inputs. taken: names that no value may have."""
 
-    def __init__(self, graph: Graph, table: Mapping[str, Rule]) -> None:
+    def __init__(
+        self, graph: Graph, table: Mapping[str, Rule], names: Mapping[Node, str], taken: Sequence[str] = ()
+    ) -> None:
         self.graph, self.table = graph, table
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, onnx.TensorProto] = {}
-        self.names: dict[Node, str] = {node: node.name for node in graph.inputs}
-        self._taken = {node.name for node in graph.nodes}
+        self.names: dict[Node, str] = {node: names.get(node, node.name) for node in graph.inputs}
+        self._taken = {*taken, *self.names.values()}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._symbols: dict[SizeSymbol, str] = {}
         self._counts: dict[str, int] = {}
@@ -50,11 +52,12 @@ class Emitter:
 
     def node(self, op: str, *inputs: str, **attrs: Any) -> str:
         """The name of the one output of a new node; inputs may be "" where they are left out."""
-        name = self._fresh(op.lower())
+        name = self.fresh(op.lower())
         self.nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attrs))
         return name
 
-    def _fresh(self, stem: str) -> str:
+    def fresh(self, stem: str) -> str:
+        """A name that no value has."""
         while True:
             self._counts[stem] = count = self._counts.get(stem, -1) + 1
             name = f"{stem}_{count}"
@@ -68,7 +71,7 @@ class Emitter:
         data = np.ascontiguousarray(data).reshape(data.shape)
         key = (data.dtype.str + data.dtype.name, data.shape, data.tobytes())
         if key not in self._constants:
-            name = self._constants[key] = self._fresh("const")
+            name = self._constants[key] = self.fresh("const")
             self.initializers[name] = numpy_helper.from_array(data, name)
         return self._constants[key]
 
@@ -153,7 +156,7 @@ class Emitter:
                 sizes: Sizes = node.shape
                 for dim, size in enumerate(sizes):
                     if isinstance(size, Sym) and size.terms == {((symbol, 1),): 1}:
-                        shape = self.node("Shape", node.name, start=dim, end=dim + 1)
+                        shape = self.node("Shape", self.names[node], start=dim, end=dim + 1)
                         self._symbols[symbol] = shape
                         return shape
             raise BackendError(f"graph {self.graph.name}: the size {symbol.name} is no dim of an input")

@@ -2,68 +2,152 @@
 
 In: a Graph, decomposed for `TABLE` (graph/passes/decompose.py). Out: a model whose inputs and outputs are the graph's,
 in order, by name; sizes that the call decides are `dim_param`s. `TABLE` is the one table of ops for all engines that
-take ONNX; `refused` says why a call has no place in a model.
-Raises: BackendError for a call that has none, and for a model of over 2 GB, which protobuf cannot hold in one piece.
+take ONNX; `refused` says why a call has no place in a model; `serialized` makes bytes of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
+from compiler_core.dtype import float32
 from compiler_core.engines.onnx.emitter import OPSET, Emitter, Rule, element_type
 from compiler_core.engines.onnx.movement import MOVEMENT
 from compiler_core.engines.onnx.pointwise import POINTWISE
 from compiler_core.engines.onnx.whole import REFUSALS, WHOLE
 from compiler_core.errors import BackendError
-from compiler_core.graph.ir import Call, Graph, Node
+from compiler_core.graph.ir import Call, Graph, Node, Placeholder
+from compiler_core.graph.sizes import symbols_of
 from compiler_core.meta import TensorMeta
+from compiler_core.ops.registry import Array
 from compiler_core.ops.rules import OwnCode
+from compiler_core.symbolic.expression import SizeSymbol, Sym, SymOrInt, of_factor, text_of
 
 TABLE: Mapping[str, Rule] = {**POINTWISE, **MOVEMENT, **WHOLE}
+_SIZES = frozenset({"shape", "size", "starts", "stops", "value", "low", "high"})  # attributes that choose no kernel
 IR_VERSION = 10  # that came with opset 20 and 21
 PROTOBUF_LIMIT = 2**31 - 1  # bytes
 
 
-def refused(call: Call) -> str:
-    """Why ONNX does not take a call; "" if it does."""
-    if TABLE.get(call.op.name) is None:
+def refused(call: Call, table: Mapping[str, Rule] = TABLE) -> str:
+    """Why ONNX does not take a call; "" if it does. table: an engine may have rules of its own."""
+    if table.get(call.op.name) is None:
         rule = call.op.engines
         return f"ONNX has no such operator; {rule.why}" if isinstance(rule, OwnCode) else "ONNX has no such operator"
     for node in (*call.args, call):
         if node.dtype.is_complex:
             return "ONNX has no operators for complex numbers"
     refusal = REFUSALS.get(call.op.name)
-    return refusal(call) if refusal is not None else ""
+    why = refusal(call) if refusal is not None else ""
+    return why or _of_types(call, table)
 
 
-def to_model(graph: Graph, *, opset: int = OPSET, outputs: Sequence[str] | None = None) -> onnx.ModelProto:
-    """The model of a graph. outputs: names for its results; None: as the nodes are called."""
+_types: dict[tuple[Any, ...], str] = {}  # kernel -> why not
+
+
+def _of_types(call: Call, table: Mapping[str, Rule]) -> str:
+    """Why ONNX's operators do not take these dtypes: asked of its checker, by a model of this call alone."""
+    key = (table[call.op.name], kernel_of(call))
+    if key not in _types:
+        graph = alone(call)
+        emitter = Emitter(graph, table, {})
+        try:
+            onnx.checker.check_model(_made(emitter, graph, OPSET, {}, {}, None), full_check=True)
+            _types[key] = ""
+        except onnx.shape_inference.InferenceError as error:
+            _types[key] = str(error).strip().splitlines()[0]
+    return _types[key]
+
+
+def kernel_of(call: Call) -> tuple[Any, ...]:
+    """What kernels are chosen by: op, dtypes, numbers of dims, attributes that are no sizes."""
+    operands = tuple((arg.dtype.short, len(arg.shape)) for arg in call.args)
+    attrs = tuple((key, value) for key, value in sorted(call.attrs.items()) if key not in _SIZES)
+    return call.op.name, operands, call.dtype.short, len(call.shape), str(attrs)
+
+
+def _line(size: Any) -> TensorMeta:
+    return TensorMeta((size,), float32)
+
+
+def alone(call: Call) -> Graph:
+    """A graph of one call; sizes that are decided elsewhere are those of inputs more."""
+    stands: dict[Node, Placeholder] = {arg: Placeholder(f"x{k}", arg.meta) for k, arg in enumerate(call.args)}
+    one = call.changed("result", tuple(stands[arg] for arg in call.args))
+    graph = Graph(call.op.name, (*stands.values(), one), (one,))
+    told = [Placeholder(symbol.name, _line(of_factor(symbol))) for symbol in symbols_of(graph)]
+    return Graph(call.op.name, (*stands.values(), *told, one), (one,))
+
+
+def to_model(
+    graph: Graph,
+    *,
+    opset: int = OPSET,
+    names: Mapping[Node, str] | None = None,
+    outputs: Sequence[str] | None = None,
+    held: Mapping[Node, Array] | None = None,
+    dims: Mapping[SizeSymbol, str] | None = None,
+    table: Mapping[str, Rule] = TABLE,
+) -> onnx.ModelProto:
+    """The model of a graph.
+
+    names: of inputs, where they are not to be called as the nodes are; outputs: of results, likewise. held: inputs that
+    the model has itself, as initialisers. dims: names of sizes that the call decides. Raises BackendError for a call
+    that ONNX does not have.
+    """
     for call in graph.calls:
-        why = refused(call)
+        why = refused(call, table)
         if why:
             raise BackendError(f"{call.op.name} cannot be exported: {why}", where=call.location, got=f"%{call.name}")
-    emitter = Emitter(graph, TABLE)
+    return _made(Emitter(graph, table, names or {}, outputs or ()), graph, opset, held or {}, dims or {}, outputs)
+
+
+def _made(
+    emitter: Emitter,
+    graph: Graph,
+    opset: int,
+    held: Mapping[Node, Array],
+    dims: Mapping[SizeSymbol, str],
+    outputs: Sequence[str] | None,
+) -> onnx.ModelProto:
+    described = partial(_described, dims)
     emitter.emit()
-    names = [_output(emitter, node, k, outputs) for k, node in enumerate(graph.outputs)]
+    read = {*(arg for call in graph.calls for arg in call.args), *graph.outputs}
+    for node, array in held.items():
+        if node not in read:
+            continue
+        emitter.initializers[emitter.names[node]] = numpy_helper.from_array(array, emitter.names[node])
+    results = [_output(emitter, node, k, outputs) for k, node in enumerate(graph.outputs)]
     made = helper.make_graph(
         emitter.nodes,
         graph.name,
-        [_described(node.name, node.meta) for node in graph.inputs],
-        [_described(name, node.meta) for name, node in zip(names, graph.outputs)],
+        [described(emitter.names[node], node.meta) for node in graph.inputs if node not in held],
+        [described(name, node.meta) for name, node in zip(results, graph.outputs)],
         list(emitter.initializers.values()),
     )
-    nbytes = sum(len(tensor.raw_data) for tensor in emitter.initializers.values())
-    if nbytes > PROTOBUF_LIMIT:
-        raise BackendError(
-            f"graph {graph.name} holds constants of {nbytes} bytes, which one ONNX file cannot hold",
-            expected=f"at most {PROTOBUF_LIMIT} bytes",
-            remedy="export with external data: weights then stand in a file beside the model",
-        )
     imports = [helper.make_opsetid("", opset)]
     return helper.make_model(made, opset_imports=imports, ir_version=IR_VERSION, producer_name="distcompile")
+
+
+def nbytes(model: onnx.ModelProto) -> int:
+    """Of the numbers that a model holds."""
+    return sum(len(tensor.raw_data) for tensor in model.graph.initializer)
+
+
+def serialized(model: onnx.ModelProto) -> bytes:
+    """A model in one piece. Raises BackendError for one that is too large for protobuf."""
+    size = nbytes(model)
+    if size > PROTOBUF_LIMIT:
+        raise BackendError(
+            f"model {model.graph.name} holds weights of {size} bytes, which one ONNX file cannot hold",
+            expected=f"at most {PROTOBUF_LIMIT} bytes",
+            remedy="save it with external_data=True: its weights then stand in a file beside it",
+        )
+    return model.SerializeToString()  # type: ignore[no-any-return]
 
 
 def _output(emitter: Emitter, node: Node, number: int, names: Sequence[str] | None) -> str:
@@ -77,6 +161,10 @@ def _output(emitter: Emitter, node: Node, number: int, names: Sequence[str] | No
     return name
 
 
-def _described(name: str, meta: TensorMeta) -> onnx.ValueInfoProto:
-    shape = [n if isinstance(n, int) else str(n) for n in meta.shape]
+def _described(dims: Mapping[SizeSymbol, str], name: str, meta: TensorMeta) -> onnx.ValueInfoProto:
+    def spelled(symbol: SizeSymbol) -> str:
+        return dims.get(symbol, symbol.name)
+
+    sizes: Sequence[SymOrInt] = meta.shape
+    shape = [text_of(n, spelled) if isinstance(n, Sym) else n for n in sizes]
     return helper.make_tensor_value_info(name, element_type(meta.dtype), shape)

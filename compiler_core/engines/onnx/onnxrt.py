@@ -2,8 +2,6 @@
 
 In: graphs of calls that ONNX Runtime has kernels for. Out: a session a graph, all its optimisations on, as many threads
 as `OMP_NUM_THREADS` says. Arrays are read and results written where they lie (IOBinding), so nothing is copied.
-Whether there is a kernel of an op for these dtypes is asked of ONNX Runtime itself: a model of that one call is made
-into a session, once per op, dtypes, dims and attributes.
 """
 
 from __future__ import annotations
@@ -18,85 +16,41 @@ from compiler_core.config import config
 from compiler_core.dtype import bfloat16
 from compiler_core.engines.backend import EngineBackend
 from compiler_core.engines.engine import Places, Program, require_package
-from compiler_core.errors import BackendError
-from compiler_core.graph.ir import Call, Graph, Node, Placeholder
+from compiler_core.engines.onnx.onnx_engine import OnnxEngine
+from compiler_core.graph.ir import Call, Graph
 from compiler_core.ops.registry import Array
 
-NAME = "onnxrt"
 _PROVIDERS = ["CPUExecutionProvider"]
-_SIZES = frozenset({"shape", "size", "starts", "stops", "value", "low", "high"})  # attributes that choose no kernel
 
 
-class OnnxRuntime:
+class OnnxRuntime(OnnxEngine):
     """The engine."""
 
-    name = NAME
-    devices = frozenset((False,))
+    name, title = "onnxrt", "ONNX Runtime"
 
     def __init__(self) -> None:
-        require_package("onnx", NAME)
-        self.runtime = require_package("onnxruntime", NAME)
-        self._refusals: dict[tuple[Any, ...], str] = {}
+        super().__init__()
+        self.runtime = require_package("onnxruntime", self.name)
 
-    def refuses(self, call: Call) -> str:
-        from compiler_core.engines.onnx.model import refused
-
-        why = refused(call)
-        if why:
-            return why
+    def refuses_kind(self, call: Call) -> str:
         if any(node.dtype is bfloat16 for node in (*call.args, call)):
             return "ONNX Runtime's kernels for the CPU take no bfloat16"
-        key = _kernel_of(call)
-        if key not in self._refusals:
-            self._refusals[key] = self._tried(call)
-        return self._refusals[key]
-
-    def _tried(self, call: Call) -> str:
-        """Why a session of this call alone cannot be made."""
-        try:
-            self.session(alone(call), quick=True)
-        except Exception as error:  # noqa: BLE001 - of ONNX Runtime: several classes, known by their texts
-            return f"ONNX Runtime: {str(error).partition(' : ')[2] or error}"
         return ""
 
-    def session(self, graph: Graph, *, quick: bool = False) -> Any:
-        """quick: without optimisations."""
-        from compiler_core.engines.onnx.model import to_model
+    def load(self, graph: Graph, model: Any, *, quick: bool = False) -> Program:
+        from compiler_core.engines.onnx.model import serialized
 
-        runtime = self.runtime
-        options = runtime.SessionOptions()
+        options = self.runtime.SessionOptions()
         options.intra_op_num_threads = config.num_threads
         options.inter_op_num_threads = 1
         options.log_severity_level = 4  # what fails is raised
-        level = runtime.GraphOptimizationLevel
+        level = self.runtime.GraphOptimizationLevel
         options.graph_optimization_level = level.ORT_DISABLE_ALL if quick else level.ORT_ENABLE_ALL
-        return runtime.InferenceSession(to_model(graph).SerializeToString(), options, providers=_PROVIDERS)
-
-    def build(self, graph: Graph) -> Program:
-        try:
-            return _Bound(graph, self.session(graph))
-        except BackendError:
-            raise
-        except Exception as error:
-            raise BackendError(f"ONNX Runtime does not take {graph.name}: {error}") from error
-
-
-def _kernel_of(call: Call) -> tuple[Any, ...]:
-    """What a kernel is chosen by."""
-    operands = tuple((arg.dtype.short, len(arg.shape)) for arg in call.args)
-    attrs = tuple((key, value) for key, value in sorted(call.attrs.items()) if key not in _SIZES)
-    return call.op.name, operands, call.dtype.short, str(attrs)
-
-
-def alone(call: Call) -> Graph:
-    """A graph of one call."""
-    stands: dict[Node, Placeholder] = {arg: Placeholder(f"x{k}", arg.meta) for k, arg in enumerate(call.args)}
-    one = call.changed("result", tuple(stands[arg] for arg in call.args))
-    return Graph(call.op.name, (*stands.values(), one), (one,))
+        return _Bound(graph, self.runtime.InferenceSession(serialized(model), options, providers=_PROVIDERS))
 
 
 class _Bound:
-    """A session whose inputs and outputs are bound to arrays. Bindings are made once a thread that runs it."""
+    """A session whose inputs and outputs are bound to arrays. Of each thread that is in it one binding is in use."""
 
     def __init__(self, graph: Graph, session: Any) -> None:
         self.session = session
@@ -131,8 +85,4 @@ class _Binding:
             self._at[name] = address
 
 
-def _backend() -> EngineBackend:
-    return EngineBackend(OnnxRuntime())
-
-
-ENGINES[NAME].fill(_backend)
+ENGINES["onnxrt"].fill(lambda: EngineBackend(OnnxRuntime()))

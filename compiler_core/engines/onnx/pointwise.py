@@ -26,6 +26,19 @@ def _not_equal(e: Emitter, call: Call) -> str:
     return e.node("Not", e.node("Equal", *e.broadcast(call)))
 
 
+def _less(op: str, of_truths: str, *, turned: bool = False) -> Rule:
+    """Of truth values, a < b is (not a) and b. turned: b before a."""
+
+    def rule(e: Emitter, call: Call) -> str:
+        a, b = e.broadcast(call)
+        if call.args[0].dtype is not bool_:
+            return e.node(op, a, b)
+        a, b = (b, a) if turned else (a, b)
+        return e.node(of_truths, e.node("Not", a), b)
+
+    return rule
+
+
 def _number(e: Emitter, call: Call, value: float) -> str:
     return e.number(value, call.dtype)
 
@@ -113,8 +126,8 @@ POINTWISE: dict[str, Rule] = {
     )},
     "asinh": _plain("Asinh"), "acosh": _plain("Acosh"), "atanh": _plain("Atanh"),
     "maximum": _plain("Max"), "minimum": _plain("Min"), "isnan": _plain("IsNaN"), "logical_not": _plain("Not"),
-    "eq": _plain("Equal"), "lt": _plain("Less"), "le": _plain("LessOrEqual"), "gt": _plain("Greater"),
-    "ge": _plain("GreaterOrEqual"), "ne": _not_equal,
+    "eq": _plain("Equal"), "ne": _not_equal, "lt": _less("Less", "And"), "le": _less("LessOrEqual", "Or"),
+    "gt": _less("Greater", "And", turned=True), "ge": _less("GreaterOrEqual", "Or", turned=True),
     "bitwise_and": _on_bits("And", "BitwiseAnd"), "bitwise_or": _on_bits("Or", "BitwiseOr"),
     "bitwise_xor": _on_bits("Xor", "BitwiseXor"),
     "sign": _sign, "cast": _cast, "rsqrt": _rsqrt, "remainder": _remainder, "floor_divide": _floor_divide,

@@ -13,6 +13,7 @@ from compiler_core.dtype import bool_, float32, int64
 from compiler_core.engines.onnx.emitter import Emitter, Rule, element_type
 from compiler_core.graph.ir import Call, Node
 from compiler_core.meta import Shape
+from compiler_core.symbolic.size import symbols_in
 
 _F32 = element_type(float32)
 
@@ -111,7 +112,7 @@ def _pooled(e: Emitter, call: Call, x: str, op: str, **more: int) -> str:
     """A pooling operator over x[1, *lead in one, *n]; result: [1, lead, *o]."""
     attrs, shape = call.attrs, call.args[0].shape
     rank = len(attrs["kernel"])
-    flat = e.node("Reshape", x, e.integers([1, _numel(shape, rank), *shape[len(shape) - rank :]]), allowzero=1)
+    flat = e.node("Reshape", x, e.sizes([1, _numel(shape, rank), *shape[len(shape) - rank :]]), allowzero=1)
     how = {"kernel_shape": attrs["kernel"], "strides": attrs["stride"], "dilations": attrs["dilation"]}
     return e.node(op, flat, **{key: list(value) for key, value in how.items()}, **more)
 
@@ -125,21 +126,39 @@ def _window_max(e: Emitter, call: Call) -> str:
     best = _pooled(e, call, x, "MaxPool")
     if call.dtype.is_floating_point:
         best = _nan_where(e, call, _pooled(e, call, _is_nan(e, x), "MaxPool"), best)
-    return e.node("Reshape", best, e.integers(call.shape), allowzero=1)
+    return e.node("Reshape", best, e.sizes(call.shape), allowzero=1)
 
 
 def _window_sum(e: Emitter, call: Call) -> str:
     (x,) = e.operands(call)
     mean = _pooled(e, call, x, "AveragePool", count_include_pad=0)
     total = e.node("Mul", mean, e.number(math.prod(call.attrs["kernel"]), call.dtype))
-    return e.node("Reshape", total, e.integers(call.shape), allowzero=1)
+    return e.node("Reshape", total, e.sizes(call.shape), allowzero=1)
 
 
 def _of_nothing(call: Call) -> str:
     return "its operator is undefined of no elements" if 0 in call.args[0].shape else ""
 
 
-REFUSALS = {"window_max": _of_nothing, "window_sum": _of_nothing}  # why the operator does not take a call
+def _not_averaged(call: Call) -> str:
+    return _of_nothing(call) if call.dtype.is_floating_point else "its operator is of floats"
+
+
+def _of_changing_sizes(call: Call) -> str:
+    """The operator's attributes would have to be numbers that the call decides."""
+    return "its operator takes no image whose size changes" if symbols_in(call.shape[2:]) else ""
+
+
+def _of_several_runs(call: Call) -> str:
+    return "sequences of different lengths" if len(call.attrs["runs"]) > 1 or 0 in call.shape else ""
+
+
+REFUSALS = {  # why the operator does not take a call
+    "recurrent": _of_several_runs,
+    "convolution_input": _of_changing_sizes,
+    "window_max": _of_nothing,
+    "window_sum": _not_averaged,
+}
 WHOLE: dict[str, Rule] = {
     "sum": _accumulated("ReduceSum"),
     "prod": _accumulated("ReduceProd"),

@@ -8,14 +8,14 @@ Method: as `Expand`. What a call became is dropped again where an engine does no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.expand import Recorder
 from compiler_core.graph.passes.rewrite import Rewriter
-from compiler_core.ops.registry import use_trace
+from compiler_core.ops.registry import Op, Value, use_trace
 from compiler_core.ops.rules import Decomposed
 
 Takes: TypeAlias = Callable[[Call], bool]
@@ -23,9 +23,13 @@ Takes: TypeAlias = Callable[[Call], bool]
 
 @dataclass(frozen=True, slots=True)
 class Decompose:
-    """See the head of this file. takes: whether an engine takes a call; None: it takes the core set."""
+    """See the head of this file. takes: whether an engine takes a call; None: it takes the core set.
+
+    rules: op -> composition, in place of what the ops' blocks say; other ops stay.
+    """
 
     takes: Takes | None = None
+    rules: Mapping[Op, Callable[..., Value | None]] | None = None
 
     def apply(self, graph: Graph) -> Graph:
         if all(self._stays(call) for call in graph.calls):
@@ -33,17 +37,22 @@ class Decompose:
         return replace(Rewriter(graph, self._rule).run(), signals=graph.signals, waits=graph.waits)
 
     def _stays(self, call: Call) -> bool:
-        if not isinstance(call.op.engines, Decomposed):
+        if self._composition(call) is None:
             return True
         return self.takes is not None and self.takes(call)
 
+    def _composition(self, call: Call) -> Callable[..., Value | None] | None:
+        if self.rules is not None:
+            return self.rules.get(call.op)
+        return call.op.engines.expand if isinstance(call.op.engines, Decomposed) else None
+
     def _rule(self, rewriter: Rewriter, call: Call) -> Node | None:
-        rule = call.op.engines
-        if self._stays(call) or not isinstance(rule, Decomposed):
+        expand = self._composition(call)
+        if expand is None or self._stays(call):
             return None
         before, names = len(rewriter.nodes), set(rewriter.names)
         with use_trace(Recorder(rewriter)):
-            result: Node | None = rule.expand(*call.args, **call.attrs)
+            result: Node | None = expand(*call.args, **call.attrs)
         made = [node for node in rewriter.nodes[before:] if isinstance(node, Call)]
         if result is None or not (self.takes is None or all(map(self.takes, made))):
             del rewriter.nodes[before:]

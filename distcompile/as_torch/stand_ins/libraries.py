@@ -81,10 +81,9 @@ NAMES: dict[str, StandIn] = {
     "torch._C.DispatchKeySet": true("names of dispatch keys, to be joined", Keys),
     "torch._C.DispatchKey": true("names of dispatch keys", KeyNames()),
     "torch._C._ExcludeDispatchKeyGuard": error(_OPERATORS),
-    "torch.onnx.register_custom_op_symbolic": record("torch.onnx.export"),
-    **listed("torch.onnx", "export", error(_ONNX)),
-    "torch.onnx.is_in_onnx_export": true("nothing is being exported", lambda: False),
-    **listed("torch.onnx", "ONNXProgram", nothing_is_one(_ONNX)),
+    "torch.onnx.register_custom_op_symbolic": true(
+        "a rule for an exporter of TorchScript; an operator of one's own is refused by onnx.export", lambda *args: None
+    ),
     "torch.onnx.TrainingMode": names_only("EVAL PRESERVE TRAINING"),
     "torch.onnx.OperatorExportTypes": names_only("ONNX ONNX_ATEN ONNX_ATEN_FALLBACK ONNX_FALLTHROUGH"),
     "torch.onnx.symbolic_helper.cast_pytorch_to_onnx": error(_ONNX),

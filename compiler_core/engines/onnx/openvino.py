@@ -1,0 +1,122 @@
+"""The backend "openvino": OpenVINO runs the graphs, on the CPU (`pip install "distcompile[openvino]"`).
+
+In: graphs of calls of f32, i32 and bool, indices of i64 among them. Out: a compiled model a graph. Arrays are read and
+results written where they lie. Its CPU plugin computes f64 in f32 and i64 in i32, and reads 0 where an index is out of
+range: such calls are refused, and are our own code's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler_core.backend import ENGINES
+from compiler_core.config import config
+from compiler_core.dtype import bool_, float32, int32
+from compiler_core.engines.backend import EngineBackend
+from compiler_core.engines.engine import Places, Program, require_package
+from compiler_core.engines.onnx.onnx_engine import OnnxEngine
+from compiler_core.graph.ir import Call, Graph
+from compiler_core.ops.registry import Array
+
+if TYPE_CHECKING:
+    from compiler_core.engines.onnx.emitter import Emitter, Rule
+
+_DTYPES = (float32, int32, bool_)
+
+
+class OpenVino(OnnxEngine):
+    """The engine."""
+
+    name, title = "openvino", "OpenVINO"
+    takes_nothing = checks_indices = False
+
+    def corrections(self) -> Mapping[str, Rule | None]:
+        """NaN and infinities: its exp, greater and extremes do not see them. Its Mod of floats is not exact."""
+        from compiler_core.engines.onnx.model import TABLE
+
+        seeing = {name: _seeing_nan(TABLE[name]) for name in ("exp", "maximum", "minimum")}
+        extremes = {"max": _extreme("ReduceMax", -math.inf), "min": _extreme("ReduceMin", math.inf)}
+        return {**seeing, **extremes, **dict.fromkeys(("gt", "ge", "remainder", "floor_divide"))}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.package = require_package("openvino", self.name)
+        self.core = self.package.Core()
+
+    def refuses_kind(self, call: Call) -> str:
+        if any(node.dtype not in _DTYPES for node in (*call.args, call)):
+            return "OpenVINO computes in float32, int32 and bool on a CPU"
+        return ""
+
+    def load(self, graph: Graph, model: Any, *, quick: bool = False) -> Program:
+        from compiler_core.engines.onnx.model import serialized
+
+        read = self.core.read_model(serialized(model))
+        how = {
+            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_NUM_THREADS": config.num_threads,
+            "PERFORMANCE_HINT": "LATENCY",
+        }
+        return _Requests(graph, self.core.compile_model(read, "CPU", how), self.package.Tensor)
+
+
+def _seeing_nan(rule: Rule) -> Rule:
+    """The rule, and NaN where an operand is one."""
+
+    def seeing(e: Emitter, call: Call) -> str:
+        made = rule(e, call)
+        if call.dtype is float32:
+            for operand in e.operands(call):
+                made = e.node("Where", e.node("IsNaN", operand), operand, made)
+        return made
+
+    return seeing
+
+
+def _extreme(op: str, worst: float) -> Rule:
+    """A maximum or minimum: NaN if there is one; infinite, and not the last finite number, if all are `worst`."""
+
+    def rule(e: Emitter, call: Call) -> str:
+        from compiler_core.engines.onnx.model import TABLE
+
+        (x,), dims = e.operands(call), call.attrs["dims"]
+        if call.dtype is not float32 or not dims:
+            return TABLE[call.op.name](e, call)
+        number, axes = partial(e.number, dtype=float32), e.integers(dims)
+        kind = e.node("Where", e.node("Equal", x, number(worst)), number(0), number(1))
+        kind = e.node("Where", e.node("IsNaN", x), number(2), kind)
+        found = e.node("ReduceMax", kind, axes, keepdims=0)
+        best = e.node(op, x, axes, keepdims=0)
+        best = e.node("Where", e.node("Equal", found, number(0)), number(worst), best)
+        return e.node("Where", e.node("Equal", found, number(2)), number(math.nan), best)
+
+    return rule
+
+
+class _Requests:
+    """A compiled model; each thread that is in it has a request of its own."""
+
+    def __init__(self, graph: Graph, compiled: Any, tensor: Any) -> None:
+        self.compiled, self.tensor = compiled, tensor
+        self.metas = [node.meta for node in graph.outputs]
+        self._idle: list[Any] = []
+
+    def __call__(self, inputs: Sequence[Array], outs: Places) -> Sequence[Array]:
+        request = self._idle.pop() if self._idle else self.compiled.create_infer_request()
+        results = [np.empty(m.shape, m.dtype.numpy) if o is None else o for o, m in zip(outs, self.metas)]
+        arrays = [np.ascontiguousarray(array).reshape(array.shape) for array in inputs]
+        for number, array in enumerate(arrays):
+            request.set_input_tensor(number, self.tensor(array, shared_memory=True))
+        for number, array in enumerate(results):
+            request.set_output_tensor(number, self.tensor(array, shared_memory=True))
+        request.infer()
+        self._idle.append(request)
+        return results
+
+
+ENGINES["openvino"].fill(lambda: EngineBackend(OpenVino()))

@@ -553,6 +553,7 @@ from distcompile import mps as mps
 from distcompile import mtia as mtia
 from distcompile import multiprocessing as multiprocessing
 from distcompile import nn as nn
+from distcompile import onnx as onnx
 from distcompile import optim as optim
 from distcompile import overrides as overrides
 from distcompile import parity as parity
@@ -1442,6 +1443,7 @@ __all__ = [
     "numel",
     "ones",
     "ones_like",
+    "onnx",
     "ops",
     "optim",
     "orgqr",

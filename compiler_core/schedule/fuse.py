@@ -30,8 +30,8 @@ from compiler_core.schedule.legality import Group, Hazard, Info, Legal, can_fuse
 class Order:
     """An order that is not that of who reads whom: of collectives, which all ranks begin in one.
 
-    turns: values that are computed in this order. behind: input -> the values that must be complete before it is read,
-    for a collective makes it of them. cost: of each of these inputs, how much work covers its way, in bytes moved.
+    turns: values that are computed in this order. behind: input -> the values that must be complete before it is read:
+    a collective makes it of some of them, and begins when those before it have begun. cost: of each of these inputs, how much work covers its way, in bytes moved.
     """
 
     turns: Sequence[str] = ()

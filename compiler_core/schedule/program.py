@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 
 from compiler_core import log
 from compiler_core.config import config
 from compiler_core.dtype import DType
-from compiler_core.graph.ir import Graph
+from compiler_core.graph.ir import Graph, Node
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.placement import place_events
 from compiler_core.lowering import definition as d
@@ -68,26 +69,25 @@ def schedule(graph: Graph, defined: d.Defined, table: KernelTable) -> ir.Program
 
 
 def order_of(graph: Graph, defined: d.Defined) -> Order:
-    """The order of a graph's effects: of collectives that are launched as their signals are, with others as they stand
-    in the graph."""
+    """The order of a graph's effects. Collectives are launched as their signals are numbered, so a result is waited for
+    when the operands of all launches before it are complete, too: else a rank could wait for what waits for it. Where
+    other effects stand among them (then operands are copies of their own) all keep their places."""
     launches = sorted({signal for signal in graph.behind if signal >= 0})
     operands = {k: tuple(defined.outputs[i] for i in graph.signals[k]) for k in launches}
-    turns = [(graph.outputs[i], name) for k in launches for i, name in zip(graph.signals[k], operands[k])]
     others = [(call, call.name) for call in graph.calls if call.op.effect]
+    turns: list[tuple[Node, str]] = []
     if others:
         place = {node: k for k, node in enumerate(graph.nodes)}
+        turns = [(graph.outputs[i], name) for k in launches for i, name in zip(graph.signals[k], operands[k])]
         turns = sorted([*turns, *others], key=lambda turn: place[turn[0]])
-    inputs = graph.inputs
-    results = {k: [inputs[i] for i in places] for k, places in enumerate(graph.waits)}
-    behind = {
-        node.name: operands[signal] for k, signal in enumerate(graph.behind) if signal >= 0 for node in results[k]
-    }
-    cost = {
-        node.name: LATENCY_NBYTES + TRAVEL * sum(each.meta.nbytes for each in results[k])
-        for k, signal in enumerate(graph.behind)
-        if signal >= 0
-        for node in results[k]
-    }
+    before, inputs = dict(zip(launches, accumulate(operands[k] for k in launches))), graph.inputs
+    behind: dict[str, Sequence[str]] = {}
+    cost: dict[str, int] = {}
+    for signal, places in zip(graph.behind, graph.waits):
+        results = [inputs[i] for i in places] if signal >= 0 else []
+        way = LATENCY_NBYTES + TRAVEL * sum(node.meta.nbytes for node in results)
+        for node in results:
+            behind[node.name], cost[node.name] = before[signal], way
     return Order([name for _, name in turns], behind, cost)
 
 

@@ -31,7 +31,8 @@ class Order:
     """An order that is not that of who reads whom: of collectives, which all ranks begin in one.
 
     turns: values that are computed in this order. behind: input -> the values that must be complete before it is read:
-    a collective makes it of some of them, and begins when those before it have begun. cost: of each of these inputs, how much work covers its way, in bytes moved.
+    a collective makes it of some of them, and begins when those before it have begun. cost: of each of these inputs,
+    how much work covers its way, in bytes moved.
     """
 
     turns: Sequence[str] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from compiler_core.names.namespaces import named_in
 from distcompile.ddp import comm_hook
-from distcompile.distributed import backend, in_graphs, messages, objects, tensors, traced, work
+from distcompile.distributed import backend, in_graphs, messages, objects, seen, tensors, traced, work
 from distcompile.distributed import group as groups
 from distcompile.surface.laid_out import lay_out
 
@@ -31,6 +31,7 @@ _NAMES = {
         ReduceOp all_gather all_gather_into_tensor all_gather_single all_reduce all_to_all all_to_all_single barrier
         broadcast gather monitored_barrier reduce reduce_scatter reduce_scatter_single reduce_scatter_tensor scatter
     """,
+    seen: "watch_collectives",
     work: "TensorWork",
 }
 

@@ -32,6 +32,7 @@ from compiler_core.ops.collectives.runner import Collective, Launch
 from compiler_core.ops.registry import Array
 from distcompile.distributed.errors import GroupRankError
 from distcompile.distributed.group import group_of_key, twin
+from distcompile.distributed.seen import TimedEvents, watched
 
 
 def use_groups() -> None:
@@ -207,8 +208,13 @@ class GroupFlight:
         events = ranks[0].events(groups) if one else WorkEvents(groups)
         only_here = any(memory.launch.what.kind in ("reduce_to", "gather_to") for memory in memory)
         self.events: Any = _ZeroElsewhere(events, self) if only_here else events
+        seen = watched()
+        if seen is not None:
+            self.events = TimedEvents(self.events, seen)
 
     def land(self) -> None:
+        if isinstance(self.events, TimedEvents):
+            self.events.note(self.kept.launches, self.works)
         self.kept.free.append(self.memory)
 
     def fail(self) -> None:

@@ -24,6 +24,7 @@ SAYS = {
     "finetune": "the trunk is as it was; gradients that were reduced: 4",
     "lstm": "error on new sequences 0.0",
     "own_backend": "parity holds: 7 rows, timed against eager and float64",
+    "tensor_parallel": "one graph: True; equal on ",
     "vae": "",  # a picture
     "variable_lengths": "capture(s); furthest from the joined gradient",
 }
@@ -43,7 +44,7 @@ def run(name: str, ranks: int, *options: str) -> subprocess.CompletedProcess[str
     )
 
 
-QUICK = (("custom_function", 1), ("own_backend", 2))
+QUICK = (("custom_function", 1), ("own_backend", 2), ("tensor_parallel", 2))
 
 
 def cases() -> list[tuple[str, int]]:

@@ -40,7 +40,8 @@ class DimRange:
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A dim that is captured as a symbol. low, high: its range, both included. marked: a graph that fixes it is an
-    error. bounded: so is one that narrows the range to one side. name: of the symbol."""
+    error. bounded: so is one that narrows the range to one side. name: of the size: where
+    one stands twice, both are equal."""
 
     low: int = LEAST
     high: float = math.inf

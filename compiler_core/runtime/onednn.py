@@ -232,9 +232,11 @@ def _describe(routine: str, attrs: dict[str, Any], arrays: tuple[Strided, ...]) 
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
-    """A convolution as oneDNN is told of it. src, weights, dst: (dims, strides)."""
+class Told:
+    """A convolution as oneDNN is told of it. of_input: its gradient by the input, which a transposed convolution is.
+    src, weights, dst: (dims, strides)."""
 
+    of_input: bool
     stride: tuple[int, ...]
     dilation: tuple[int, ...]
     low: tuple[int, ...]
@@ -244,15 +246,17 @@ class Forward:
     dst: tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def forward_of(call: Callback) -> Forward:
-    """A call of "convolution_last". Raises BackendError for another, which only gradients are."""
-    if call.routine != "convolution_last":
-        raise BackendError(f"{call.routine} is no forward convolution")
+def told_of(call: Callback) -> Told:
+    """A planned call. Raises BackendError for the gradient of a weight, which no inference computes."""
+    if call.routine == "convolution_last_weight":
+        raise BackendError(f"{call.routine} is no convolution of an inference")
     attrs, roles = parse_attrs(call.attrs), _ROLES[call.routine]
     arrays = map(told_of_all_dims, call.arrays)
     layouts = [_dims(role, layout, int(attrs["groups"])) for role, layout in zip(roles, arrays)]
-    dilation = tuple(d - 1 for d in attrs["dilation"])
-    return Forward(tuple(attrs["stride"]), dilation, tuple(attrs["low"]), tuple(attrs["high"]), *layouts)
+    of_input, dilation = call.routine == "convolution_last_input", tuple(d - 1 for d in attrs["dilation"])
+    src, weights, dst = reversed(layouts) if of_input else layouts
+    low, high = tuple(attrs["low"]), tuple(attrs["high"])
+    return Told(of_input, tuple(attrs["stride"]), dilation, low, high, src, weights, dst)
 
 
 def _dims(role: int, layout: Strided, groups: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

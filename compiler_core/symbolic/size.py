@@ -63,6 +63,7 @@ __all__ = [
 
 _ROOM = str(Path(__file__).resolve().parent)
 _OF_LAYOUT = tuple(str(Path(_ROOM).parent / file) for file in ("ops/aliasing.py", "tensor/memory/layout.py"))
+_MEMORY_OF = (" in _strides_", " in repeat.<locals>", " in repeat_interleave")  # functions that ask where a result lies
 RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "==": lambda a, b: a == b,
     "<": lambda a, b: a < b,
@@ -385,7 +386,7 @@ def hint_of(symbol: SizeSymbol) -> int:
 
 def _is_of_layout(asked: str) -> bool:
     """Whether who asked wants to know how elements lie."""
-    return asked.startswith(_OF_LAYOUT) or " in _strides_" in asked
+    return asked.startswith(_OF_LAYOUT) or any(word in asked for word in _MEMORY_OF)
 
 
 def _who_asked() -> str:

@@ -32,5 +32,7 @@ def aoti_load_package(
     """A function of Tensors, of what `aoti_compile_and_package` wrote. See `load_package`."""
     from distcompile.package import load_package
 
-    made: Callable[..., Any] = load_package(path, threads=1 if run_single_threaded else 0)
-    return made
+    made = load_package(path, threads=1 if run_single_threaded else 0)
+    made.gives_tensors = True
+    found: Callable[..., Any] = made
+    return found

@@ -33,8 +33,9 @@ struct dcpkg_layout {
   int64_t dims[6], strides[6];
 };
 
-// A convolution that oneDNN prepares, in its logical dims.
+// A convolution that oneDNN prepares, in its logical dims. of_input: its gradient by the input, which a transposed one is.
 struct dcpkg_convolution {
+  int64_t of_input;
   int64_t nspatial;
   int64_t stride[3], dilation[3], low[3], high[3];
   dcpkg_layout src, weights, dst;
@@ -52,6 +53,7 @@ struct dcpkg_instance {
   const int64_t* numbers;
   const char* const* symbols;  // of OpenBLAS
   int64_t nsymbols;
+  int64_t ncallbacks;  // where a routine of LAPACK refuses its data: there is no Python to ask then
   const dcpkg_convolution* convolutions;
   int64_t nconvolutions;
   const char* const* messages;  // of failed checks

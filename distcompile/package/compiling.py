@@ -26,12 +26,15 @@ from compiler_core.codegen.cpp.many_sizes import ManySizes
 from compiler_core.codegen.native_backend import NativeBackend, describe, generate
 from compiler_core.errors import ShapeError
 from compiler_core.graph.ir import Graph
+from compiler_core.graph.parse import parse_attrs
 from compiler_core.graph.print import print_graph
 from compiler_core.graph.sizes import graph_at, symbols_of
 from compiler_core.loop_ir.ir import Program
+from compiler_core.ops.routine import ROUTINES, Native
 from compiler_core.pipeline import lay_out, simplify, simplify_joint
 from compiler_core.runtime import pool
 from compiler_core.runtime.build import build_library
+from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.executor import EntryPoint
 from compiler_core.runtime.toolchain import find_toolchain
 from compiler_core.symbolic.expression import of_factor
@@ -170,11 +173,16 @@ def made_at(graph: Graph, numbers: Numbers, *, opened: bool = False) -> Made:
     sized = lay_out(NativeBackend(), simplify_joint(sized))
     (lowered,), source = generate([sized], graph.name, opened=opened)
     entry = describe(lowered, sized, source.messages)
-    if entry.callbacks:
-        names = ", ".join(sorted({callback.routine for callback in entry.callbacks}))
+    if by_python := [callback for callback in entry.callbacks if _native_of(callback) is None]:
+        names = ", ".join(sorted({callback.routine for callback in by_python}))
         raise PackageError(f"a package cannot hold what Python computes: {names}",
                            remedy="leave it out of the program, or run its module()")  # fmt: skip
     return Made(numbers, sized, dict(source.units), entry, _arrays_of(lowered))
+
+
+def _native_of(callback: Callback) -> Native | None:
+    """The C call that is made first, of a routine that calls back where it refuses its data."""
+    return ROUTINES[callback.routine].native_for(callback.arrays[0].dtype, parse_attrs(callback.attrs))
 
 
 def opened_at(graph: Graph, sizes: Sequence[Numbers], *more: Numbers) -> list[Made]:

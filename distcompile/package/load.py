@@ -52,6 +52,7 @@ class InstanceRow(ctypes.Structure):
         ("outputs", ctypes.POINTER(ArrayRow)), ("ninputs", ctypes.c_int64), ("nconstants", ctypes.c_int64),
         ("noutputs", ctypes.c_int64), ("arena_nbytes", ctypes.c_int64), ("scratch_nbytes", ctypes.c_int64),
         ("numbers", Words), ("symbols", ctypes.POINTER(ctypes.c_char_p)), ("nsymbols", ctypes.c_int64),
+        ("ncallbacks", ctypes.c_int64),
         ("convolutions", ctypes.c_void_p), ("nconvolutions", ctypes.c_int64), ("messages", ctypes.c_void_p),
         ("nmessages", ctypes.c_int64),
     ]  # fmt: skip
@@ -137,7 +138,9 @@ def cpu_features() -> frozenset[str]:
 
 
 class Package:
-    """See the head of this file. inputs, outputs: of the first instance."""
+    """See the head of this file. inputs, outputs: of the first instance. gives_tensors: also where it is given none."""
+
+    gives_tensors = False
 
     def __init__(self, contents: Contents, threads: int) -> None:
         self.path, self.manifest = contents.path, contents.manifest
@@ -194,7 +197,7 @@ class Package:
         outputs, written = ready.run(given)
         for place, array in written:
             _write(leaves[self._tensors[ready.instance.given.index(place)]], array)
-        results = [_result(one, outputs, as_tensors) for one in ready.instance.results]
+        results = [_result(one, outputs, as_tensors or self.gives_tensors) for one in ready.instance.results]
         return self._tree.result(results)
 
     @cached_property

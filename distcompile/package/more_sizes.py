@@ -22,7 +22,7 @@ from compiler_core.graph.input_sizes import numbers_of
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.parse import parse_graph, parse_size
 from compiler_core.graph.sizes import symbols_of
-from compiler_core.runtime.onednn import forward_of
+from compiler_core.runtime.onednn import told_of
 from compiler_core.symbolic.size import Sym
 from distcompile.package.compiling import Made, built, code_digest, opened_at
 from distcompile.package.container import dtype_name
@@ -40,6 +40,7 @@ class _Convolution(ctypes.Structure):
     """dcpkg_convolution, of distcompile_package.h."""
 
     _fields_ = [
+        ("of_input", ctypes.c_int64),
         ("nspatial", ctypes.c_int64),
         *((name, ctypes.c_int64 * 3) for name in ("stride", "dilation", "low", "high")),
         *((name, _Layout) for name in ("src", "weights", "dst")),
@@ -111,7 +112,7 @@ def _row(library: ctypes.CDLL, like: Instance, made: Made, base: int) -> Instanc
     row.arena_nbytes, row.scratch_nbytes = entry.arena_nbytes, entry.scratch_nbytes
     row.numbers = array(ctypes.c_int64, entry.numbers)
     row.symbols = array(ctypes.c_char_p, [f"scipy_{name}".encode() for name in entry.symbols])
-    row.nsymbols = len(entry.symbols)
+    row.nsymbols, row.ncallbacks = len(entry.symbols), len(entry.callbacks)
     row.convolutions = ctypes.cast(array(_Convolution, [_convolution(call) for call in entry.planned]), ctypes.c_void_p)
     row.nconvolutions = len(entry.planned)
     messages = array(ctypes.c_char_p, [message.encode() for message in entry.messages])
@@ -121,8 +122,8 @@ def _row(library: ctypes.CDLL, like: Instance, made: Made, base: int) -> Instanc
 
 
 def _convolution(call: Any) -> _Convolution:
-    one, row = forward_of(call), _Convolution()
-    row.nspatial = len(one.stride)
+    one, row = told_of(call), _Convolution()
+    row.of_input, row.nspatial = one.of_input, len(one.stride)
     for name in ("stride", "dilation", "low", "high"):
         values = getattr(one, name)
         getattr(row, name)[: len(values)] = values

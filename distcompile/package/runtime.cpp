@@ -13,7 +13,10 @@ extern "C" void (*dc_pool)(int64_t, int64_t, int64_t, void (*)(void*, int64_t, i
 
 namespace {
 
-enum { LINE = 64, LIBRARY_FAILED = 0x7FFFFFFD };
+enum { LINE = 64, LIBRARY_FAILED = 0x7FFFFFFD, RAISED = 0x7FFFFFFE };
+
+// In the place of Python, which would look at data that a library routine refuses.
+int32_t refused(const void* const*) { return RAISED; }
 
 struct Words {
   int64_t* at;
@@ -32,7 +35,8 @@ struct Dnnl {
   const char* missing = nullptr;
   void *engine = nullptr, *stream = nullptr, *attributes = nullptr;
   enum { CPU = 1, IN_ORDER = 1, F32 = 3, ANY = 1, FORWARD = 64, DIRECT = 1, USER = 1 };
-  enum { WEIGHTS_MD = 131, SCRATCHPAD_MD = 136, SRC = 1, DST = 17, WEIGHTS = 33, SCRATCHPAD = 80 };
+  enum { WEIGHTS_MD = 131, SCRATCHPAD_MD = 136, SRC = 1, DST = 17, WEIGHTS = 33, SCRATCHPAD = 80,
+         DIFF_SRC = 129, DIFF_DST = 145 };
 
   void* find(const char* name) {
     void* found = dlsym(library, name);
@@ -72,10 +76,15 @@ struct Dnnl {
 // The plan of a convolution, as compiler_core/runtime/onednn.py says: weights are reordered into the scratch first.
 bool plan(Dnnl& lib, const dcpkg_convolution& one, Words& words, int64_t& scratch) {
   void *src = lib.strided(one.src), *dst = lib.strided(one.dst), *given = lib.strided(one.weights);
-  void* description = nullptr;
-  if (lib.call("dnnl_convolution_forward_primitive_desc_create", &description, lib.engine, (int32_t)Dnnl::FORWARD,
-               (int32_t)Dnnl::DIRECT, src, lib.any(one.weights), (void*)nullptr, dst, one.stride, one.dilation, one.low,
+  void *forward = nullptr, *description = nullptr, *free_weights = lib.any(one.weights);
+  if (lib.call("dnnl_convolution_forward_primitive_desc_create", &forward, lib.engine, (int32_t)Dnnl::FORWARD,
+               (int32_t)Dnnl::DIRECT, src, free_weights, (void*)nullptr, dst, one.stride, one.dilation, one.low,
                one.high, lib.attributes))
+    return false;
+  description = forward;
+  if (one.of_input && lib.call("dnnl_convolution_backward_data_primitive_desc_create", &description, lib.engine,
+                               (int32_t)Dnnl::DIRECT, src, free_weights, dst, one.stride, one.dilation, one.low,
+                               one.high, forward, lib.attributes))
     return false;
   int64_t used = 0;
   auto reserve = [&](int64_t nbytes) {
@@ -109,10 +118,11 @@ bool plan(Dnnl& lib, const dcpkg_convolution& one, Words& words, int64_t& scratc
   void *convolution = nullptr, *pad = lib.part(description, Dnnl::SCRATCHPAD_MD);
   if (lib.call("dnnl_primitive_create", &convolution, description)) return false;
   const int64_t pad_at = reserve(lib.nbytes(pad));
-  for (int64_t word :
-       {(int64_t)convolution, (int64_t)4, (int64_t)Dnnl::SRC, (int64_t)0, (int64_t)src, (int64_t)Dnnl::WEIGHTS,
-        weights_at, (int64_t)weights, (int64_t)Dnnl::DST, (int64_t)2, (int64_t)dst, (int64_t)Dnnl::SCRATCHPAD, pad_at,
-        (int64_t)pad})
+  const int64_t first = one.of_input ? Dnnl::DIFF_DST : Dnnl::SRC, last = one.of_input ? Dnnl::DIFF_SRC : Dnnl::DST;
+  void *first_md = one.of_input ? dst : src, *last_md = one.of_input ? src : dst;
+  for (int64_t word : {(int64_t)convolution, (int64_t)4, first, (int64_t)0, (int64_t)first_md, (int64_t)Dnnl::WEIGHTS,
+                       weights_at, (int64_t)weights, last, (int64_t)2, (int64_t)last_md, (int64_t)Dnnl::SCRATCHPAD,
+                       pad_at, (int64_t)pad})
     words.add(word);
   scratch = used > scratch ? used : scratch;
   return !lib.missing;
@@ -150,7 +160,7 @@ DCPKG_VISIBLE const dcpkg_instance* dcpkg_instances(int64_t* count) {
 }
 
 DCPKG_VISIBLE void* dcpkg_prepare(const dcpkg_instance* one, void* blas, void* dnnl, char* error, int64_t nerror) {
-  const int64_t count = 1 + one->nsymbols + one->nconvolutions;
+  const int64_t planned = 1 + one->nsymbols + one->ncallbacks, count = planned + one->nconvolutions;
   const void** lib = (const void**)calloc((size_t)count, sizeof(void*));
   lib[0] = one->numbers;
   for (int64_t k = 0; k < one->nsymbols; ++k) {
@@ -160,6 +170,7 @@ DCPKG_VISIBLE void* dcpkg_prepare(const dcpkg_instance* one, void* blas, void* d
       return nullptr;
     }
   }
+  for (int64_t k = 0; k < one->ncallbacks; ++k) lib[1 + one->nsymbols + k] = (const void*)refused;
   int64_t scratch = one->scratch_nbytes;
   if (one->nconvolutions) {
     Dnnl library{dnnl};
@@ -174,7 +185,7 @@ DCPKG_VISIBLE void* dcpkg_prepare(const dcpkg_instance* one, void* blas, void* d
                  library.missing ? ": it has no " : "", library.missing ? library.missing : "");
         return nullptr;
       }
-      lib[1 + one->nsymbols + k] = words.at;
+      lib[planned + k] = words.at;
     }
   }
   return new Prepared{one, lib + 1, lines(one->arena_nbytes) + scratch + LINE};
@@ -187,6 +198,7 @@ DCPKG_VISIBLE const char* dcpkg_call(void* prepared, void** args) {
   const int32_t status = one.instance->entry(args, memory, one.lib, nullptr);
   if (!status) return nullptr;
   if (status > 0 && status <= one.instance->nmessages) return one.instance->messages[status - 1];
+  if (status == RAISED) return "a routine of LAPACK refuses its data: a matrix is singular, or not positive definite";
   return status == LIBRARY_FAILED ? "oneDNN failed" : "the program failed";
 }
 

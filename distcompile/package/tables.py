@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_core.runtime.executor import EntryPoint
-from compiler_core.runtime.onednn import Forward, forward_of
+from compiler_core.runtime.onednn import Told, told_of
 
 _HERE = Path(__file__).parent
 INTERFACE = _HERE.parent / "include" / "distcompile_package.h"
@@ -64,10 +64,18 @@ def _instance(number: int, one: Tabled, lines: list[str]) -> str:
     numbers = _table("int64_t", f"{stem}_numbers", map(_word, entry.numbers), lines)
     symbols = _table("char* const", f"{stem}_symbols", (_text(f"scipy_{name}") for name in entry.symbols), lines)
     messages = _table("char* const", f"{stem}_messages", map(_text, entry.messages), lines)
-    planned = _table("dcpkg_convolution", f"{stem}_planned", (_forward(forward_of(c)) for c in entry.planned), lines)
+    planned = _table("dcpkg_convolution", f"{stem}_planned", (_convolution(told_of(c)) for c in entry.planned), lines)
     counts = [len(found) for found in (one.inputs, one.constants, one.outputs)]
     fields = [entry.symbol, *arrays, *counts, entry.arena_nbytes, entry.scratch_nbytes, numbers]
-    fields += [symbols, len(entry.symbols), planned, len(entry.planned), messages, len(entry.messages)]
+    fields += [
+        symbols,
+        len(entry.symbols),
+        len(entry.callbacks),
+        planned,
+        len(entry.planned),
+        messages,
+        len(entry.messages),
+    ]
     return f"  {{{', '.join(map(str, fields))}}},"
 
 
@@ -87,12 +95,12 @@ def _table(kind: str, name: str, rows: Iterable[str], lines: list[str]) -> str:
     return name
 
 
-def _forward(one: Forward) -> str:
+def _convolution(one: Told) -> str:
     lists = ", ".join(_list(values, 3) for values in (one.stride, one.dilation, one.low, one.high))
     layouts = ", ".join(
         f"{{{len(dims)}, {_list(dims, 6)}, {_list(strides, 6)}}}" for dims, strides in (one.src, one.weights, one.dst)
     )
-    return f"{{{len(one.stride)}, {lists}, {layouts}}}"
+    return f"{{{int(one.of_input)}, {len(one.stride)}, {lists}, {layouts}}}"
 
 
 def _list(values: Sequence[int], length: int) -> str:

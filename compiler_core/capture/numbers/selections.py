@@ -145,8 +145,7 @@ class Selections:
 def _selects(tensor: Any, mask: Any) -> bool:
     if not (isinstance(tensor, Tensor) and isinstance(mask, Tensor)) or is_selection(tensor) or is_selection(mask):
         return False
-    fits = tuple(mask.shape) == tuple(tensor.shape)[: mask.ndim]
-    return mask.dtype is bool_ and mask.ndim > 0 and fits
+    return mask.dtype is bool_ and mask.ndim > 0 and tuple(mask.shape) == tuple(tensor.shape)[: mask.ndim]
 
 
 def _over(mask: Any, tensor: Any) -> Any:

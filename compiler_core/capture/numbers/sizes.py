@@ -25,7 +25,7 @@ from compiler_core.capture.numbers.sourced_sizes import SourcedSizes
 from compiler_core.dtype import of
 from compiler_core.meta import Shape
 from compiler_core.ops.aliasing import Strides, contiguous_strides
-from compiler_core.symbolic.size import SizeSymbol, Sym
+from compiler_core.symbolic.size import SizeGuard, SizeSymbol, Sym
 from compiler_core.tensor.memory.cell import ViewCell
 from compiler_core.tensor.memory.sized import SizedValue, can_show
 from compiler_core.tensor.tensor import Tensor
@@ -119,7 +119,10 @@ class OutsideSizes:
         return tuple(shape)
 
     def _symbol(self, code: str, size: int, asked: Asked, text: str) -> Sym:
+        same = next((made for made, other in self.asked if asked.name and other.name == asked.name), None)
         made = self._number(code, size, text, asked.low, asked.high, asked.name)
+        if same is not None:
+            self.sizes.add(SizeGuard("==", made, same, True, text))
         self.asked.append((made, asked))
         return made
 

@@ -127,8 +127,14 @@ def _is_taken(query: Value, key: Value, value: Value) -> bool:
 def _is_mask(mask: Value, query: Value, scores: Shape) -> bool:
     """Whether it is a test, or of a dtype that adds to scores without changing theirs; and only repeated to fit."""
     shape = shape_of(mask)
-    fits = all(n in (1, whole) for n, whole in zip(reversed(shape), reversed(scores))) and len(shape) <= len(scores)
+    pairs = zip(reversed(shape), reversed(scores))
+    fits = all(_is_one(n) or n in (whole, 1) for n, whole in pairs) and len(shape) <= len(scores)
     return fits and (dtype_of(mask) is dt.bool_ or dtype_of(mask) is dtype_of(query))
+
+
+def _is_one(size: object) -> bool:
+    """Of a size that the call decides nothing is asked."""
+    return type(size) is int and size == 1
 
 
 def _four(x: Value, batch: Shape, heads: int) -> Value:

@@ -109,7 +109,7 @@ def squeeze(input: Value, dim: int | Sequence[int] | None = None) -> Value:
         return input
     chosen = range(len(shape)) if dim is None else [dim] if isinstance(dim, int) else dim
     drop = {normalize_dim(d, len(shape)) for d in chosen}
-    return reshape(input, tuple(n for d, n in enumerate(shape) if n != 1 or d not in drop))
+    return reshape(input, tuple(n for d, n in enumerate(shape) if d not in drop or n != 1))
 
 
 @numpy_names

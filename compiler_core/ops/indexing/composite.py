@@ -247,7 +247,7 @@ class _Rows:
                 index = _as_given(size, prims.check_index, index, size)
             index = broadcast_to(index, self.index_shape)
             stride = math.prod(sizes[k + 1 :])
-            term = index if stride == 1 else prims.mul(index, prims.full_like(index, stride))
+            term = index if type(stride) is int and stride == 1 else prims.mul(index, prims.full_like(index, stride))
             row = term if row is None else prims.add(row, term)
         return row
 

@@ -327,3 +327,30 @@ def losses() -> Program:
     return Program(
         Trained(), (torch.randn(3, 4), torch.tensor([0, 1, 2])), {}, {"x": {0: batch}, "y": {0: batch}}, more
     )
+
+
+@program
+def a_mask_of_heads() -> Program:
+    class Masked(nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            rows = torch.arange(x.shape[0])[:, None]
+            places = torch.arange(x.shape[2])[None, :]
+            allowed = mask[rows, places].bool()[:, None, None, :]
+            return F.scaled_dot_product_attention(x, x, x, attn_mask=allowed)
+
+    batch, length = Dim("batch"), Dim("length")
+    x, mask = torch.randn(2, 2, 5, 4), torch.ones(2, 5)
+    shapes = {"x": {0: batch, 2: length}, "mask": {0: batch, 1: length}}
+    more = [(torch.randn(b, 2, t, 4), torch.ones(b, t)) for b, t in ((1, 7), (3, 1))]
+    return Program(Masked(), (x, mask), {}, shapes, more)
+
+
+@program
+def upsampled() -> Program:
+    net = nn.Sequential(nn.ConvTranspose2d(2, 3, 2, stride=2), nn.ReLU(), nn.Conv2d(3, 1, 3, padding=1))
+    return Program(net, (torch.randn(2, 2, 4, 4),), {}, ({0: AUTO, 2: AUTO},), [(torch.randn(1, 2, 6, 4),)])
+
+
+@program
+def solved() -> Program:
+    return example(lambda self, a, b: torch.linalg.solve(a + 4 * torch.eye(3), b), torch.randn(3, 3), torch.randn(3, 2))

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exported_programs import PROGRAMS, Counting
+from exported_programs import PROGRAMS, Counting, Of
 from test_export import One, Two, _copied, assert_same
 
 import distcompile as torch
@@ -120,6 +120,13 @@ def test_what_a_package_cannot_hold_is_said(tmp_path: Path) -> None:
         packaged(tmp_path, One(lambda x: torch.fft.fft(x)), torch.ones(3))
     with pytest.raises(ArgumentError, match="takes an exported program"):
         aot_compile(small(), tmp_path / "m.dcpkg")  # type: ignore[arg-type]
+
+
+def test_data_that_a_library_refuses_are_an_error(tmp_path: Path) -> None:
+    package = load_package(packaged(tmp_path, One(torch.linalg.inv), torch.eye(3)))
+    assert_same(package(torch.eye(3) * 2), torch.eye(3) / 2)
+    with pytest.raises(RuntimeError, match="singular"):
+        package(torch.zeros(3, 3))
 
 
 def test_a_call_of_something_else_is_an_error(tmp_path: Path) -> None:
@@ -295,3 +302,7 @@ def test_torchs_names_make_and_load_packages(tmp_path: Path) -> None:
     net, x = small(), torch.randn(2, 3, 8, 8)
     path = torch._inductor.aoti_compile_and_package(export(net, (x,)), package_path=tmp_path / "m.pt2")
     assert_same(torch._inductor.aoti_load_package(path)(x), net(x))
+    made = torch._inductor.aoti_compile_and_package(
+        export(Of(lambda self: torch.arange(3)), ()), package_path=tmp_path / "n"
+    )
+    assert_same(torch._inductor.aoti_load_package(made)(), torch.arange(3))

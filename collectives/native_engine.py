@@ -170,7 +170,11 @@ class NativeEngine:
         self.failed, self.library, self.settling = error, refusing(error), threading.Lock()
 
     def give_up(self, error: CollectiveError) -> None:
-        """End the task under way, and all later ones, with `error`."""
+        """End the task under way, and all later ones, with `error`. Ranks that meet nobody here learn that it ends."""
+        if self.failed is None and not self.error_code.value and not self.pending and self.farewell is None:
+            self._say_farewell()
+            for work in list(self.pending):  # none, if all ranks are here already
+                self.wait(work.pointer, 1e-3)
         self.failed = self.failed or error
         self.library.calls.dc_abandon(self.pointer, isinstance(error, CollectiveTimeoutError))
 
@@ -242,8 +246,11 @@ class NativeEngine:
         for work in list(self.held):
             work.cancel()
         if not self.error_code.value:
-            empty = np.empty(0, np.uint8)
-            self.farewell = self.launch(Task(CollectiveCall("close"), empty, empty))
+            self._say_farewell()
+
+    def _say_farewell(self) -> None:
+        empty = np.empty(0, np.uint8)
+        self.farewell = self.launch(Task(CollectiveCall("close"), empty, empty))
 
     def stop(self, timeout_s: float) -> None:
         """After `leave`: finish what is queued, and end the thread."""

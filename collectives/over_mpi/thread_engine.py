@@ -79,7 +79,7 @@ class ThreadEngine:
             self.serving.become_forked(error)
 
     def give_up(self, error: CollectiveError) -> None:
-        """End later tasks with `error`; other ranks meet nobody any more, and say so when their time is over."""
+        """End later tasks with `error`; other ranks learn of it when this one closes, or when their time is over."""
         self.broken = self.broken or error
 
     def leave(self) -> None:
@@ -117,6 +117,8 @@ class ThreadEngine:
             del item  # while this thread waits for the next task it must not hold the last one's buffers
         if self.broken is None:
             self._part()
+        elif not self.roll.is_receiving:  # nobody waits for an answer to this one's last word
+            self.roll.announce(CollectiveCall("close"))
 
     def _serve_one(self, task: Task, work: LocalWork) -> None:
         try:

@@ -162,7 +162,7 @@ class MpiCommunicator(Communicator):
             return
         atexit.unregister(self.close)
         self.engine.leave()  # both channels at once: another rank may wait for this one on either
-        is_clean = self.broken is None and self._part()
+        is_clean = self._part()
         self.engine.stop(self.timeout_s)
         is_clean &= self.engine.broken is None
         self.is_closed = True
@@ -177,10 +177,11 @@ class MpiCommunicator(Communicator):
     def _part(self) -> bool:
         """Tell the others on the control channel that this rank ends; False if they were in the middle of something.
 
-        Nobody is waited for whom the engine has given up.
+        Nobody is waited for by a rank that has given up. It said what it was in the middle of, or says that it ends.
         """
-        if self.engine.broken is not None:
-            self.objects.roll.announce(CollectiveCall("close"))
+        if self.broken is not None or self.engine.broken is not None:
+            if not self.objects.roll.is_receiving:
+                self.objects.roll.announce(CollectiveCall("close"))
             return False
         try:
             self.objects.meet(CollectiveCall("close"), self.timeout_s)

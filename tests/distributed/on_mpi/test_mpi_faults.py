@@ -77,6 +77,16 @@ def test_a_rank_that_closes_is_named(kind: str, new_world: Make) -> None:
     world.close()
 
 
+def test_a_rank_that_gave_up_lets_the_others_close(new_world: Make) -> None:
+    world = new_world(timeout_s=60)
+    if world.rank == 1:
+        world.give_up(CollectiveTimeoutError("a GPU did not answer"))
+    began_s = time.perf_counter()
+    world.close()
+    assert time.perf_counter() - began_s < 40
+    everyone_is_here()
+
+
 def test_what_was_launched_after_a_failure_ends_too(new_world: Make) -> None:
     world = new_world(timeout_s=60)
     lengths = [4, 4, 4 + (world.rank == 1), 4, 4]

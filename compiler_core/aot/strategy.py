@@ -31,6 +31,7 @@ from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
 
 if TYPE_CHECKING:
+    from compiler_core.ops.registry import Value
     from compiler_core.tensor.tensor import Tensor
 
 
@@ -153,6 +154,19 @@ class GradientStrategy(Protocol):
 
     def on_forward(self) -> object:
         """Called before every compiled forward; what it returns comes back in `begin` (e.g. whether to synchronise)."""
+
+
+class ReducesInGraph(Protocol):
+    """What a strategy that has one (`in_graph`) does where a whole step is captured.
+
+    refusal: why it must see the backward itself; empty: it need not. reduced: the gradients of all leaves, as nodes,
+    those of its parameters reduced; raises GraphBreak. begin, end: around each call of such a graph.
+    """
+
+    def refusal(self) -> str: ...
+    def reduced(self, leaves: Sequence[Tensor], gradients: Sequence[Value]) -> list[Value]: ...
+    def begin(self, graph: Graph) -> None: ...
+    def end(self) -> None: ...
 
 
 class OwnerStrategy(GradientStrategy, Protocol):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from compiler_core.aot.boundary import Hook
+from compiler_core.aot.strategy import ReducesInGraph
 from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.capture.ambient import Ambient
@@ -60,7 +61,7 @@ class Captured:
     numbers: guard -> the number from outside that it is about; shapes: or the shape. copied: nodes that also stand for
     copies of themselves, so that they may be written before the backward. hosts: see `_hosts`. sizes: the symbols of
     the graph, each with the index of its number among what the check hands over; none: the graph runs as it is.
-    along: which of them may not have changed yet.
+    along: which of them may not have changed yet. reducing: by whom gradients are reduced in it.
     """
 
     graph: Graph
@@ -83,6 +84,7 @@ class Captured:
     hosts: frozenset[int]
     sizes: tuple[tuple[SizeSymbol, int], ...] = ()
     along: Along = Along.NONE
+    reducing: tuple[ReducesInGraph, ...] = ()
 
     def at(self, numbers: Mapping[SizeSymbol, int]) -> Captured:
         """The same for these sizes, its guards aside. Raises GraphError, or what the ops raise of sizes."""
@@ -158,6 +160,7 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
         _hosts(trace, outputs.nodes),
         sizes,
         segment.outside_sizes.along,
+        trace.reducing,
     )
     cells = tuple(None if lift is None else lift.cell for lift in lifts)
     return captured, Survivors(cells, leaves, tuple(segment.code.values), hooks)

@@ -90,6 +90,7 @@ class Capture:
         self.args, self.kwargs = args, kwargs
         self.segment = CaptureSegment(self.owner.new_name(), point.memory)
         self.segment.trace.draws_as_eager = self.owner.draws_as_eager
+        self.segment.trace.is_fullgraph = self.owner.fullgraph
         self.semantics = TracingSemantics(self.segment)
         self.machine = Machine(self.semantics)
         self.semantics.machine = self.machine

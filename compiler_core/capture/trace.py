@@ -16,6 +16,7 @@ from typing import Any
 
 from compiler_core.aot import branch, loop  # they register ops
 from compiler_core.aot.boundary import Hook
+from compiler_core.aot.strategy import ReducesInGraph
 from compiler_core.aot.tensor_hooks import TensorHooks, with_boundaries
 from compiler_core.capture.ambient import Ambient
 from compiler_core.capture.guards.module_protocol import ModuleProtocol
@@ -41,7 +42,7 @@ RNG_KEY = TensorMeta((3,), uint64)
 # what a mark remembers of a trace by value
 COUNTERS = (
     *("rng", "draws", "shard", "gradient_owners", "forwards_ended"),
-    *("regions", "region", "device", "reads_cpu", "sweeps", "effects"),
+    *("regions", "region", "device", "reads_cpu", "sweeps", "effects", "reducing"),
 )
 
 
@@ -81,6 +82,8 @@ class CaptureTrace(OutsideMemory):
         self.begins_in: Ambient | None = None  # the modes of the thread in which the last of them does
         self.regions = 0  # checkpointed functions so far
         self.keeps: Callable[[Call], bool] | None = None  # what of the one under way
+        self.is_fullgraph = False  # whether all ranks run graphs, or raise
+        self.reducing: tuple[ReducesInGraph, ...] = ()  # by whom gradients are reduced in the graph
         self.effects = 0  # calls that other ranks take part in
         self.sweeps = 0  # backwards in the graph so far
         self.spent: list[Call] = []  # whose saved values a backward in the graph has let go of

@@ -41,6 +41,7 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile.ddp.agreement import sizes_of, skeleton
 from distcompile.ddp.books import Books, DDPSettings, PlanFingerprint
 from distcompile.ddp.eager import owners_of
+from distcompile.ddp.in_graph import InGraph
 from distcompile.ddp.overlap.recorder import Time
 from distcompile.ddp.passes import BackwardPass, pass_now, show_gradient
 from distcompile.ddp.plan.bucket_plan import BucketPlan, ReadyParameter
@@ -83,6 +84,7 @@ class BucketStrategy:
         self.backward_graph: Graph | None = None
         self.first_use: dict[str, int] = {}
         self.parts = PartStrategy(self, begins=False)
+        self.in_graph = InGraph(books)
         books.strategy = weakref.ref(self)
 
     def of_part(self) -> GradientStrategy:

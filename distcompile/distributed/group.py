@@ -210,6 +210,12 @@ def group_or_default(group: ProcessGroup | None) -> Communicator:
     return found
 
 
+def all_groups() -> list[Communicator]:
+    """The default group of this thread and those made of it; none before init_process_group."""
+    world = _current()
+    return [] if world is None else [world, *_children.get(world, ())]
+
+
 def group_of_key(key: str) -> Communicator:
     """The group that graphs call `key`: "world", or one of `new_group`. Raises NotInitializedError if it is gone."""
     world = group_or_default(None)

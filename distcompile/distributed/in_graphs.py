@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from collectives import Communicator, Work
+from collectives import Communicator, Gate, Work
 from collectives.call import Stamp, Task
 from collectives.work_events import WorkEvents
 from compiler_core.device import copy_of, device_of
@@ -30,6 +30,7 @@ from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.collectives import runner as core
 from compiler_core.ops.collectives.runner import Collective, Launch
 from compiler_core.ops.registry import Array
+from distcompile.ddp.in_graph import InGraph, reducer_of
 from distcompile.distributed.errors import GroupRankError
 from distcompile.distributed.group import group_of_key, twin
 from distcompile.distributed.seen import TimedEvents, watched
@@ -49,7 +50,8 @@ class GroupRunner:
 
     def run(self, what: Collective, source: Array, shape: Shape) -> Array:
         """One collective, now."""
-        group = _group(what)
+        reducer = reducer_of(what.group)
+        group = _group(what, reducer)
         source = source if source.flags.c_contiguous else copy_of(source)
         if what.kind == "send":
             self._sending = [work for work in self._sending if not work.is_done()]
@@ -62,20 +64,28 @@ class GroupRunner:
         if _is_in_place(what.kind):
             target[...] = source
             source = target
+        if reducer is not None:
+            task = task_of(group, what, target, source, what.kind)
+            task.gate = reducer.gate
+            group.run(task, None)
+            reducer.check()
+            return target
         ranks = twin(group)
         ranks.run(task_of(ranks, what, target, source, what.kind), None)
         return _of_root(ranks, what, target)
 
     def launch(self, launches: Sequence[Launch], shown: Sequence[tuple[int, int]]) -> GroupFlight:
         """Begin those of one native call. launches: the same object for all calls of one executable."""
-        ranks = [twin(_group(launch.what)) for launch in launches]
+        reducers = [reducer_of(launch.what.group) for launch in launches]
+        groups = [_group(launch.what, reducer) for launch, reducer in zip(launches, reducers)]
+        ranks = [twin(group) if reducer is None else group for group, reducer in zip(groups, reducers)]
         kept = self._free.setdefault(ranks[0], {}).setdefault(id(launches), _Kept(launches, shown))
-        return GroupFlight(kept, kept.take(ranks), ranks)
+        return GroupFlight(kept, kept.take(ranks), ranks, reducers)
 
 
-def _group(what: Collective) -> Communicator:
+def _group(what: Collective, reducer: InGraph | None) -> Communicator:
     """The group of a collective. Raises GroupRankError if it has another size than when the graph was made."""
-    found = group_of_key(what.group)
+    found = group_of_key(what.group) if reducer is None else reducer.books.communicator
     if found.world_size != what.ranks:
         raise GroupRankError(
             f"a compiled {what.kind} is of a group of {what.ranks} ranks",
@@ -165,10 +175,10 @@ class _Memory:
         whole = (source, target) if launch.in_place else (self.operands[0], self.results[0])
         self.task = task_of(ranks, launch.what, whole[1], whole[0], label)
 
-    def started(self, ranks: Communicator, stamp: Stamp) -> Work:
+    def started(self, ranks: Communicator, stamp: Stamp, gate: Gate | None) -> Work:
         """Its collective, launched and held."""
         task = self.task
-        return ranks.launch(Task(task.call, task.source, task.target, task.label, task.splits, stamp, held=True))
+        return ranks.launch(Task(task.call, task.source, task.target, task.label, task.splits, stamp, gate, held=True))
 
 
 def _views(flat: Array, metas: Sequence[TensorMeta]) -> list[Array]:
@@ -198,16 +208,29 @@ MOST_KEPT = 4  # memories of an executable that wait for their results to be let
 class GroupFlight:
     """See `Flight` in compiler_core/ops/collectives/runner.py."""
 
-    def __init__(self, kept: _Kept, memory: list[_Memory], ranks: Sequence[Communicator]) -> None:
+    def __init__(
+        self,
+        kept: _Kept,
+        memory: list[_Memory],
+        ranks: Sequence[Communicator],
+        reducers: Sequence[InGraph | None],
+    ) -> None:
         self.kept, self.memory, self.ranks = kept, memory, ranks
         self.operands = [one.operands for one in memory]
         self.results = [one.results for one in memory]
-        self.works = [one.started(group, stamp) for one, group, stamp in zip(memory, ranks, kept.stamps)]
+        self.works = [
+            one.started(group, stamp, None)
+            if reducer is None
+            else one.started(group, reducer.stamp(stamp.plan, stamp.bucket), reducer.gate)
+            for one, group, stamp, reducer in zip(memory, ranks, kept.stamps, reducers)
+        ]
         groups = [[work] for work in self.works]
         one = all(group is ranks[0] for group in ranks)
         events = ranks[0].events(groups) if one else WorkEvents(groups)
         only_here = any(memory.launch.what.kind in ("reduce_to", "gather_to") for memory in memory)
         self.events: Any = _ZeroElsewhere(events, self) if only_here else events
+        if any(reducer is not None and reducer.gate is not None for reducer in reducers):
+            self.events = _Checked(self.events, reducers)
         seen = watched()
         if seen is not None:
             self.events = TimedEvents(self.events, seen)
@@ -220,6 +243,22 @@ class GroupFlight:
     def fail(self) -> None:
         for work in self.works:
             work.cancel()
+
+
+class _Checked:
+    """Events of collectives that stand behind a reducer's gate: a wait for one that was skipped raises."""
+
+    def __init__(self, events: Any, reducers: Sequence[InGraph | None]) -> None:
+        self.events, self.reducers = events, reducers
+
+    def signal(self, event: int) -> None:
+        self.events.signal(event)
+
+    def wait(self, event: int) -> None:
+        self.events.wait(event)
+        reducer = self.reducers[event]
+        if reducer is not None:
+            reducer.check()
 
 
 class _ZeroElsewhere:

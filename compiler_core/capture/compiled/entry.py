@@ -156,6 +156,8 @@ class CompiledEntry:
     def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
         """The tensors that one call leaves. hooks: of its backward; they may come once it has run."""
         ticket = _begin(self.strategy, self.captured)
+        for reducer in self.captured.reducing:
+            reducer.begin(self.captured.graph)
         self.captured.outputs.prepare(arguments)
         for place, lift in self.buffers:
             inputs[place] = lift.now(arguments).current()
@@ -179,6 +181,8 @@ class CompiledEntry:
         if self.backward is not None:
             self._record(inputs, values, fresh, arguments, ticket, hooks)
         forwards_ran(self.captured.forwards_ended)
+        for reducer in self.captured.reducing:
+            reducer.end()
         return self.results.tensors(fresh, arguments)
 
     def _take_apart(self, inputs: list[Array], values: list[Array], arguments: Sequence[Any]) -> None:
@@ -265,6 +269,8 @@ class TapeEntry:
     def compute(self, inputs: list[Array], arguments: Sequence[Any], hooks: Sequence[Hook]) -> Sequence[Tensor]:
         """The tensors that one call leaves. hooks: of its backward; they may come once it has run."""
         ticket = _begin(self.strategy, self.captured)
+        for reducer in self.captured.reducing:
+            reducer.begin(self.captured.graph)
         self.captured.outputs.prepare(arguments)
         if anything_waits():
             settle_cells(list(self.bound.values()))
@@ -287,6 +293,8 @@ class TapeEntry:
             if isinstance(edge := result._edge(), GradNode):
                 edge.keeps = ticket
         forwards_ran(self.captured.forwards_ended)
+        for reducer in self.captured.reducing:
+            reducer.end()
         n_results = len(self.captured.outputs.nodes)
         with no_grad():
             for target, tensor in zip(self.captured.written, results[n_results:]):

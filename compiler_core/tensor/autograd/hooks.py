@@ -46,6 +46,15 @@ class LeafHooks:
         return self.node
 
 
+def only_owned(leaf: Tensor) -> bool:
+    """Whether a leaf has no hooks, but perhaps an owner of its gradient alone."""
+    hooks = leaf._hooks
+    if hooks is None:
+        return True
+    strategies = 0 if hooks.owner is None else len(hooks.owner.strategies())
+    return not (hooks.grad or hooks.accumulated or hooks.node or hooks.metadata) and strategies <= 1
+
+
 def retain_grad(self: Tensor) -> None:
     """Keep the gradient of this non-leaf in `.grad`."""
     edge = self._edge()

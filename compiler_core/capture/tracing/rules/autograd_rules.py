@@ -10,6 +10,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from compiler_core.aot.strategy import ReducesInGraph
+from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.differentiating import gradients_within, refused, requiring
 from compiler_core.capture.polyfills.of_autograd import accumulate
 from compiler_core.capture.tracing.native import Seam
@@ -19,6 +21,7 @@ from compiler_core.ops.casting import casting
 from compiler_core.tensor.autograd import backward as tape
 from compiler_core.tensor.autograd.anomaly import state as anomaly
 from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.autograd.hooks import only_owned
 from compiler_core.tensor.autograd.inference import is_watched
 from compiler_core.tensor.autograd.tape import TRACED, GradNode
 from compiler_core.tensor.memory.cell import Cell
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
+_OWNED = "backward() of a DistributedDataParallel"
 _METHOD, _BACKWARD, _GRAD = [inspect.signature(of) for of in (Tensor.backward, tape.backward, tape.grad)]
 
 
@@ -52,11 +56,10 @@ def _of_tensors(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
 
 def _backward(parts: Parts, tensors: Any, grads: Any, given: dict[str, Any]) -> Any:
     trace = parts.segment.trace
-    if trace.gradient_owners or trace.forwards_ended:
-        raise Seam("backward() of a DistributedDataParallel: its graph is cut where gradients leave")
+    reducer = _reducer(parts, given)
 
     def compute() -> tuple[list[Tensor], list[Tensor]]:
-        _check_modes(parts)
+        _check_modes(parts, reducer)
         if given["create_graph"]:
             raise refused("create_graph=True: .grad would have a history of its own")
         roots = _roots(tensors, grads)
@@ -67,11 +70,40 @@ def _backward(parts: Parts, tensors: Any, grads: Any, given: dict[str, Any]) -> 
         pairs = [(_leaf_of(parts, node), node) for node in trace.placeholders if node in found]
         leaves = [(leaf, found[node]) for leaf, node in pairs if leaf is not None and leaf._requires_grad]
         for leaf, _ in leaves:
-            _check_leaf(parts, leaf)
-        return [leaf for leaf, _ in leaves], [_finished(parts, leaf, gradient) for leaf, gradient in leaves]
+            _check_leaf(parts, leaf, reducer)
+        nodes = [gradient for _, gradient in leaves]
+        if reducer is not None:
+            nodes = reducer.reduced([leaf for leaf, _ in leaves], nodes)
+        return [leaf for leaf, _ in leaves], [_finished(parts, leaf, node) for (leaf, _), node in zip(leaves, nodes)]
 
-    leaves, gradients = _tracing(parts, compute)
+    try:
+        leaves, gradients = _tracing(parts, compute)
+    except Break as why:
+        if reducer is None:
+            raise
+        raise Seam(f"{_OWNED}: {why.reason}") from why
+    if reducer is not None:
+        trace.reducing = (reducer,)
     return parts.call(accumulate, (leaves, gradients), {})
+
+
+def _reducer(parts: Parts, given: dict[str, Any]) -> ReducesInGraph | None:
+    """Who reduces the gradients in the graph; None: they are nobody's. Guarded. Raises Seam where the reducer must see
+    the backward itself."""
+    trace = parts.segment.trace
+    owners = trace.gradient_owners
+    if not owners and not trace.forwards_ended:
+        return None
+    reducer: ReducesInGraph | None = None
+    if len(owners) == 1 and [*trace.forwards_ended] == [*owners] and not trace.reducing and given["inputs"] is None:
+        reducer = getattr(owners[0].__gradient_strategy__(), "in_graph", None)  # type: ignore[attr-defined]
+    if reducer is None or not trace.is_fullgraph:
+        raise Seam(f"{_OWNED}: its graph is cut where gradients leave")
+    if why := reducer.refusal():
+        raise Seam(f"{_OWNED}: {why}")
+    name = parts.code.guards.bind(reducer, "reducer")
+    parts.code.require_once(f"not {name}.refusal()", "gradients are reduced in the graph")
+    return reducer
 
 
 def _grad(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
@@ -110,12 +142,12 @@ def _tracing(parts: Parts, compute: Any) -> Any:
         casting.acting = before
 
 
-def _check_modes(parts: Parts) -> None:
+def _check_modes(parts: Parts, reducer: ReducesInGraph | None = None) -> None:
     """Raises GraphBreak where the tape does more than compute. The modes are guarded."""
     trace = parts.segment.trace
     if anomaly.enabled or is_watched():
         raise refused("anomaly mode, or hooks on what is saved, are on")
-    if trace.gradient_owners or trace.forwards_ended:
+    if reducer is None and (trace.gradient_owners or trace.forwards_ended):
         raise refused("a module owns the gradients of its parameters (DistributedDataParallel)")
     if trace.retaining or any(not trace._hooks_of(key).is_idle for key in trace.hooked.values()):
         raise refused("there are hooks on what the graph computes")
@@ -172,11 +204,19 @@ def _leaf_of(parts: Parts, node: Node) -> Tensor | None:
     return None
 
 
-def _check_leaf(parts: Parts, leaf: Tensor) -> None:
-    """Raises GraphBreak where the end of the sweep is not just `.grad`. Guarded."""
+def _check_leaf(parts: Parts, leaf: Tensor, reducer: ReducesInGraph | None = None) -> None:
+    """Raises GraphBreak where the end of the sweep is not just `.grad`. Guarded. reducer: who stands for the owner."""
     known = parts.outside.find(leaf)
     if known is None:
         raise refused("it comes to a leaf that capture has not seen being reached")
+    if reducer is not None:
+        if leaf._grad is not None:
+            raise refused("gradients are added to those that are there")
+        if not only_owned(leaf):
+            raise refused(f"there are hooks on {known.source.text}")
+        name = parts.code.guards.bind(only_owned, "only_owned")
+        parts.code.require_once(f"{name}({parts.code.local(known.source)})", f"{known.source.text} has no hooks")
+        return
     if leaf._hooks is not None:
         raise refused(f"there are hooks on {known.source.text}")
     parts.code.require_once(f"{parts.code.local(known.source)}._hooks is None", f"{known.source.text} has no hooks")

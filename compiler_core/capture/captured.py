@@ -162,8 +162,7 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
         segment.outside_sizes.along,
         trace.reducing,
     )
-    cells = tuple(None if lift is None else lift.cell for lift in lifts)
-    return captured, Survivors(cells, leaves, tuple(segment.code.values), hooks)
+    return captured, Survivors(tuple(lift and lift.cell for lift in lifts), leaves, tuple(segment.code.values), hooks)
 
 
 def _leaves(segment: CaptureSegment, handles: dict[int, tuple[int, Tensor]]) -> tuple[Tensor, ...]:

@@ -130,8 +130,7 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
     rebuild, hooks = _rebuild(segment, root, name, handles)
     leaves = _leaves(segment, handles)
     keeper = Keeper(guards.deaths.refer)
-    outputs = describe_outputs(leaves, trace, keeper.tensor)
-    written = trace.write_backs()
+    outputs, written = describe_outputs(leaves, trace, keeper.tensor), trace.write_backs()
     trace.leave()
     known = _known(segment)
     _sort_placeholders(trace, known)
@@ -162,7 +161,8 @@ def close(segment: CaptureSegment, root: Any, name: str, pauses: Pauses) -> tupl
         segment.outside_sizes.along,
         trace.reducing,
     )
-    return captured, Survivors(tuple(lift and lift.cell for lift in lifts), leaves, tuple(segment.code.values), hooks)
+    cells = tuple(None if lift is None else lift.cell for lift in lifts)
+    return captured, Survivors(cells, leaves, tuple(segment.code.values), hooks)
 
 
 def _leaves(segment: CaptureSegment, handles: dict[int, tuple[int, Tensor]]) -> tuple[Tensor, ...]:

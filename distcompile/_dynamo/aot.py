@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from compiler_core.backend import CallableBackend, Executable
+from compiler_core.capture import compile
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import Dce, Decompose, run_passes
 from compiler_core.ops.registry import OPS, Op
@@ -24,6 +25,7 @@ from distcompile.library.operators import OpOverload
 
 __all__ = [
     "aot_autograd",
+    "aot_function",
     "aot_module_simplified",
     "core_aten_decompositions",
     "default_partition",
@@ -152,6 +154,12 @@ def aot_module_simplified(
 ) -> Callable[..., Any]:
     """`aot_autograd(fw_compiler=..., **how)` of one graph: what a backend returns."""
     return aot_autograd(fw_compiler=fw_compiler, **how)(mod, args)
+
+
+def aot_function(fn: Callable[..., Any], fw_compiler: GraphCompiler, **how: Any) -> Callable[..., Any]:
+    """`fn`, a function or a Module, compiled whole by `aot_autograd(fw_compiler=..., **how)`."""
+    compiled: Callable[..., Any] = compile(fn, backend=aot_autograd(fw_compiler=fw_compiler, **how), fullgraph=True)
+    return compiled
 
 
 def core_aten_decompositions() -> dict[Op, Callable[..., Any]]:

@@ -37,7 +37,8 @@ _PRIVATE = {
     },
     "compiler._cache": {"distcompile.surface.artefacts": "CacheInfo"},
     "_dynamo.backends.common": {"distcompile._dynamo.aot": "aot_autograd"},
-    "_dynamo.backends.registry": {"distcompile.compiler": "list_backends register_backend"},
+    "_dynamo.backends.registry": {"distcompile.compiler": "list_backends lookup_backend register_backend"},
+    "fx.experimental.proxy_tensor": {"distcompile.fx.tracing": "make_fx"},
     "_functorch.aot_autograd": {"distcompile._dynamo.aot": "aot_module_simplified make_boxed_func"},
     "_decomp": {"distcompile._dynamo.aot": "core_aten_decompositions get_decompositions"},
     "_dynamo.exc": {"compiler_core.errors": "Unsupported:GraphBreak"},
@@ -74,6 +75,7 @@ PLACES: dict[str, str] = {
     **{
         f"functorch.compile.{name}": f"distcompile._dynamo.aot:{name}"
         for name in (
+            "aot_function",
             "default_partition",
             "make_boxed_compiler",
             "make_boxed_func",
@@ -81,6 +83,8 @@ PLACES: dict[str, str] = {
             "nop",
         )
     },
+    "functorch.compile.aot_module": "distcompile._dynamo.aot:aot_function",
+    "functorch.make_fx": "distcompile.fx.tracing:make_fx",
     "torch._dynamo.eval_frame.OptimizedModule": "compiler_core.capture:CompiledModule",
 }
 

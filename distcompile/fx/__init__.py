@@ -9,6 +9,7 @@ and has an IR of its own (`compiler_core.graph`).
     graph_module.py      a Module that runs a graph
     proxy.py             what stands for a value while a program is traced; _symbolic_trace.py traces
     interpreter.py       runs a graph node by node, or makes another of it
+    of_compiler.py       the compiler's graphs as modules, for functions that are backends; tracing.py: make_fx
 """
 
 from __future__ import annotations

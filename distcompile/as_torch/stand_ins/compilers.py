@@ -1,6 +1,6 @@
 """Stand-ins for torch's other compilers: TorchScript, dynamo and inductor inside, export, symbolic shapes.
 
-In: nothing. Out: `NAMES`. Capture is by running; nothing is scripted or exported. Sizes that a program sees are ints.
+In: nothing. Out: `NAMES`. Capture is by running; nothing is scripted. Sizes that a program sees are ints.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from compiler_core.symbolic.size import symbols_in
 from distcompile.as_torch.stand_ins.kinds import StandIn, error, listed, nothing_is_one, true
 
 _SIZES = "sizes that a program sees are ints"
-_EXPORT = "there is no export; compile the model where it runs"
+_EXPORT = "exported programs are compiler_core graphs; torch.export.export makes them"
 _INDUCTOR = "inductor is not here; DISTCOMPILE_DUMP shows what compile makes"
-_SCRIPT = "there is no TorchScript"
+_SCRIPT = "there is no TorchScript; torch.export.export and torch.jit.trace give what can be saved"
 _SHAPES = "torch.fx.experimental.symbolic_shapes"
 
 

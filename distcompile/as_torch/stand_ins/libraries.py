@@ -21,7 +21,7 @@ from distcompile.as_torch.stand_ins.kinds import (
 )
 
 _OPERATORS = "operators of shared objects need torch's dispatcher"
-_ONNX = "there is no ONNX export"
+_ONNX = "rules of the TorchScript exporter; torch.onnx.export has rules of its own"
 _QUANTIZATION = "there is no quantization"
 _PIPES = "data pipes are not here; write an IterableDataset"
 

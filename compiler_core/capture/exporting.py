@@ -20,7 +20,7 @@ from compiler_core.capture.captured import Captured, Survivors
 from compiler_core.capture.capturing import Broke, Capture, Raised, Returned
 from compiler_core.capture.compiled.function import REMEDY, State
 from compiler_core.capture.marks import Asked
-from compiler_core.capture.numbers.symbols import is_symbol, plain_of
+from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.points import Point
 from compiler_core.capture.recipes.outputs import Chain, Existing, Fresh, Leaf, Plain, Result, Selected, Spent, ViewOf
 from compiler_core.capture.record import Change
@@ -312,7 +312,10 @@ class _Finish:
         if not isinstance(leaf, Tensor):
             if isinstance(leaf, Sym):
                 return Output(-1, leaf)
-            value = plain_of(leaf) if is_symbol(leaf) else leaf
+            if is_symbol(leaf):
+                raise CannotExport(f"a number that is computed of sizes is returned, {leaf!r} in the example",
+                                   remedy="return the sizes themselves, or a tensor of it")  # fmt: skip
+            value = leaf
             if not isinstance(value, PLAIN):
                 what = f"an exported program cannot return an object of type {type(value).__name__}"
                 raise CannotExport(what, remedy="register_pytree_node, or return tensors, containers and numbers")

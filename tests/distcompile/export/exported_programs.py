@@ -354,3 +354,125 @@ def upsampled() -> Program:
 @program
 def solved() -> Program:
     return example(lambda self, a, b: torch.linalg.solve(a + 4 * torch.eye(3), b), torch.randn(3, 3), torch.randn(3, 2))
+
+
+@program
+def keys_and_values_in_a_buffer() -> Program:
+    class Cached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("keys", torch.zeros(1, 2, 8, 4))
+            self.project = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+            q = self.project(x).view(1, -1, 2, 4).transpose(1, 2)
+            self.keys.index_copy_(2, places, q)
+            mask = torch.arange(8)[None, None, None, :] <= places[None, None, :, None]
+            return F.scaled_dot_product_attention(q, self.keys, self.keys, attn_mask=mask)
+
+    return Program(Cached(), (torch.randn(1, 3, 8), torch.arange(3)))
+
+
+@program
+def keys_and_values_that_grow() -> Program:
+    class Grown(nn.Module):
+        def forward(self, x: torch.Tensor, past: Any) -> Any:
+            keys, values = torch.cat([past[0], x], 1), torch.cat([past[1], x * 2], 1)
+            return F.softmax(x @ keys.transpose(1, 2), -1) @ values, (keys, values)
+
+    def args(t: int) -> tuple[Any, ...]:
+        return torch.randn(1, 1, 4), (torch.randn(1, t, 4), torch.randn(1, t, 4))
+
+    return Program(Grown(), args(5), {}, ({}, ({1: Dim("past")}, {1: Dim("past")})), [args(7), args(1)])
+
+
+@program
+def rotary_positions() -> Program:
+    class Rotary(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("inverse", 1 / (10000 ** (torch.arange(0, 4, 2).float() / 4)), persistent=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            angles = torch.outer(torch.arange(x.shape[1]).float(), self.inverse)
+            both = torch.cat([angles, angles], -1)
+            first, second = x.chunk(2, -1)
+            return x * both.cos() + torch.cat([-second, first], -1) * both.sin()
+
+    return Program(Rotary(), (torch.randn(2, 5, 4),), {}, ({0: Dim("b"), 1: Dim("t")},), [(torch.randn(1, 9, 4),)])
+
+
+@program
+def mixture_of_experts() -> Program:
+    class Mixture(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gate = nn.Linear(4, 3)
+            self.experts = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            weights, chosen = F.softmax(self.gate(x), -1).topk(2, -1)
+            out = torch.zeros_like(x)
+            for k, expert in enumerate(self.experts):
+                out = out + expert(x) * ((chosen == k) * weights).sum(-1, keepdim=True)
+            return out
+
+    return Program(Mixture(), (torch.randn(5, 4),), {}, ({0: Dim("b")},), [(torch.randn(2, 4),)])
+
+
+@program
+def moving_averages() -> Program:
+    class Averaged(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(2))
+            self.register_buffer("count", torch.tensor(0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count.add_(1)
+            self.mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+            return x - self.mean / (1 - 0.9 ** self.count.float())
+
+    return Program(Averaged(), (torch.randn(3, 2),), {}, ({0: Dim("b")},), [(torch.randn(5, 2),)])
+
+
+@program
+def windows_of_images() -> Program:
+    class Windows(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            b, h, w, c = x.shape
+            x = x.view(b, h // 2, 2, w // 2, 2, c).transpose(2, 3).reshape(-1, 4, c)
+            attended = F.softmax(x @ x.transpose(1, 2), -1) @ x
+            return attended.view(b, h // 2, w // 2, 2, 2, c).transpose(2, 3).reshape(b, h, w, c)
+
+    return Program(Windows(), (torch.randn(2, 4, 4, 3),), {}, ({0: Dim("b")},), [(torch.randn(1, 4, 4, 3),)])
+
+
+@program
+def positions_that_are_resized() -> Program:
+    class Resized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.places = nn.Parameter(torch.randn(1, 4, 3, 3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + F.interpolate(self.places, size=x.shape[-2:], mode="bilinear", align_corners=False)
+
+    return Program(Resized(), (torch.randn(1, 4, 6, 6),), {}, ({2: AUTO, 3: AUTO},), [(torch.randn(1, 4, 8, 8),)])
+
+
+@program
+def a_loop_over_time() -> Program:
+    class Loop(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.GRUCell(3, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            state, states = torch.zeros(x.shape[1], 4), []
+            for t in range(x.shape[0]):
+                state = self.cell(x[t], state)
+                states.append(state)
+            return torch.stack(states)
+
+    return Program(Loop(), (torch.randn(5, 2, 3),), {}, ({1: Dim("b")},), [(torch.randn(5, 4, 3),)])

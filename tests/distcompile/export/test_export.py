@@ -141,6 +141,8 @@ def test_what_is_no_program_of_tensors_is_said() -> None:
         made(Of(keeps), torch.ones(2))
     with pytest.raises(CannotExport, match="depends on data"):
         made(Of(lambda self, x: x[x > 0]), torch.ones(2))
+    with pytest.raises(CannotExport, match="computed of sizes"):
+        made(One(lambda x: (x, x.shape[0] / 2)), torch.ones(4), dynamic_shapes=({0: AUTO},))
     with pytest.raises(CannotExport, match="type object"):
         made(Of(lambda self, x: (x, object())), torch.ones(2))
     with pytest.raises(ArgumentError, match=r"nn\.Module"):

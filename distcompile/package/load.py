@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -108,10 +109,17 @@ def _described(arrays: Any, count: int) -> list[Described]:
 
 
 def load_package(path: str | os.PathLike[str], *, threads: int = 0) -> Package:
-    """The package at `path`. threads: that loops share; 0: OMP_NUM_THREADS, by default 1. See the head of this file."""
+    """The package at `path`. threads: that loops share; 0: OMP_NUM_THREADS, by default one a core. See the head of
+    this file."""
     contents = read(Path(path))
     check_machine(contents)
-    return Package(contents, threads or int(os.environ.get("OMP_NUM_THREADS", "1").split(",")[0] or 1))
+    return Package(contents, threads or _threads())
+
+
+def _threads() -> int:
+    told = os.environ.get("OMP_NUM_THREADS", "").split(",")[0]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(told) if told.isdecimal() and int(told) else cores
 
 
 def check_machine(contents: Contents) -> None:
@@ -325,9 +333,18 @@ def _result(one: Mapping[str, Any], outputs: Sequence[Array], as_tensors: bool) 
 # -- libraries
 
 
+_codes: dict[bytes, ctypes.CDLL] = {}  # by digest: code has no state but its threads'
+
+
 def load_code(code: Array) -> ctypes.CDLL:
-    """A shared object of these bytes."""
-    library = _loaded(code)
+    """A shared object of these bytes, once in a process."""
+    digest = sha256(code.data).digest()
+    if digest not in _codes:
+        _codes[digest] = _typed(_loaded(code))
+    return _codes[digest]
+
+
+def _typed(library: ctypes.CDLL) -> ctypes.CDLL:
     library.dcpkg_instances.restype = ctypes.POINTER(InstanceRow)
     library.dcpkg_prepare.restype = ctypes.c_void_p
     library.dcpkg_call.restype = ctypes.c_char_p

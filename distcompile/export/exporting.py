@@ -12,6 +12,7 @@ from typing import Any
 
 from compiler_core.capture.exporting import PLAIN, Traced, Wanted, trace_call
 from compiler_core.graph.sizes import symbols_of
+from compiler_core.memory_format import strided
 from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.trees import flatten
@@ -112,6 +113,8 @@ def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ..
                 what = f"an exported program takes no argument of type {type(leaf).__name__}"
                 raise ArgumentError(what, expected="tensors, numbers, texts, None, in containers")
             continue
+        if leaf.layout is not strided:
+            raise ArgumentError(f"an exported program takes no tensor of layout {leaf.layout}", expected="a dense one")
         cell = leaf._cell
         if id(cell.root) in seen or cell is not cell.root:
             leaves[k] = leaf.detach().clone().contiguous().requires_grad_(leaf.requires_grad)

@@ -145,6 +145,8 @@ def test_what_is_no_program_of_tensors_is_said() -> None:
         made(One(lambda x: (x, x.shape[0] / 2)), torch.ones(4), dynamic_shapes=({0: AUTO},))
     with pytest.raises(CannotExport, match="type object"):
         made(Of(lambda self, x: (x, object())), torch.ones(2))
+    with pytest.raises(ArgumentError, match="layout"):
+        made(nn.Identity(), torch.eye(3).to_sparse())
     with pytest.raises(ArgumentError, match=r"nn\.Module"):
         export(lambda x: x, (torch.ones(2),))  # type: ignore[arg-type]
 

@@ -150,10 +150,10 @@ def _primitive(op: Op) -> Callable[..., Any]:
     """A primitive as a function: one object, so that targets can be compared."""
     function = inner = applied(op)
 
-    def made(**attrs: Any) -> Any:
-        return Tensor._wrap(inner(**attrs))
+    def made(*values: Any, **attrs: Any) -> Any:
+        return inner(*values, **attrs) if values else Tensor._wrap(inner(**attrs))
 
-    if not any(sample.shapes for sample in op.samples):  # nothing tells it that a Tensor is wanted
+    if not any(sample.shapes for sample in op.samples):  # perhaps nothing tells it that a Tensor is wanted
         function = made
         function.__name__ = function.__qualname__ = op.name
         policy.say(function, policy.RUN)  # also when a module is compiled

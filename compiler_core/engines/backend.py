@@ -25,7 +25,8 @@ from compiler_core.errors import BackendError, DistCompileError
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Call, Graph
 from compiler_core.graph.passes import Cse, Dce, Decompose, run_passes
-from compiler_core.ops.registry import Array
+from compiler_core.ops.registry import OPS, Array
+from compiler_core.ops.rules import Decomposed
 
 OWN = "codegen"  # the backend of what an engine does not take
 
@@ -63,7 +64,9 @@ class EngineBackend:
                 where=graph.name,
                 remedy="move the module and its inputs to a device that it has, or use backend='inductor'",
             )
-        made = run_passes(graph, (Decompose(self._takes), Dce(), Cse()))
+        every = [(op, op.engines) for op in OPS.values() if op.name not in self.engine.whole]
+        rules = {op: rule.expand for op, rule in every if isinstance(rule, Decomposed)}
+        made = run_passes(graph, (Decompose(self._takes, rules), Dce(), Cse()))
         return replace(made, signals=graph.signals, waits=graph.waits)
 
     def segments(self, graph: Graph) -> list[Segment]:

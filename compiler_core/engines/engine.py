@@ -5,7 +5,7 @@ In: nothing. Out: the protocol that an engine's file follows, and `require_packa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Protocol, TypeAlias
@@ -29,12 +29,18 @@ class Program(Protocol):
 
 
 class Engine(Protocol):
-    """An engine. name: of the backend. devices: those whose graphs it takes, as `Graph.on_gpu` says: False, True."""
+    """An engine. name: of the backend. devices: those whose graphs it takes, as `Graph.on_gpu` says: False, True.
+
+    whole: names of ops that are not decomposed for it, though it would take what they become, and why: our own routines
+    are much faster.
+    """
 
     @property
     def name(self) -> str: ...
     @property
     def devices(self) -> frozenset[bool]: ...
+    @property
+    def whole(self) -> Mapping[str, str]: ...
 
     def refuses(self, call: Call) -> str:
         """Why it does not take a call, of these dtypes, sizes and attributes; "" if it does."""

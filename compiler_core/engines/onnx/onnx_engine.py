@@ -19,6 +19,8 @@ from compiler_core.ops.rules import Scatter
 if TYPE_CHECKING:
     from compiler_core.engines.onnx.emitter import Rule
 
+_BY_INDEX = "it would be elements put at indices; our own routine needs none"
+
 
 class OnnxEngine(ABC):
     """See the head of this file. title: the engine as people call it.
@@ -32,6 +34,12 @@ class OnnxEngine(ABC):
     title: ClassVar[str]
     devices: ClassVar[frozenset[bool]] = frozenset((False,))
     takes_nothing: ClassVar[bool] = True
+    whole: ClassVar[Mapping[str, str]] = {
+        "convolution_weight": "its convolution of transposed images is slow; our own routine is not",
+        "window_max_put": _BY_INDEX,
+        "windows_add": _BY_INDEX,
+        "windows_put": _BY_INDEX,
+    }
     checks_indices: ClassVar[bool] = True
 
     def corrections(self) -> Mapping[str, Rule | None]:
@@ -56,7 +64,7 @@ class OnnxEngine(ABC):
     def refuses(self, call: Call) -> str:
         from compiler_core.engines.onnx.model import kernel_of, refused
 
-        why = refused(call, self._table) or self._refuses_data(call) or self.refuses_kind(call)
+        why = self.whole.get(call.op.name) or refused(call, self._table) or self._refuses_data(call) or self.refuses_kind(call)
         if why:
             return why
         key = kernel_of(call)

@@ -11,6 +11,8 @@ from functools import partial
 from compiler_core.dtype import bool_
 from compiler_core.engines.onnx.emitter import Emitter, Rule, element_type
 from compiler_core.graph.ir import Call
+from compiler_core.graph.passes.rewrite import splat
+from compiler_core.ops.registry import OPS
 
 
 def _plain(op: str) -> Rule:
@@ -41,6 +43,15 @@ def _less(op: str, of_truths: str, *, turned: bool = False) -> Rule:
 
 def _number(e: Emitter, call: Call, value: float) -> str:
     return e.number(value, call.dtype)
+
+
+def _where(e: Emitter, call: Call) -> str:
+    """A relu, which is 0 where x <= 0, is one Max, which is several times as fast; NaN is NaN in both."""
+    test, zero, x = call.args
+    is_relu = isinstance(test, Call) and test.op is OPS["le"] and test.args[0] is x and splat(zero) == 0
+    if is_relu and splat(test.args[1]) == 0 and x.dtype.is_floating_point:
+        return e.node("Max", e.value(x), e.number(0, x.dtype))
+    return e.node("Where", *e.broadcast(call))
 
 
 def _sign(e: Emitter, call: Call) -> str:
@@ -122,7 +133,7 @@ def _trunc(e: Emitter, call: Call) -> str:
 POINTWISE: dict[str, Rule] = {
     **{name: _plain(name.capitalize()) for name in (
         "abs", "add", "sub", "mul", "div", "neg", "pow", "sqrt", "exp", "log", "sin", "cos", "tanh", "atan", "asin",
-        "acos", "erf", "floor", "ceil", "round", "sigmoid", "where",
+        "acos", "erf", "floor", "ceil", "round", "sigmoid",
     )},
     "asinh": _plain("Asinh"), "acosh": _plain("Acosh"), "atanh": _plain("Atanh"),
     "maximum": _plain("Max"), "minimum": _plain("Min"), "isnan": _plain("IsNaN"), "logical_not": _plain("Not"),
@@ -130,6 +141,6 @@ POINTWISE: dict[str, Rule] = {
     "gt": _less("Greater", "And", turned=True), "ge": _less("GreaterOrEqual", "Or", turned=True),
     "bitwise_and": _on_bits("And", "BitwiseAnd"), "bitwise_or": _on_bits("Or", "BitwiseOr"),
     "bitwise_xor": _on_bits("Xor", "BitwiseXor"),
-    "sign": _sign, "cast": _cast, "rsqrt": _rsqrt, "remainder": _remainder, "floor_divide": _floor_divide,
+    "where": _where, "sign": _sign, "cast": _cast, "rsqrt": _rsqrt, "remainder": _remainder, "floor_divide": _floor_divide,
     "trunc": _trunc,
 }  # fmt: skip

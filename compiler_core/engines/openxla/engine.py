@@ -8,7 +8,7 @@ A graph of a GPU needs JAX's plugin for it (`pip install "jax[cuda13]"`); arrays
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +32,7 @@ class OpenXla:
 
     name = NAME
     devices = frozenset((False, True))
+    whole: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self.jax = require_package("jax", NAME)

@@ -28,6 +28,7 @@ class Fake:
     takes: frozenset[str]
     devices: frozenset[bool] = frozenset((False,))
     name: str = "fake"
+    whole: dict[str, str] = field(default_factory=dict)
     built: list[str] = field(default_factory=list)
     placed: list[bool] = field(default_factory=list)
     spoil: Callable[[Array], Array] = lambda array: array
@@ -164,3 +165,15 @@ def test_a_graph_of_a_device_that_it_has_not_is_refused() -> None:
     graph = parse_graph("graph g(%x: f32[4] input '') on cuda:0 { %y: f32[4] = sin(%x) return %y }")
     with pytest.raises(BackendError, match="does not run graphs of cuda:0"):
         made.compile([graph], "g")
+
+
+def test_an_op_that_is_to_stay_whole_is_not_decomposed() -> None:
+    text = """graph g(%x: f32[4] input '') {
+      %a: f32[4] = expm1(%x)
+      return %a
+    }"""
+    takes = ("tanh", "mul", "exp", "add", "full")
+    for whole, expected in (({}, "tanh"), ({"expm1": "ours is better"}, "expm1")):
+        _, made = backend(*takes, whole=whole)
+        calls = made.decomposed(parse_graph(text)).calls
+        assert expected in {call.op.name for call in calls}

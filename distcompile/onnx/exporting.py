@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, BinaryIO
 
 from compiler_core import log
 from compiler_core.dtype import int64
@@ -44,7 +44,7 @@ _NEWEST = 23
 def export(
     model: Module | ExportedProgram,
     args: tuple[Any, ...] | Any = (),
-    f: str | os.PathLike[str] | None = None,
+    f: str | os.PathLike[str] | BinaryIO | None = None,
     *,
     kwargs: Mapping[str, Any] | None = None,
     input_names: Sequence[str] | None = None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -44,13 +44,13 @@ class ONNXProgram:
 
     def save(
         self,
-        destination: str | os.PathLike[str],
+        destination: str | os.PathLike[str] | BinaryIO,
         *,
         include_initializers: bool = True,
         keep_initializers_as_inputs: bool = False,
         external_data: bool | None = None,
     ) -> None:
-        """Write the model to a file.
+        """Write the model to a file; to an open one in one piece.
 
         include_initializers: with weights. keep_initializers_as_inputs: weights can be overridden by inputs of their
         names. external_data: weights stand in `<destination>.data`; None: if they are over 1 GB. Raises BackendError
@@ -58,7 +58,11 @@ class ONNXProgram:
         """
         import onnx
 
-        path, model = Path(destination), self._copy(include_initializers, keep_initializers_as_inputs)
+        model = self._copy(include_initializers, keep_initializers_as_inputs)
+        if not isinstance(destination, str | os.PathLike):
+            destination.write(serialized(model))
+            return
+        path = Path(destination)
         if external_data is None:
             external_data = nbytes(model) > AT_ONCE_NBYTES
         if not external_data:

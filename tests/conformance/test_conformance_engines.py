@@ -13,14 +13,17 @@ import pytest
 from cases import SPECIAL, Case, all_cases, by_op, check_each, tolerance
 from one_op_graphs import graph_of
 
+import distcompile as dc
 from compiler_core import dtype as dt
 from compiler_core.backend import find_backend
 from compiler_core.engines.backend import EngineBackend
 from compiler_core.errors import MissingPackageError
 from compiler_core.ops.registry import OPS, Array, Sample
 from compiler_core.ops.rules import Core, OwnCode, Reduction
+from distcompile import nn
 
-ENGINES = ("onnxrt", "openvino", "openxla", pytest.param("tvm", marks=pytest.mark.long))
+LONG = tuple(pytest.param(name, marks=pytest.mark.long) for name in ("openvino", "tvm"))  # a minute and more
+ENGINES = ("onnxrt", "openxla", *LONG)
 SLACK = 16  # times the tolerance of one op: engines take other polynomials, and compositions
 DTYPES = (dt.float32, dt.float64, dt.int64, dt.int32, dt.bool_, dt.uint8, dt.float16, dt.bfloat16)
 ROWS = np.array(SPECIAL, np.float32).repeat(3).reshape(-1, 3)  # of one value each
@@ -60,7 +63,7 @@ def assert_equal(result: Array, expected: Array) -> None:
         np.testing.assert_array_equal(result, expected)
         return
     relative, absolute = (SLACK * t for t in tolerance(dt.of(expected.dtype)))
-    wide = [x.astype(np.float64) for x in (result, expected)]
+    wide = [x.astype(np.complex128 if x.dtype.kind == "c" else np.float64) for x in (result, expected)]
     largest = np.max(np.abs(wide[1]), initial=0.0, where=np.abs(wide[1]) < 1e6)
     np.testing.assert_allclose(*wide, rtol=relative, atol=absolute + relative * largest, equal_nan=True)
 
@@ -84,6 +87,20 @@ def test_an_engine_is_eager(name: str, cases: tuple[Case, ...]) -> None:
             assert_equal(executable(list(case.arrays))[0], expected)
 
     check_each(check, cases)
+
+
+@pytest.mark.filterwarnings("ignore:.*is run by our own code")
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_relu_and_maxima_of_windows_see_nan_and_infinities(name: str) -> None:
+    """Which are patterns, or padded, and so in no graph of one op."""
+    engine(name)
+    special = dc.from_numpy(ROWS.copy())
+
+    def f(x: dc.Tensor) -> tuple[dc.Tensor, ...]:
+        return nn.functional.relu(x), nn.functional.max_pool1d(x[None], 2, 1, 1), x.clamp(-1, 1), x.amax(1)
+
+    for ours, theirs in zip(dc.compile(f, backend=name)(special), f(special), strict=True):
+        assert dc.allclose(ours, theirs, equal_nan=True)
 
 
 @pytest.mark.filterwarnings("ignore:.*is run by our own code")

@@ -64,7 +64,12 @@ class OnnxEngine(ABC):
     def refuses(self, call: Call) -> str:
         from compiler_core.engines.onnx.model import kernel_of, refused
 
-        why = self.whole.get(call.op.name) or refused(call, self._table) or self._refuses_data(call) or self.refuses_kind(call)
+        why = (
+            self.whole.get(call.op.name)
+            or refused(call, self._table)
+            or self._refuses_data(call)
+            or self.refuses_kind(call)
+        )
         if why:
             return why
         key = kernel_of(call)

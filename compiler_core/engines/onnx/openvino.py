@@ -38,10 +38,11 @@ class OpenVino(OnnxEngine):
     def corrections(self) -> Mapping[str, Rule | None]:
         """NaN and infinities: its exp, greater and extremes do not see them. Its Mod of floats is not exact."""
         from compiler_core.engines.onnx.model import TABLE
+        from compiler_core.engines.onnx.pointwise import choice
 
         seeing = {name: _seeing_nan(TABLE[name]) for name in ("exp", "maximum", "minimum")}
         extremes = {"max": _extreme("ReduceMax", -math.inf), "min": _extreme("ReduceMin", math.inf)}
-        return {**seeing, **extremes, **dict.fromkeys(("gt", "ge", "remainder", "floor_divide"))}
+        return {**seeing, **extremes, "where": choice, **dict.fromkeys(("gt", "ge", "remainder", "floor_divide"))}
 
     def __init__(self) -> None:
         super().__init__()

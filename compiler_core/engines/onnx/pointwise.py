@@ -51,6 +51,11 @@ def _where(e: Emitter, call: Call) -> str:
     is_relu = isinstance(test, Call) and test.op is OPS["le"] and test.args[0] is x and splat(zero) == 0
     if is_relu and splat(test.args[1]) == 0 and x.dtype.is_floating_point:
         return e.node("Max", e.value(x), e.number(0, x.dtype))
+    return choice(e, call)
+
+
+def choice(e: Emitter, call: Call) -> str:
+    """`where`, as it is."""
     return e.node("Where", *e.broadcast(call))
 
 
@@ -141,6 +146,6 @@ POINTWISE: dict[str, Rule] = {
     "gt": _less("Greater", "And", turned=True), "ge": _less("GreaterOrEqual", "Or", turned=True),
     "bitwise_and": _on_bits("And", "BitwiseAnd"), "bitwise_or": _on_bits("Or", "BitwiseOr"),
     "bitwise_xor": _on_bits("Xor", "BitwiseXor"),
-    "where": _where, "sign": _sign, "cast": _cast, "rsqrt": _rsqrt, "remainder": _remainder, "floor_divide": _floor_divide,
-    "trunc": _trunc,
+    "where": _where, "sign": _sign, "cast": _cast, "rsqrt": _rsqrt, "remainder": _remainder,
+    "floor_divide": _floor_divide, "trunc": _trunc,
 }  # fmt: skip

@@ -121,11 +121,21 @@ def _numel(shape: Shape, rank: int) -> int:
     return math.prod(shape[: len(shape) - rank])
 
 
+def _seeing_ends(e: Emitter, call: Call, x: str, best: str) -> str:
+    """Maxima of windows, NaN where one holds NaN, -inf where one holds nothing else: engines begin with -3.4e38."""
+    number = partial(e.number, dtype=float32)
+    lowest = e.number(-math.inf, call.dtype)
+    kind = e.node("Where", e.node("Equal", x, lowest), number(0), number(1))
+    kind = _pooled(e, call, e.node("Where", e.node("IsNaN", x), number(2), kind), "MaxPool")
+    best = e.node("Where", e.node("Equal", kind, number(0)), lowest, best)
+    return e.node("Where", e.node("Equal", kind, number(2)), e.number(math.nan, call.dtype), best)
+
+
 def _window_max(e: Emitter, call: Call) -> str:
     (x,) = e.operands(call)
     best = _pooled(e, call, x, "MaxPool")
     if call.dtype.is_floating_point:
-        best = _nan_where(e, call, _pooled(e, call, _is_nan(e, x), "MaxPool"), best)
+        best = _seeing_ends(e, call, x, best)
     return e.node("Reshape", best, e.sizes(call.shape), allowzero=1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,12 @@ def test_files(tmp_path: Path, external: bool | None) -> None:
     (found,) = session.run(None, {session.get_inputs()[0].name: X.numpy()})
     np.testing.assert_allclose(found, big(X).detach().numpy(), atol=1e-6)
     assert path.with_name("net.onnx.data").exists() is (external is True)
+
+
+def test_an_open_file() -> None:
+    file = io.BytesIO()
+    dc.onnx.export(two_layers(), (X,), file)
+    onnx.checker.check_model(onnx.load_from_string(file.getvalue()), full_check=True)
 
 
 def test_a_file_without_weights_or_with_weights_to_be_overridden(tmp_path: Path) -> None:

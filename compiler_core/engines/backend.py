@@ -64,7 +64,7 @@ class EngineBackend:
                 where=graph.name,
                 remedy="move the module and its inputs to a device that it has, or use backend='inductor'",
             )
-        every = [(op, op.engines) for op in OPS.values() if op.name not in self.engine.whole]
+        every = [(op, op.engines) for op in OPS.values() if self.engine.whole.get(op.name) is None]
         rules = {op: rule.expand for op, rule in every if isinstance(rule, Decomposed)}
         made = run_passes(graph, (Decompose(self._takes, rules), Dce(), Cse()))
         return replace(made, signals=graph.signals, waits=graph.waits)

@@ -48,8 +48,9 @@ def _number(e: Emitter, call: Call, value: float) -> str:
 def _where(e: Emitter, call: Call) -> str:
     """A relu, which is 0 where x <= 0, is one Max, which is several times as fast; NaN is NaN in both."""
     test, zero, x = call.args
-    is_relu = isinstance(test, Call) and test.op is OPS["le"] and test.args[0] is x and splat(zero) == 0
-    if is_relu and splat(test.args[1]) == 0 and x.dtype.is_floating_point:
+    compared = test.args if isinstance(test, Call) and test.op is OPS["le"] else ()
+    is_relu = bool(compared) and compared[0] is x and splat(compared[1]) == splat(zero) == 0
+    if is_relu and x.dtype.is_floating_point:
         return e.node("Max", e.value(x), e.number(0, x.dtype))
     return choice(e, call)
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,10 @@ def test_what_a_package_cannot_hold_is_said(tmp_path: Path) -> None:
         packaged(tmp_path, nn.Dropout(0.5), torch.ones(3))
     with pytest.raises(PackageError, match=r"Python computes: .*fft"):
         packaged(tmp_path, One(lambda x: torch.fft.fft(x)), torch.ones(3))
+    program = export(nn.Linear(3, 2), (torch.ones(1, 3),))
+    on_device = replace(program, dc_graph=replace(program.dc_graph, device="cuda:0"))
+    with pytest.raises(PackageError, match="no code for cuda:0"):
+        aot_compile(on_device, tmp_path / "m.dcpkg")
     with pytest.raises(ArgumentError, match="takes an exported program"):
         aot_compile(small(), tmp_path / "m.dcpkg")  # type: ignore[arg-type]
 
@@ -211,6 +216,15 @@ def test_damaged_packages_are_refused(tmp_path: Path) -> None:
         load_package(tmp_path / "none")
 
 
+def test_a_library_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = load_package(packaged(tmp_path, nn.Linear(3, 2), torch.ones(1, 3)))
+    monkeypatch.setattr("distcompile.package.load._wheel_files", lambda module: [])
+    with pytest.raises(PackageError, match="scipy-openblas32, which is not installed"):
+        package(torch.ones(1, 3))
+    monkeypatch.undo()
+    assert package(torch.ones(1, 3)).shape == (1, 2)
+
+
 def test_any_reader_of_safetensors_opens_it(tmp_path: Path) -> None:
     net = nn.Linear(3, 2)
     tensors = load_file(packaged(tmp_path, net, torch.ones(1, 3)))
@@ -257,9 +271,14 @@ def test_a_process_without_a_compiler_has_the_result_soon(tmp_path: Path) -> Non
 
 def program_in_cpp(folder: Path) -> Path:
     """The example, built."""
-    made = folder / "run_package"
+    return built_in_cpp(ROOT / "examples" / "run_package.cpp", folder)
+
+
+def built_in_cpp(source: Path, folder: Path) -> Path:
+    """The program of a source."""
+    made = folder / source.stem
     compiler = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))))
-    source, include = ROOT / "examples" / "run_package.cpp", ROOT / "distcompile" / "include"
+    include = ROOT / "distcompile" / "include"
     flags = ["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-I", include]
     subprocess.run([compiler, *flags, source, "-o", made, "-ldl", "-pthread"], check=True, timeout=120)
     return made
@@ -273,6 +292,45 @@ def test_the_example_in_cpp_gives_the_same(tmp_path: Path) -> None:
     name, dtype, total = result.stdout.split()
     assert (name, dtype) == ("output0", "F32")
     assert float(total) == pytest.approx(net(torch.ones(2, 3, 8, 8)).sum().item(), abs=1e-4)
+
+
+def test_cpp_runs_several_sizes_and_writes_buffers(tmp_path: Path) -> None:
+    """Twice one size, with a buffer that counts the calls, then another size, then one without code."""
+    program = """
+        #include <cstdio>
+        #include <thread>
+        #include "distcompile_package.h"
+        using distcompile::Array;
+        static float sum(const Array& a) {
+          float total = 0;
+          for (size_t k = 0; k < a.bytes.size() / 4; ++k) total += a.data<float>()[k];
+          return total;
+        }
+        int main(int, char** argv) {
+          distcompile::Package model(argv[1], 2);
+          auto ones = [](int64_t n) { return Array::of<float>({n, 2}, std::vector<float>(n * 2, 1.0f)); };
+          for (int64_t n : {3, 3, 5}) std::printf("%g\\n", sum(model.run({ones(n)})[0]));
+          std::vector<std::thread> others;
+          for (int k = 0; k < 8; ++k) others.emplace_back([&] { model.run({ones(5)}); });
+          for (auto& one : others) one.join();
+          std::printf("%g\\n", sum(model.run({ones(3)})[0]));
+          try {
+            model.run({ones(4)});
+          } catch (const distcompile::PackageError& error) {
+            std::printf("%s\\n", error.what());
+          }
+        }
+    """
+    dims = ({0: Dim("n")},)
+    path = packaged(tmp_path, Counting(), torch.ones(3, 2), dynamic_shapes=dims, sizes=[{"n": 3}, {"n": 5}])
+    source = tmp_path / "several.cpp"
+    source.write_text(inspect.cleandoc(program))
+    result = subprocess.run(
+        [built_in_cpp(source, tmp_path), path], capture_output=True, text=True, timeout=60, check=True
+    )
+    first, second, other, later, without = result.stdout.splitlines()
+    assert [first, second, other, later] == ["12", "18", "40", "78"]  # (1 + the number of the call) times the elements
+    assert "no code for these sizes" in without
 
 
 def test_the_example_in_cpp_is_short() -> None:

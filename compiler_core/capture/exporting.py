@@ -147,6 +147,8 @@ class _Export(Capture):
                     f"the call keeps a tensor outside of it: {name} of a {whose}",
                     remedy="register it as a buffer, and write to it in place, or return it",
                 )
+            if self._is_as_before(change.target):
+                continue
             log.warn_once(
                 f"export {whose}",
                 f"an exported program does not change the {whose} that the call changes",
@@ -156,6 +158,14 @@ class _Export(Capture):
             raise CannotExport("the call puts hooks on tensors, which run Python", remedy="leave them out")
         if any(rebinding.moves for rebinding in captured.outputs.rebindings):
             raise CannotExport("the call gives a tensor from outside another shape or other memory")
+
+    def _is_as_before(self, target: Any) -> bool:
+        """Whether the call has put back what it changed: a context that it left."""
+        own = getattr(target, "__dict__", target)
+        before = self.segment.record.original(own)
+        if type(before) is not dict or before is own or before.keys() != own.keys():
+            return False
+        return all(value is own[name] or _are_equal(value, own[name]) for name, value in before.items())
 
     def _buffer(self, change: Change) -> Tensor | None:
         """The buffer that a change puts another tensor in the place of: `self.state = self.state + x`."""
@@ -368,3 +378,7 @@ def _buffers(module: Any, wanted: set[int]) -> dict[tuple[int, str], Tensor]:
         if tensor is not None and id(tensor) in wanted
         for owner in (inner, inner._buffers, vars(inner))
     }
+
+
+def _are_equal(value: Any, other: Any) -> bool:
+    return type(value) is type(other) and isinstance(value, PLAIN) and bool(value == other)

@@ -163,6 +163,23 @@ def test_numbers_that_the_call_changes_are_left_as_they_are_and_said() -> None:
     assert_same(program.module()(torch.ones(2)), torch.ones(2) * 2)
 
 
+def test_numbers_that_the_call_puts_back_are_not_told(recwarn: pytest.WarningsRecorder) -> None:
+    class Flag:
+        on = False
+
+    flag = Flag()
+    flag.on = False
+
+    def flips(self: Any, x: torch.Tensor) -> torch.Tensor:
+        flag.on = True
+        doubled = x * 2 if flag.on else x
+        flag.on = False
+        return doubled
+
+    assert_same(made(Of(flips), torch.ones(2)).module()(torch.ones(2)), torch.ones(2) * 2)
+    assert not [warning for warning in recwarn if "does not change" in str(warning.message)]
+
+
 class Two(nn.Module):
     def __init__(self, run: Any) -> None:
         super().__init__()

@@ -70,6 +70,7 @@ class Grouping:
                     self.readers[self.group_of[source]].add(self.group_of[name])
                     self.sources[self.group_of[name]].add(self.group_of[source])
         self.parted: dict[int, set[int]] = {k: set() for k in self.groups}  # groups with a collective between them
+        self.waits: dict[int, set[str]] = {k: set() for k in self.groups}  # the results of collectives that each reads
         self._put_in_order(order or Order())
         self.latest = {k: k for k in self.groups}  # position of the last member
         self.bits = {k: 1 << k for k in self.groups}  # a group as a set of bits: one for each of its members
@@ -85,6 +86,8 @@ class Grouping:
             self._edge(self.group_of[first], self.group_of[second])
         for name, info in self.infos.items():
             for read in d.definition_reads(info.definition):
+                if read in order.behind:
+                    self.waits[self.group_of[name]].add(read)
                 for source in order.behind.get(read, ()):
                     a, b = self.group_of[source], self.group_of[name]
                     self._edge(a, b)
@@ -116,6 +119,8 @@ class Grouping:
         """Merge b into a if that is legal; b may read from a."""
         if b in self.parted[a]:
             return Hazard("event", "the one reads what a collective makes of the other")
+        if self.waits[a] != self.waits[b] and b not in self.readers[a] and a not in self.readers[b]:
+            return Hazard("event", "the one would wait for a collective that the other does not read")
         verdict = can_fuse(self.groups[a], self.groups[b], self.infos)
         if isinstance(verdict, Hazard):
             return verdict
@@ -154,6 +159,7 @@ class Grouping:
                     other[neighbour].add(a)
                     mine[a].add(neighbour)
             mine[a].discard(b)
+        self.waits[a] |= self.waits.pop(b)
         self.latest[a] = max(self.latest[a], self.latest.pop(b))
         self.urgency[a] = min(self.urgency[a], self.urgency.pop(b))
         self.hasten(a, self.urgency)

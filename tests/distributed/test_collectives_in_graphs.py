@@ -18,10 +18,12 @@ from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.graph.ir import Graph, GraphBuilder
 from compiler_core.graph.parse import parse_graph
 from compiler_core.graph.passes.launch import Launched, launched
+from compiler_core.loop_ir.ir import Signal, Wait
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.collectives.op import ALL_REDUCE
 from compiler_core.ops.registry import OPS, use_trace
+from compiler_core.schedule.from_graphs import lower_and_schedule
 from distcompile import distributed as dist
 from distcompile.ddp.errors import NotInitializedError
 from distcompile.distributed import _functional_collectives as fc
@@ -210,6 +212,22 @@ def test_effects_are_neither_dropped_nor_merged() -> None:
 
     assert on_ranks(2, body) == [[4.0, 4.0], [1.0, 1.0]]
     assert ALL_REDUCE.effect
+
+
+def test_other_work_stands_between_launch_and_wait() -> None:
+    """The operand first, then what does not read the result, of which no kernel is merged with one that does."""
+
+    def step(x: Any) -> list[Any]:
+        total = prims.sum(prims.sin(x), (0,))
+        made = reduced(prims.matmul(x, x))
+        return [total, prims.sum(prims.mul(made, x), (0,))]
+
+    plan = launch(graph_of(step, (256, 256)))
+    assert plan is not None
+    (program,) = lower_and_schedule([plan.graph])
+    texts = [type(one).__name__ if isinstance(one, (Signal, Wait)) else one.note for one in program.steps]
+    order = [next(k for k, text in enumerate(texts) if word in text) for word in ("Signal", "%sin", "Wait", "%mul")]
+    assert order == sorted(order)
 
 
 # ---- ranks that differ

@@ -16,6 +16,7 @@ import numpy as np
 from compiler_core.config import config
 from compiler_core.engines.engine import require_package
 from compiler_core.engines.onnx.model import nbytes, serialized
+from compiler_core.engines.onnx.onnxrt import UNSOUND
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.trees import flatten
 from distcompile.errors import ArgumentError
@@ -91,8 +92,8 @@ class ONNXProgram:
         runtime = require_package("onnxruntime", "onnxrt")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = config.num_threads
-        model = serialized(self.model_proto)
-        self._session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        model, where = serialized(self.model_proto), ["CPUExecutionProvider"]
+        self._session = runtime.InferenceSession(model, options, providers=where, disabled_optimizers=UNSOUND)
 
     def release(self) -> None:
         """Drop the session."""

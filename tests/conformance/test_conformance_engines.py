@@ -105,6 +105,18 @@ def test_a_relu_and_maxima_of_windows_see_nan_and_infinities(name: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*is run by our own code")
 @pytest.mark.parametrize("name", ENGINES)
+def test_numbers_near_0_and_1_are_not_taken_for_them(name: str) -> None:
+    engine(name)
+    x = dc.tensor([1.0, -2.0, 3.0], dtype=dc.float64)
+
+    def f(x: dc.Tensor) -> dc.Tensor:
+        return ((x.sin() * 0.99999999 + 1e-9) / 0.99999999 - x.sin()) * 1e9
+
+    assert dc.allclose(dc.compile(f, backend=name)(x), f(x), rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.*is run by our own code")
+@pytest.mark.parametrize("name", ENGINES)
 def test_an_engine_takes_the_core_set(name: str) -> None:
     backend = engine(name)
     plain = [c for c in CASES if c.variant == "plain" and (c.dtype is dt.float32 or dt.float32 not in c.op.dtypes)]

@@ -21,7 +21,7 @@ from compiler_core.errors import BackendError
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.ops.registry import OPS
 from compiler_core.symbolic.expression import Quotient, SizeFactor, SizeSymbol, Sym
-from compiler_core.symbolic.size import SymOrInt
+from compiler_core.symbolic.size import SymOrInt, symbols_in
 
 OPSET = 20
 Rule: TypeAlias = "Callable[[Emitter, Call], str]"
@@ -86,6 +86,8 @@ class Emitter:
         if node not in self.names:
             if isinstance(node, Constant):
                 self.names[node] = self.constant(node.array)
+            elif 0 in node.shape and not symbols_in(node.shape):  # engines' operators differ on these
+                self.names[node] = self.constant(np.empty(node.shape, node.dtype.numpy))
             else:
                 assert isinstance(node, Call)
                 self.names[node] = self.table[node.op.name](self, node)

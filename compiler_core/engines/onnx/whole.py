@@ -163,11 +163,18 @@ def _of_several_runs(call: Call) -> str:
     return "sequences of different lengths" if len(call.attrs["runs"]) > 1 or 0 in call.shape else ""
 
 
+def _of_other_than_f32(call: Call) -> str:
+    """Engines seldom have it of others; what it decomposes to they do have."""
+    return "" if call.dtype is float32 else "its operator is of float32 alone in most engines"
+
+
+_INVERSE = ("asin", "acos", "asinh", "acosh", "atanh")
 REFUSALS = {  # why the operator does not take a call
     "recurrent": _of_several_runs,
     "convolution_input": _of_changing_sizes,
     "window_max": _of_nothing,
     "window_sum": _not_averaged,
+    **dict.fromkeys(_INVERSE, _of_other_than_f32),
 }
 WHOLE: dict[str, Rule] = {
     "sum": _accumulated("ReduceSum"),

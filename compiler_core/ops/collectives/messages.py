@@ -33,7 +33,7 @@ def _infer_send(x: TensorMeta, group: str, ranks: int, root: int, tag: int) -> T
 def _eager_send(xp: Any, x: Array, group: str, ranks: int, root: int, tag: int) -> Array:
     if ranks > 1:
         runner().run(Collective("send", group, ranks, root=root, tag=tag), x, (1,))
-    return np.zeros(1, np.uint8)
+    return xp.zeros(1, np.uint8)  # type: ignore[no-any-return]
 
 
 def _infer_receive(x: TensorMeta, group: str, ranks: int, root: int, tag: int) -> TensorMeta:
@@ -42,7 +42,7 @@ def _infer_receive(x: TensorMeta, group: str, ranks: int, root: int, tag: int) -
 
 def _eager_receive(xp: Any, x: Array, group: str, ranks: int, root: int, tag: int) -> Array:
     if ranks == 1:
-        return np.array(x)
+        return xp.array(x)  # type: ignore[no-any-return]
     return runner().run(Collective("receive", group, ranks, root=root, tag=tag), x, x.shape)
 
 

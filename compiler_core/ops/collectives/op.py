@@ -25,8 +25,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from compiler_core.dtype import bool_
 from compiler_core.errors import NoKernelError, ShapeError
 from compiler_core.meta import Shape, TensorMeta
@@ -200,7 +198,7 @@ def _infer_uneven(
 
 def _eager_uneven(xp: Any, x: Array, group: str, ranks: int, sent: tuple[int, ...], received: tuple[int, ...]) -> Array:
     if ranks == 1:
-        return np.array(x)
+        return xp.array(x)  # type: ignore[no-any-return]
     what = Collective("all_to_all_uneven", group, ranks, sent=sent, received=received)
     return runner().run(what, x, (sum(received), *x.shape[1:]))
 

@@ -267,6 +267,31 @@ def gradients(torch: Any, dist: Any) -> Any:
     return result
 
 
+def functional(torch: Any, dist: Any) -> Any:
+    """torch.distributed._functional_collectives: results, and gradients of losses that differ by rank."""
+    F = importlib.import_module(f"{dist.__name__}._functional_collectives")
+    world, group = dist.get_world_size(), dist.group.WORLD
+    calls: dict[str, Callable[[Any], Any]] = {
+        "all_reduce": lambda x: F.all_reduce(x, "sum", group),
+        "all_gather along 0": lambda x: F.all_gather_tensor(x, 0, group),
+        "all_gather along 1": lambda x: F.all_gather_tensor(x, 1, group),
+        "reduce_scatter along 0": lambda x: F.reduce_scatter_tensor(x, "sum", 0, group),
+        "reduce_scatter along 1": lambda x: F.reduce_scatter_tensor(x, "sum", 1, group),
+        "all_to_all": lambda x: F.all_to_all_single(x, [world] * world, [world] * world, group),
+    }
+    result: dict[str, Any] = {}
+    for name, call in calls.items():
+        x = data(torch, dist, world * world, 2 * world).requires_grad_()
+        made = F.wait_tensor(call(x * 1))
+        (made * data(torch, dist, *made.shape)).sum().backward()
+        result[name] = made.tolist(), x.grad.tolist()
+    x = data(torch, dist, 3)
+    for op in ("max", "min"):
+        result[op] = F.wait_tensor(F.all_reduce(x, op, group)).tolist()
+    result["broadcast"] = F.wait_tensor(F.broadcast(x, 1, group)).tolist()
+    return result
+
+
 PROGRAMS: list[Program] = [
     reductions,
     moves,
@@ -279,7 +304,7 @@ PROGRAMS: list[Program] = [
     groups,
     handles,
 ]
-PROGRAMS += [local_mistakes, gradients]
+PROGRAMS += [local_mistakes, gradients, functional]
 
 
 def run_all(torch: Any, dist: Any) -> dict[str, Any]:

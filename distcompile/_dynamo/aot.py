@@ -146,7 +146,7 @@ def aot_autograd(
         "backward": bw_compiler or fw_compiler,
         "inference": inference_compiler or fw_compiler,
     }
-    return AotBackend(compilers, {_primitive(key): rule for key, rule in (decompositions or {}).items()})
+    return AotBackend(compilers, {primitive(key): rule for key, rule in (decompositions or {}).items()})
 
 
 def aot_module_simplified(
@@ -182,7 +182,7 @@ def _name(op: Any) -> str:
     return op if isinstance(op, str) else op.name if isinstance(op, Op) else getattr(packet, "__name__", "")
 
 
-def _primitive(key: Any) -> Op:
+def primitive(key: Any) -> Op:
     """The primitive that a key of a table means. Raises NotSupportedError if it is none."""
     op = OPS.get(_name(key))
     if op is None:

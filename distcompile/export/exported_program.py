@@ -20,6 +20,7 @@ from compiler_core.graph.sizes import symbols_of
 from compiler_core.symbolic.expression import of_factor
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.trees import TreeSpec
+from distcompile._dynamo.aot import primitive
 from distcompile.errors import NotSupportedError
 from distcompile.export.graph_signature import (
     ConstantArgument,
@@ -163,12 +164,11 @@ class ExportedProgram:
     def run_decompositions(self, decomp_table: Mapping[Any, Any] | None = None, **_: object) -> ExportedProgram:
         """The same program, for inference, written with the core set of ops (compiler_core/ops/rules.py: `Core`).
 
-        Raises NotSupportedError for a table of torch's: its ops are not those of this graph.
+        decomp_table: primitive -> composition, in place of those, as `torch._decomp.get_decompositions` gives it.
+        Raises NotSupportedError for a key that is no primitive: graphs here are not of torch's operators.
         """
-        if decomp_table:
-            raise NotSupportedError("run_decompositions(decomp_table=...): graphs here are not of torch's ops",
-                                    remedy="run_decompositions()")  # fmt: skip
-        return replace(self, dc_graph=Decompose().apply(self.dc_graph))
+        rules = None if decomp_table is None else {primitive(key): rule for key, rule in decomp_table.items()}
+        return replace(self, dc_graph=Decompose(rules=rules).apply(self.dc_graph))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotSupportedError("an ExportedProgram is not called", remedy="exported_program.module()(...)")

@@ -125,3 +125,16 @@ def test_what_is_not_taken_is_an_error() -> None:
     for partition in (default_partition, min_cut_rematerialization_partition):
         with pytest.raises(NotSupportedError, match="are not handed out"):
             partition()
+
+
+def test_an_exported_program_is_written_with_what_a_table_says() -> None:
+    program = dc.export.export(nn.Sigmoid(), (X,))
+    table = get_decompositions([dc.ops.aten.sigmoid])
+    for decomposed in (program.run_decompositions(table), program.run_decompositions()):
+        names = {call.op.name for call in decomposed.dc_graph.calls}
+        assert "exp" in names
+        assert "sigmoid" not in names
+        assert dc.allclose(decomposed.module()(X), X.sigmoid())
+    assert {call.op.name for call in program.run_decompositions({}).dc_graph.calls} == {"sigmoid"}
+    with pytest.raises(NotSupportedError, match="is no primitive"):
+        program.run_decompositions({dc.ops.aten.addmm: None})

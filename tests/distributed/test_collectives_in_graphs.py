@@ -27,6 +27,7 @@ from compiler_core.schedule.from_graphs import lower_and_schedule
 from distcompile import distributed as dist
 from distcompile.ddp.errors import NotInitializedError
 from distcompile.distributed import _functional_collectives as fc
+from distcompile.distributed import in_graphs
 
 BACKENDS = ["eager", "aot_eager", "codegen"]
 # what speaks of futures, of objects or of the communicator itself ends the graph
@@ -277,6 +278,31 @@ def test_a_failure_gives_its_collectives_up() -> None:
         return compiled(x * 0, dc.tensor([0, 1])).tolist()
 
     assert on_ranks(2, body) == [[2.0, 2.0]] * 2
+
+
+def test_memory_is_used_again_and_results_that_are_held_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    before = in_graphs._Memory.__init__
+
+    def counted(self: Any, *given: Any) -> None:
+        made.append(1)
+        before(self, *given)
+
+    monkeypatch.setattr(in_graphs._Memory, "__init__", counted)
+
+    def body(world: Communicator) -> None:
+        compiled = dc.compile(lambda x: fc.all_reduce(x * 2, "sum"), fullgraph=True)
+        for step in range(30):
+            compiled(dc.ones(64) * step)
+        held = compiled(dc.ones(64))
+        view = held.reshape(8, 8)[2]
+        del held
+        for step in range(30):
+            compiled(dc.ones(64) * step)
+        assert view.tolist() == [4.0] * 8
+
+    on_ranks(2, body)
+    assert len(made) <= 2 * 3
 
 
 # ---- groups

@@ -8,7 +8,7 @@ accumulation, hooks, communication hooks, parameters that may be unused, join(),
 Agreement: as in passes.py each step opens a gate that tells all ranks round and forward, with a word of its own; the
 collectives stand behind it, on the instance's own communicator, with stamps. Ranks that run the step otherwise do not
 pass it, nothing is written, and RankDisagreementError, or what `reconcile` finds, is raised on this rank.
-Limit: `overlap_report()` has no rows for such steps; `distributed.watch_collectives` shows them.
+Limit: `overlap_report()` has no rows for such steps, and says so; `distributed.watch_collectives` shows them.
 """
 
 from __future__ import annotations

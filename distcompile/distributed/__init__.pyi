@@ -43,6 +43,7 @@ from distcompile.distributed.objects import gather_object as gather_object
 from distcompile.distributed.objects import recv_object_list as recv_object_list
 from distcompile.distributed.objects import scatter_object_list as scatter_object_list
 from distcompile.distributed.objects import send_object_list as send_object_list
+from distcompile.distributed.seen import watch_collectives as watch_collectives
 from distcompile.distributed.tensors import ReduceOp as ReduceOp
 from distcompile.distributed.tensors import all_gather as all_gather
 from distcompile.distributed.tensors import all_gather_into_tensor as all_gather_into_tensor
@@ -121,4 +122,5 @@ __all__ = [
     "send",
     "send_object_list",
     "use_communicator",
+    "watch_collectives",
 ]

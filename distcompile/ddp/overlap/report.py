@@ -51,6 +51,7 @@ class OverlapReport:
         exposed_ms: for which the main thread stood waiting for buckets.
         late_ms: the part of exposed_ms in which a slower rank was waited for, not data.
         rows: for each bucket its size, when it was ready, launched, started and ended, and why it was waited for.
+        in_graphs: how many steps since then were one graph each, of which `distributed.watch_collectives` tells.
     """
 
     rank: int
@@ -60,6 +61,7 @@ class OverlapReport:
     exposed_ms: float
     late_ms: float
     rows: tuple[BucketRow, ...]
+    in_graphs: int = 0
 
     @property
     def hidden_share(self) -> float:
@@ -88,11 +90,15 @@ class OverlapReport:
         return table
 
     def summary(self) -> str:
-        """One sentence."""
+        """One sentence, and another of steps that are not in it."""
+        told = f"{self.in_graphs} steps were one graph each: distributed.watch_collectives() shows their collectives"
+        if self.in_graphs and not self.steps:
+            return told
+        later = f"; since then {told}" if self.in_graphs else ""
         hidden = "" if math.isnan(self.hidden_share) else f", {self.hidden_share:.0%} hidden"
         parts = (("backward", self.backward_ms), ("communication", self.moving_ms), ("exposed", self.exposed_ms))
         late = f" ({self.late_ms:.2f} of it waiting for slower ranks)"
-        return ", ".join(f"{name} {value:.2f} ms" for name, value in parts) + late + hidden
+        return ", ".join(f"{name} {value:.2f} ms" for name, value in parts) + late + hidden + later
 
     def plot(self, path: str | Path) -> None:
         """Draw the timeline to an image file: the backward, and each bucket waiting and moving. Needs [plot]."""
@@ -120,10 +126,10 @@ def shown(table: Table) -> str:
     return capture.get()
 
 
-def make_report(rank: int, steps: Sequence[StepTimes]) -> OverlapReport:
+def make_report(rank: int, steps: Sequence[StepTimes], in_graphs: int = 0) -> OverlapReport:
     """The report over `steps` that all have the same buckets; of none, an empty report."""
     if not steps:
-        return OverlapReport(rank, 0, 0.0, 0.0, 0.0, 0.0, ())
+        return OverlapReport(rank, 0, 0.0, 0.0, 0.0, 0.0, (), in_graphs)
 
     def middle(values: Sequence[float]) -> float:
         return 1e3 * median(values)
@@ -136,6 +142,7 @@ def make_report(rank: int, steps: Sequence[StepTimes]) -> OverlapReport:
         middle([s.exposed_s for s in steps]),
         middle([s.late_s for s in steps]),
         tuple(_row(steps, k) for k in range(len(steps[-1].buckets))),
+        in_graphs,
     )
 
 

@@ -66,6 +66,12 @@ def test_its_collectives_are_buckets_behind_which_updates_stand(ranks: int) -> N
             compiled(batch(communicator, 1))
         assert [(row.collective, row.parts) for row in seen.rows] == [("all_reduce sum", 4)] * (ranks > 1)
         assert ddp._books.round == ddp._books.recorder.count == 2
+        report = ddp.overlap_report()
+        assert (report.steps, report.in_graphs) == (0, 2)
+        assert report.summary() in str(report)
+        assert "2 steps were one graph each: distributed.watch_collectives()" in report.summary()
+        ddp(batch(communicator, 2)).sum().backward()
+        assert (ddp.overlap_report().steps, ddp.overlap_report().in_graphs) == (1, 0)
         assert all(p.grad is not None for p in model.parameters())
 
     on_ranks(ranks, run)

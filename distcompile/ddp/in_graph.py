@@ -8,16 +8,19 @@ accumulation, hooks, communication hooks, parameters that may be unused, join(),
 Agreement: as in passes.py each step opens a gate that tells all ranks round and forward, with a word of its own; the
 collectives stand behind it, on the instance's own communicator, with stamps. Ranks that run the step otherwise do not
 pass it, nothing is written, and RankDisagreementError, or what `reconcile` finds, is raised on this rank.
-Limit: `overlap_report()` has no rows for such steps, and says so; `distributed.watch_collectives` shows them.
+In `overlap_report()` a row of such a step is a launch, and its times count from the call's beginning.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from collectives import Communicator, Gate, Stamp
+from collectives import Communicator, Gate, Stamp, Work
+from collectives.work import WorkTimes
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Graph
 from compiler_core.location import user_location
@@ -27,6 +30,8 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile import watchdog
 from distcompile.ddp.agreement import sizes_of, skeleton
 from distcompile.ddp.errors import RankDisagreementError
+from distcompile.ddp.overlap.recorder import FlightRecord
+from distcompile.ddp.overlap.times import Interval
 from distcompile.ddp.plan.layout import word_of
 from distcompile.ddp.reconcile import AGREE, judge, reconcile, words_of
 
@@ -37,16 +42,36 @@ IN_GRAPH = 0x5EED_1E55_0DD5  # what the word of the plan differs by
 _reducers: WeakKeyDictionary[Communicator, WeakValueDictionary[str, InGraph]] = WeakKeyDictionary()
 
 
+@dataclass(frozen=True, slots=True)
+class LaunchedBucket:
+    """What travels together in a graph: as many gradients as there are slots."""
+
+    slots: range
+    nbytes: int
+    segment: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Flown:
+    """The launches of one call, in order, and when each was waited for."""
+
+    buckets: tuple[LaunchedBucket, ...]
+    works: Sequence[Work]
+    waits: Sequence[Interval]
+
+
 class InGraph:
     """What one instance does for the graphs that reduce its gradients. key: the name of its group in them.
 
-    gate, step, used: of the call that runs; is_judged: whether ranks were found to agree in it.
+    gate, step, used, began_s, flown: of the call that runs; is_judged: whether ranks were found to agree in it.
     """
 
     def __init__(self, books: Books) -> None:
         self.books, self.key = books, f"ddp {books.instance}"
         self.gate: Gate | None = None
         self.step, self.is_judged = 0, False
+        self.began_s = 0.0
+        self.flown: Flown | None = None
         self.used: list[PlanFingerprint] = []
         self._known: dict[int, tuple[Graph, PlanFingerprint]] = {}  # of the graphs that were called
         _reducers.setdefault(books.communicator, WeakValueDictionary())[self.key] = self
@@ -97,6 +122,7 @@ class InGraph:
         books.round += 1
         books.awaits_backward = False
         self.step, self.gate, self.is_judged = books.round, None, False
+        self.began_s, self.flown = time.perf_counter(), None
         self.used = [self._fingerprint(graph)]
         if books.communicator.world_size > 1:
             books.used = self.used
@@ -142,8 +168,19 @@ class InGraph:
         books = self.books
         self.check()
         books.ledger.local.clear()
-        books.recorder.untimed()
-        self.gate = None
+        if self.flown is None:
+            books.recorder.untimed()
+        else:
+            books.recorder.flight(self._record(self.flown))
+        self.gate = self.flown = None
+
+    def _record(self, flown: Flown) -> FlightRecord:
+        times = [WorkTimes(t.launched_s, t.started_s, t.ended_s, t.released_s) for t in (w.times for w in flown.works)]
+        ready_s = {k: t.released_s for k, t in enumerate(times)}
+        return FlightRecord(
+            flown, self.began_s, time.perf_counter(), ready_s, times, flown.waits, spread=True,
+            graphs=["the step"] * len(times),
+        )  # fmt: skip
 
 
 def reducer_of(key: str) -> InGraph | None:

@@ -13,6 +13,7 @@ graphs get CollectiveMismatchError, which names both.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from sys import getrefcount
@@ -30,7 +31,7 @@ from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.collectives import runner as core
 from compiler_core.ops.collectives.runner import Collective, Launch
 from compiler_core.ops.registry import Array
-from distcompile.ddp.in_graph import InGraph, reducer_of
+from distcompile.ddp.in_graph import Flown, InGraph, LaunchedBucket, reducer_of
 from distcompile.distributed.errors import GroupRankError
 from distcompile.distributed.group import group_of_key, twin
 from distcompile.distributed.seen import TimedEvents, watched
@@ -236,8 +237,12 @@ class GroupFlight:
             self.events = TimedEvents(self.events, seen)
 
     def land(self) -> None:
-        if isinstance(self.events, TimedEvents):
-            self.events.note(self.kept.launches, self.works)
+        events = self.events
+        if isinstance(events, TimedEvents):
+            events.note(self.kept.launches, self.works)
+            events = events.events
+        if isinstance(events, _Checked):
+            events.tell(self.kept.launches, self.works)
         self.kept.free.append(self.memory)
 
     def fail(self) -> None:
@@ -250,15 +255,29 @@ class _Checked:
 
     def __init__(self, events: Any, reducers: Sequence[InGraph | None]) -> None:
         self.events, self.reducers = events, reducers
+        self.waits: dict[int, tuple[float, float]] = {}
 
     def signal(self, event: int) -> None:
         self.events.signal(event)
 
     def wait(self, event: int) -> None:
+        began_s = time.perf_counter()
         self.events.wait(event)
+        self.waits[event] = began_s, time.perf_counter()
         reducer = self.reducers[event]
         if reducer is not None:
             reducer.check()
+
+    def tell(self, launches: Sequence[Launch], works: Sequence[Work]) -> None:
+        """The call is over: each reducer is told of its launches. Nobody waited for a result that nobody read."""
+        now_s = time.perf_counter()
+        for reducer in {id(one): one for one in self.reducers if one is not None}.values():
+            ours = [k for k, one in enumerate(self.reducers) if one is reducer]
+            buckets = tuple(
+                LaunchedBucket(range(len(launches[k].parts)), sum(part.operand.nbytes for part in launches[k].parts))
+                for k in ours
+            )
+            reducer.flown = Flown(buckets, [works[k] for k in ours], [self.waits.get(k, (now_s, now_s)) for k in ours])
 
 
 class _ZeroElsewhere:

@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from collectives.work import Mark, TimesOfWork, WorkTimes
 from compiler_core.config import config
 from compiler_core.tensor.tensor import Tensor
 from distcompile import watchdog
 from distcompile.ddp.overlap.times import BucketTimes, Interval, Kind, Span, StepTimes, segment_ends
-from distcompile.ddp.plan.bucket_plan import BucketPlan
 from distcompile.optim.optimizer import RECENT_STEPS
 
 RECORDED_STEPS = 32
@@ -33,6 +32,24 @@ def seconds_of(time: Time) -> float:
     return time if isinstance(time, float) else time.time_s
 
 
+class PlannedBucket(Protocol):
+    """What a report tells of a bucket beside its times."""
+
+    @property
+    def segment(self) -> int: ...
+    @property
+    def slots(self) -> Sequence[object]: ...
+    @property
+    def nbytes(self) -> int: ...
+
+
+class Planned(Protocol):
+    """A BucketPlan, or what a graph launches."""
+
+    @property
+    def buckets(self) -> Sequence[PlannedBucket]: ...
+
+
 class FlightRecord(NamedTuple):
     """The raw times of one synchronised backward; lists are indexed by launch order.
 
@@ -43,7 +60,7 @@ class FlightRecord(NamedTuple):
     stream began to wait for each bucket; empty: for all at the end of the backward.
     """
 
-    plan: BucketPlan
+    plan: Planned
     began_s: float
     ended_s: float
     ready_s: Mapping[int, float]
@@ -114,7 +131,7 @@ class StepRecorder:
         """The last steps that had the buckets of the last one, the oldest first."""
         spans, done = self.spans(), [(number, record.on_host_clock()) for number, record in list(self._flights)]
         flights = [(number, record) for number, record in done if record is not None]
-        last = flights[-1][1].plan.buckets if flights else ()
+        last: Sequence[PlannedBucket] = flights[-1][1].plan.buckets if flights else ()
         start = len(flights)
         while start and flights[start - 1][1].plan.buckets == last:
             start -= 1

@@ -15,7 +15,6 @@ import numpy as np
 
 from compiler_core.config import config
 from compiler_core.engines.engine import require_package
-from compiler_core.engines.onnx.model import nbytes, serialized
 from compiler_core.engines.onnx.onnxrt import UNSOUND
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.trees import flatten
@@ -59,6 +58,8 @@ class ONNXProgram:
         """
         import onnx
 
+        from compiler_core.engines.onnx.model import nbytes, serialized
+
         model = self._copy(include_initializers, keep_initializers_as_inputs)
         if not isinstance(destination, str | os.PathLike):
             destination.write(serialized(model))
@@ -89,6 +90,8 @@ class ONNXProgram:
 
     def initialize_inference_session(self) -> None:
         """Make the session of ONNX Runtime that calls use; the first call does."""
+        from compiler_core.engines.onnx.model import serialized
+
         runtime = require_package("onnxruntime", "onnxrt")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = config.num_threads

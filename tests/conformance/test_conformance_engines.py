@@ -41,7 +41,7 @@ LEFT = {  # of f32, or of what there is
     "onnxrt": {"complex"},
     "openvino": {"complex", *PLACES, "remainder", "floor_divide"},
     "openxla": set(),
-    "tvm": {"complex", *PLACES} - {"argmax", "argmin"},
+    "tvm": {"complex", *PLACES},
 }
 SLOW = ("tvm",)
 SLOW_SIZE = 100  # elements of operands

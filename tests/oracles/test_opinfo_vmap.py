@@ -32,7 +32,6 @@ ENTRIES = db.entries()
 DECLARED = {name for names in NOT_OURS.values() for name in names.split()}
 OURS = sorted(set(ENTRIES) - DECLARED)
 SAMPLE_BY_SAMPLE = {"argwhere", "bincount", "histogram", "nonzero"}
-REFUSED = {"linspace/tensor_overload", "logspace/tensor_overload"}  # ends of each example: torch takes them
 RAISES = {"allclose", "equal", "item", "unique", "unique_consecutive", "pca_lowrank"}
 FEW = 2
 
@@ -116,9 +115,6 @@ def _refuses(function: Any, batched: Any) -> bool:
 @pytest.mark.parametrize("name", OURS)
 def test_an_entry_over_a_batch_is_the_entry_on_each(name: str, in_full: bool) -> None:
     wrong, right, by_example = verdict(name, None if in_full else FEW)
-    if name in REFUSED:
-        assert wrong != [], "this entry is right: take it out of the list"
-        return
     assert wrong == []
     if right:
         assert name not in RAISES

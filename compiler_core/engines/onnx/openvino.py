@@ -7,9 +7,7 @@ range: such calls are refused, and are our own code's.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,10 +37,15 @@ class OpenVino(OnnxEngine):
         """NaN and infinities: its exp, greater and extremes do not see them. Its Mod of floats is not exact."""
         from compiler_core.engines.onnx.model import TABLE
         from compiler_core.engines.onnx.pointwise import choice
+        from compiler_core.engines.onnx.whole import INFINITE_EXTREMES
 
         seeing = {name: _seeing_nan(TABLE[name]) for name in ("exp", "maximum", "minimum")}
-        extremes = {"max": _extreme("ReduceMax", -math.inf), "min": _extreme("ReduceMin", math.inf)}
-        return {**seeing, **extremes, "where": choice, **dict.fromkeys(("gt", "ge", "remainder", "floor_divide"))}
+        return {
+            **seeing,
+            **INFINITE_EXTREMES,
+            "where": choice,
+            **dict.fromkeys(("gt", "ge", "remainder", "floor_divide")),
+        }
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,26 +80,6 @@ def _seeing_nan(rule: Rule) -> Rule:
         return made
 
     return seeing
-
-
-def _extreme(op: str, worst: float) -> Rule:
-    """A maximum or minimum: NaN if there is one; infinite, and not the last finite number, if all are `worst`."""
-
-    def rule(e: Emitter, call: Call) -> str:
-        from compiler_core.engines.onnx.model import TABLE
-
-        (x,), dims = e.operands(call), call.attrs["dims"]
-        if call.dtype is not float32 or not dims:
-            return TABLE[call.op.name](e, call)
-        number, axes = partial(e.number, dtype=float32), e.integers(dims)
-        kind = e.node("Where", e.node("Equal", x, number(worst)), number(0), number(1))
-        kind = e.node("Where", e.node("IsNaN", x), number(2), kind)
-        found = e.node("ReduceMax", kind, axes, keepdims=0)
-        best = e.node(op, x, axes, keepdims=0)
-        best = e.node("Where", e.node("Equal", found, number(0)), number(worst), best)
-        return e.node("Where", e.node("Equal", found, number(2)), number(math.nan), best)
-
-    return rule
 
 
 class _Requests:

@@ -6,8 +6,8 @@ Inputs are read where they lie if they are aligned as TVM wants them; results ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from compiler_core.engines.onnx.onnx_engine import OnnxEngine
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
 
+if TYPE_CHECKING:
+    from compiler_core.engines.onnx.emitter import Rule
+
 _TARGET = "llvm"
 _SPREAD = 0  # TVM's thread pool: threads go to cores as the system puts them
 
@@ -28,6 +31,12 @@ class Tvm(OnnxEngine):
 
     name, title = "tvm", "TVM"
     takes_nothing = checks_indices = False
+
+    def corrections(self) -> Mapping[str, Rule | None]:
+        """Infinities: its extremes begin with the last finite number, and so do the places of them."""
+        from compiler_core.engines.onnx.whole import INFINITE_EXTREMES
+
+        return {**INFINITE_EXTREMES, **dict.fromkeys(("argmax", "argmin"))}
 
     def __init__(self) -> None:
         super().__init__()

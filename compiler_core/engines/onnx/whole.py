@@ -54,6 +54,24 @@ def _extreme(op: str, of_truths: str) -> Rule:
     return rule
 
 
+def _infinite(name: str, op: str, worst: float) -> Rule:
+    """As `_extreme`, and infinite where all are `worst`: for engines that begin with the last finite number."""
+
+    def rule(e: Emitter, call: Call) -> str:
+        (x,), dims, dtype = e.operands(call), call.attrs["dims"], call.dtype
+        if not dims or not dtype.is_floating_point:
+            return WHOLE[name](e, call)
+        number, axes = partial(e.number, dtype=float32), e.integers(dims)
+        kind = e.node("Where", e.node("Equal", x, e.number(worst, dtype)), number(0), number(1))
+        kind = e.node("Where", e.node("IsNaN", x), number(2), kind)
+        found = e.node("ReduceMax", kind, axes, keepdims=0)
+        best = e.node(op, x, axes, keepdims=0)
+        best = e.node("Where", e.node("Equal", found, number(0)), e.number(worst, dtype), best)
+        return e.node("Where", e.node("Equal", found, number(2)), e.number(math.nan, dtype), best)
+
+    return rule
+
+
 def _place(op: str) -> Rule:
     def rule(e: Emitter, call: Call) -> str:
         (x,), (dim,) = e.operands(call), call.attrs["dims"]
@@ -189,4 +207,8 @@ WHOLE: dict[str, Rule] = {
     "convolution_input": _convolution_input,
     "window_max": _window_max,
     "window_sum": _window_sum,
+}
+INFINITE_EXTREMES: dict[str, Rule] = {
+    "max": _infinite("max", "ReduceMax", -math.inf),
+    "min": _infinite("min", "ReduceMin", math.inf),
 }

@@ -11,6 +11,7 @@ import keyword
 import math
 import re
 from functools import cache
+from pkgutil import iter_modules
 from types import FunctionType
 from typing import Any
 
@@ -73,7 +74,10 @@ def _names_in_torch() -> dict[int, str]:
         module: Any = distcompile
         for part in space.split(".") if space else ():
             module = getattr(module, part)
-        for name in module.__all__:
+        files = {
+            file.name for file in iter_modules(getattr(module, "__path__", ()))
+        }  # modules, which nobody has loaded
+        for name in set(module.__all__) - files:
             value = getattr(module, name, None)
             if isinstance(value, FunctionType):
                 found.setdefault(id(value), f"torch.{space}.{name}" if space else f"torch.{name}")

@@ -2,7 +2,7 @@
 
 In: an entry's samples, each made a batch of three by scaling its floats; batches in all tensors, in the first, in the
 others. What one call for each example gives is right; so are gradients through the batch. Where ours raises, torch's
-vmap does, but for REFUSED. SAMPLE_BY_SAMPLE names the entries that run once for each example, as all are read; RAISES
+vmap does. SAMPLE_BY_SAMPLE names the entries that run once for each example, as all are read; RAISES
 those that never come to a result.
 """
 

@@ -22,7 +22,7 @@ from compiler_core.graph.ir import Call, Graph
 from compiler_core.ops.registry import Array
 
 if TYPE_CHECKING:
-    from compiler_core.engines.onnx.emitter import Emitter, Rule
+    from compiler_core.engines.onnx.emitter import Rule
 
 _DTYPES = (float32, int32, bool_)
 
@@ -36,10 +36,10 @@ class OpenVino(OnnxEngine):
     def corrections(self) -> Mapping[str, Rule | None]:
         """NaN and infinities: its exp, greater and extremes do not see them. Its Mod of floats is not exact."""
         from compiler_core.engines.onnx.model import TABLE
-        from compiler_core.engines.onnx.pointwise import choice
+        from compiler_core.engines.onnx.pointwise import choice, seeing_nan
         from compiler_core.engines.onnx.whole import INFINITE_EXTREMES
 
-        seeing = {name: _seeing_nan(TABLE[name]) for name in ("exp", "maximum", "minimum")}
+        seeing = {name: seeing_nan(TABLE[name]) for name in ("exp", "maximum", "minimum")}
         return {
             **seeing,
             **INFINITE_EXTREMES,
@@ -67,19 +67,6 @@ class OpenVino(OnnxEngine):
             "PERFORMANCE_HINT": "LATENCY",
         }
         return _Requests(graph, self.core.compile_model(read, "CPU", how), self.package.Tensor)
-
-
-def _seeing_nan(rule: Rule) -> Rule:
-    """The rule, and NaN where an operand is one."""
-
-    def seeing(e: Emitter, call: Call) -> str:
-        made = rule(e, call)
-        if call.dtype is float32:
-            for operand in e.operands(call):
-                made = e.node("Where", e.node("IsNaN", operand), operand, made)
-        return made
-
-    return seeing
 
 
 class _Requests:

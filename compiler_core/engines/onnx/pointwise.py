@@ -60,6 +60,19 @@ def choice(e: Emitter, call: Call) -> str:
     return e.node("Where", *e.broadcast(call))
 
 
+def seeing_nan(rule: Rule) -> Rule:
+    """The rule, and NaN where an operand is one: for engines that lose it."""
+
+    def seeing(e: Emitter, call: Call) -> str:
+        made = rule(e, call)
+        if call.dtype.is_floating_point:
+            for operand in e.operands(call):
+                made = e.node("Where", e.node("IsNaN", operand), operand, made)
+        return made
+
+    return seeing
+
+
 def _sign(e: Emitter, call: Call) -> str:
     """Of NaN it is 0."""
     (x,) = e.operands(call)

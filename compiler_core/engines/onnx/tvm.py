@@ -33,10 +33,13 @@ class Tvm(OnnxEngine):
     takes_nothing = checks_indices = False
 
     def corrections(self) -> Mapping[str, Rule | None]:
-        """Infinities: its extremes begin with the last finite number, and so do the places of them."""
+        """Infinities and NaN: its extremes begin with the last finite number, a maximum with a constant drops NaN."""
+        from compiler_core.engines.onnx.model import TABLE
+        from compiler_core.engines.onnx.pointwise import choice, seeing_nan
         from compiler_core.engines.onnx.whole import INFINITE_EXTREMES
 
-        return {**INFINITE_EXTREMES, **dict.fromkeys(("argmax", "argmin"))}
+        seeing = {name: seeing_nan(TABLE[name]) for name in ("maximum", "minimum")}
+        return {**seeing, **INFINITE_EXTREMES, "where": choice, **dict.fromkeys(("argmax", "argmin", "window_max"))}
 
     def __init__(self) -> None:
         super().__init__()

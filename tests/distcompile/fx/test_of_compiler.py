@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -180,6 +182,19 @@ def test_errors_of_a_backend_are_suppressed_where_that_is_asked_for() -> None:
     finally:
         dc._dynamo.config.suppress_errors = False
     assert w.grad.tolist() == [3.0, 3.0]
+
+
+def test_a_backend_of_ones_own_needs_no_engines_package() -> None:
+    program = """
+import sys
+for name in ("onnx", "onnxruntime", "jax", "openvino", "tvm", "tensorrt", "torch"):
+    sys.modules[name] = None
+import distcompile as dc
+run = dc.compile(lambda x: x.sin() + 1, backend=lambda module, examples: module)
+print(run(dc.zeros(2)).tolist(), dc.onnx.is_in_onnx_export())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("[1.0, 1.0] False\n", 0), done.stderr
 
 
 def test_what_is_no_function_is_refused() -> None:

@@ -52,7 +52,10 @@ class Engine(Protocol):
 def require_package(module: str, extra: str) -> ModuleType:
     """An optional package. Raises MissingPackageError, which names what to install, where it cannot be imported."""
     try:
-        return import_module(module)
+        found = import_module(module)
+        if hasattr(found, "__path__") and getattr(found, "__file__", None) is None:
+            raise ImportError(f"{module} is a folder of that name, {[*found.__path__]}")
+        return found
     except ImportError as error:
         raise MissingPackageError(
             f"backend {extra!r} needs the package {module.partition('.')[0]}, which cannot be imported",

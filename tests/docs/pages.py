@@ -13,6 +13,7 @@ that is not true. What a block is stands in a comment on the line above its fenc
     generated NAME          another test makes it (test_generated_blocks.py)
     not run: REASON         needs a device, several hosts, a network; python must still compile
 
+A page may say `<!-- needs PACKAGE ... -->`: where one is not installed, it is not tried.
 Output: `...` stands for any text; numbers with a decimal point agree to 5 %; lines of ranks are sorted by rank.
 Invariant: a block of no kind is an error, so nothing on a page goes unlooked at.
 """
@@ -25,6 +26,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,6 +102,13 @@ def of_no_kind(page: Path) -> list[str]:
 
 def has_something_to_try(page: Path) -> bool:
     return any(is_run(block) or block.has("printed by") or block.has("runs") for block in blocks(page))
+
+
+def lacks(page: Path) -> list[str]:
+    """The packages that the page needs and that are not here."""
+    needed = re.search(r"^<!-- needs (.*) -->$", page.read_text(), re.M)
+    specs = {package: find_spec(package) for package in needed[1].split()} if needed else {}
+    return [package for package, spec in specs.items() if spec is None or spec.origin is None]
 
 
 def starts_ranks(page: Path) -> bool:

@@ -9,7 +9,19 @@ import re
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT, agrees, blocks, has_something_to_try, is_run, name, of_no_kind, starts_ranks, try_page
+from pages import (
+    PAGES,
+    ROOT,
+    agrees,
+    blocks,
+    has_something_to_try,
+    is_run,
+    lacks,
+    name,
+    of_no_kind,
+    starts_ranks,
+    try_page,
+)
 
 PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*\.(?:py|cpp|h|md|toml))(?::[^`]*)?`")
 FOLDER = re.compile(r"`((?:compiler_core|distcompile|collectives|launch|tests|benchmarks|examples|docs)/[\w./]*)`")
@@ -21,6 +33,8 @@ ALONE = [page for page in PAGES if has_something_to_try(page) and not starts_ran
 
 @pytest.mark.parametrize("page", ALONE, ids=name)
 def test_what_a_page_shows_is_so(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if missing := lacks(page):
+        pytest.skip(f"not installed: {', '.join(missing)}")
     try_page(page, tmp_path, update=request.config.getoption("--update-golden"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -27,6 +28,13 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(caught.value, ImportError)
     with pytest.raises(MissingPackageError, match="the package no_such_package"):
         require_package("no_such_package.part", "onnxrt")
+
+
+def test_a_folder_of_a_packages_name_is_not_that_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tensorrtx").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MissingPackageError, match="cannot be imported"):
+        require_package("tensorrtx", "tensorrt")
 
 
 def _offer(monkeypatch: pytest.MonkeyPatch, **offered: object) -> None:

@@ -313,7 +313,7 @@ def find_backend(backend: object) -> Backend:
                 remedy=f"did you mean {near!r}?" if near else "",
             )
         return NATIVE[backend].get()()
-    if hasattr(backend, "compile") and hasattr(backend, "name"):
+    if _follows(backend):
         return cast(Backend, backend)
     if callable(backend):
         return CallableBackend(backend)
@@ -349,7 +349,12 @@ def takes_words(backend: object) -> bool:
     """Whether it is a function, or the name that a program gave one: such may take mode= and options=."""
     if isinstance(backend, str):
         return backend in _registered
-    return callable(backend) and not (hasattr(backend, "compile") and hasattr(backend, "name"))
+    return callable(backend) and not _follows(backend)
+
+
+def _follows(backend: object) -> bool:
+    """Whether it follows the protocol Backend."""
+    return hasattr(backend, "compile") and hasattr(backend, "name")
 
 
 def with_words(backend: Any, words: dict[str, Any]) -> GraphCompiler:

@@ -430,7 +430,7 @@ class DistributedDataParallel(Module):
         """
         recorder = self._books.recorder
         if not all_ranks:
-            return make_report(self.process_group.rank, recorder.steps(), recorder.in_graphs)
+            return make_report(self.process_group.rank, recorder.steps(), recorder.unseen)
         spans = [*recorder.spans(), *optimizer_spans(self._books.parameters.values())]
         return gather_report(self.process_group, recorder.steps(), spans)
 

@@ -74,11 +74,9 @@ def _names_in_torch() -> dict[int, str]:
         module: Any = distcompile
         for part in space.split(".") if space else ():
             module = getattr(module, part)
-        files = {
-            file.name for file in iter_modules(getattr(module, "__path__", ()))
-        }  # modules, which nobody has loaded
-        for name in set(module.__all__) - files:
-            value = getattr(module, name, None)
+        files = {file.name for file in iter_modules(getattr(module, "__path__", ()))}  # which need not be loaded
+        for name in module.__all__:
+            value = vars(module).get(name) if name in files else getattr(module, name, None)
             if isinstance(value, FunctionType):
                 found.setdefault(id(value), f"torch.{space}.{name}" if space else f"torch.{name}")
     return found

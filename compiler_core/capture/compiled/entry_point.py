@@ -17,6 +17,7 @@ from compiler_core.capture.guards.module_protocol import is_module, unwrapped
 from compiler_core.errors import ArgumentError, ConfigError, NotCallableError
 
 MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_OWN = ("skip_hook_guards", "fallback_random")  # options that change what is captured
 _BACKENDS = {  # that modes of "codegen" are
     "reduce-overhead": "cudagraphs", "max-autotune": "tuned-cudagraphs", "max-autotune-no-cudagraphs": "tuned",
 }  # fmt: skip
@@ -83,12 +84,13 @@ def compile(
         backend, mode, options = _with_words(backend, mode, options), None, _own(options)
     _check(model, mode, options, memory_budget)
     chosen = dict(options or {})
-    skip_hook_guards, falls_back = (bool(chosen.pop(name, False)) for name in ("skip_hook_guards", "fallback_random"))
+    skip_hook_guards, falls_back = (bool(chosen.pop(name, False)) for name in _OWN)
     if mode in _BACKENDS and backend in ("codegen", "inductor"):
         backend, mode = _BACKENDS[mode], None
     if chosen or mode not in MODES[:2]:
-        known = "skip_hook_guards and fallback_random"
-        log.warn_once("compile mode", f"compile(): mode and options other than {known} have no effect here")
+        log.warn_once(
+            "compile mode", f"compile(): mode and options other than {' and '.join(_OWN)} have no effect here"
+        )
     check_backend(backend)
     if disable:
         return model
@@ -96,9 +98,6 @@ def compile(
     kind = CompiledModule if is_module(original) else CompiledFunction
     options = {"fullgraph": fullgraph, "skip_hook_guards": skip_hook_guards, "fallback_random": falls_back}
     return kind(original, backend, **options, dynamic=dynamic, memory_budget=memory_budget)
-
-
-_OWN = ("skip_hook_guards", "fallback_random")  # options that change what is captured
 
 
 def _own(options: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """The backend "openxla": XLA compiles the graphs, through JAX (`pip install "distcompile[openxla]"`).
 
 In: graphs of calls that JAX can trace (rules.py). Out: a compiled program a graph: traced, lowered to StableHLO
-(`stablehlo` gives its text), compiled. Inputs that are "spent" are donated. What must hold of values (an index in
-range) is computed beside the results, and raised here. On the CPU XLA's threads are its own: XLA_FLAGS says how many.
-A graph of a GPU needs JAX's plugin for it (`pip install "jax[cuda13]"`); arrays change hands by DLPack.
+(`stablehlo` gives its text), compiled. No input is donated: who calls may keep it. What must hold of values (an index
+in range) is computed beside the results, and raised here. On the CPU XLA's threads are its own: XLA_FLAGS says how
+many. A graph of a GPU needs JAX's plugin for it (`pip install "jax[cuda13]"`); arrays change hands by DLPack.
 """
 
 from __future__ import annotations
@@ -86,9 +86,8 @@ class OpenXla:
             holds = [self.jax.numpy.stack(tests.holds)] if tests.holds else []
             return [*(values[node] for node in graph.outputs), *holds]
 
-        spent = tuple(k for k, node in enumerate(graph.inputs) if node.role == "spent" and graph.on_gpu)
         with self._wide():
-            made = self.jax.jit(run, donate_argnums=spent, keep_unused=True).lower(*map(self._spec, graph.inputs))
+            made = self.jax.jit(run, keep_unused=True).lower(*map(self._spec, graph.inputs))
         return made, messages
 
     def build(self, graph: Graph) -> Program:
@@ -128,7 +127,9 @@ class _Compiled:
         return [_placed(result, out) for result, out in zip(results, outs, strict=True)]
 
     def taken(self, array: Array) -> Any:
-        return self.jax.dlpack.from_dlpack(array) if cuda.is_array(array) else array
+        if not cuda.is_array(array):
+            return array
+        return self.jax.dlpack.from_dlpack(array if array.flags.c_contiguous else array.copy())
 
     def given(self, value: Any) -> Array:
         """Memory of XLA's, which may be read alone."""

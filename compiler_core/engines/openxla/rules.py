@@ -21,6 +21,9 @@ from jax import lax
 from compiler_core.dtype import DType, of
 from compiler_core.errors import check_message
 from compiler_core.meta import Shape
+from compiler_core.ops.pooling.geometry import places_in_windows, to_back, to_front, window_counts
+from compiler_core.ops.primitives.movement import python_slices
+from compiler_core.ops.primitives.strided import strided_places
 from compiler_core.ops.random.op import M0, M1, W0, W1
 from compiler_core.ops.registry import Op
 
@@ -158,15 +161,11 @@ def _pad(tests: Tests, x: X, low: Dims, high: Dims, value: float) -> X:
 
 
 def _slice_scatter(tests: Tests, base: X, src: X, starts: Dims, stops: Dims, steps: Dims) -> X:
-    where = tuple(slice(a, None if b < 0 else b, s) for a, b, s in zip(starts, stops, steps))
-    return base.at[where].set(src) if src.size else base
+    return base.at[python_slices(starts, stops, steps)].set(src) if src.size else base
 
 
 def _strided(tests: Tests, x: X, size: Shape, stride: Shape, offset: int) -> X:
-    places = np.full(size, offset, np.int64)
-    for d, step in enumerate(stride):
-        places += step * np.arange(size[d]).reshape((-1,) + (1,) * (len(size) - d - 1))
-    return x[places] if places.size else jnp.zeros(size, x.dtype)
+    return x[strided_places(size, stride, offset)] if math.prod(size) else jnp.zeros(size, x.dtype)
 
 
 def _as_complex(tests: Tests, x: X) -> X:
@@ -176,27 +175,20 @@ def _as_complex(tests: Tests, x: X) -> X:
 # ---- sliding windows, place by place of the kernel
 
 
-def _places(kernel: Dims, stride: Dims, dilation: Dims, counts: Shape) -> Iterator[tuple[Dims, Any]]:
-    for place in itertools.product(*map(range, kernel)):
-        starts = [k * d for k, d in zip(place, dilation)]
-        yield place, (..., *(slice(a, a + (o - 1) * s + 1, s) for a, o, s in zip(starts, counts, stride)))
-
-
 def _counts(x: X, kernel: Dims, stride: Dims, dilation: Dims) -> Shape:
-    sizes = x.shape[x.ndim - len(kernel) :]
-    return tuple((n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(sizes, kernel, stride, dilation))
+    return window_counts("windows", x.shape[x.ndim - len(kernel) :], kernel, stride, dilation)
 
 
 def _windows(tests: Tests, x: X, kernel: Dims, stride: Dims, dilation: Dims) -> X:
     counts = _counts(x, kernel, stride, dilation)
-    each = [x[where] for _, where in _places(kernel, stride, dilation, counts)]
+    each = [x[where] for _, where in places_in_windows(kernel, stride, dilation, counts)]
     return jnp.stack(each, -1).reshape((*each[0].shape, *kernel))
 
 
 def _window_max(tests: Tests, x: X, kernel: Dims, stride: Dims, dilation: Dims, low: Dims = ()) -> X:
     counts = _counts(x, kernel, stride, dilation)
     best = None
-    for _, where in _places(kernel, stride, dilation, counts):
+    for _, where in places_in_windows(kernel, stride, dilation, counts):
         best = x[where] if best is None else jnp.maximum(best, x[where])
     return best
 
@@ -204,7 +196,7 @@ def _window_max(tests: Tests, x: X, kernel: Dims, stride: Dims, dilation: Dims, 
 def _window_argmax(tests: Tests, x: X, kernel: Dims, stride: Dims, dilation: Dims) -> X:
     counts = _counts(x, kernel, stride, dilation)
     best, found = None, jnp.zeros((*x.shape[: x.ndim - len(kernel)], *counts), np.int64)
-    for number, (_, where) in enumerate(_places(kernel, stride, dilation, counts)):
+    for number, (_, where) in enumerate(places_in_windows(kernel, stride, dilation, counts)):
         values = x[where]
         if best is not None:
             better = (values > best) | (values != values)
@@ -226,12 +218,11 @@ def _spread(
             edges.append((k * d, n - k * d - ((o - 1) * s + 1), s - 1))
         part = lax.pad(part.astype(wide), jnp.zeros((), wide), edges)
         total = part if total is None else total + part
-    back = (*range(trailing, total.ndim), *range(trailing))
-    return jnp.transpose(total.astype(like.dtype), back)
+    return jnp.transpose(total.astype(like.dtype), to_back(total.ndim, trailing))
 
 
 def _in_front(x: X, trailing: int) -> X:
-    return jnp.transpose(x, (*range(x.ndim - trailing, x.ndim), *range(x.ndim - trailing)))
+    return jnp.transpose(x, to_front(x.ndim, trailing))
 
 
 def _windows_add(

@@ -1,12 +1,18 @@
-"""Where sliding windows lie: how many, with which strides, and the order of dims beside them. See windows.py."""
+"""Where sliding windows lie: how many, which elements, with which strides, and the order of dims beside them. See
+windows.py."""
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
 
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops.aliasing import Strides
 
 Dims = tuple[int, ...]
+Index = tuple[Any, ...]
 
 
 def window_counts(op: str, sizes: Shape, kernel: Dims, stride: Dims, dilation: Dims) -> Shape:
@@ -24,6 +30,16 @@ def window_counts(op: str, sizes: Shape, kernel: Dims, stride: Dims, dilation: D
     if any(n < span for n, span in zip(sizes, spans)):
         raise ShapeError(f"{op}: the window is larger than the (padded) input", expected=f"<= {sizes}", got=str(spans))
     return tuple((n - span) // s + 1 for n, span, s in zip(sizes, spans, stride))
+
+
+def places_in_windows(
+    kernel: Dims, stride: Dims, dilation: Dims, counts: Shape
+) -> Iterator[tuple[Dims, tuple[Any, ...]]]:
+    """For each place within a window: the place, and the slices of x that hold that element of every window."""
+    for place in itertools.product(*map(range, kernel)):
+        starts = [k * d for k, d in zip(place, dilation)]
+        slices = (slice(a, a + (o - 1) * s + 1, s) for a, o, s in zip(starts, counts, stride))
+        yield place, (..., *slices)
 
 
 def strides_of_windows(in_shape: Shape, in_strides: Strides, kernel: Dims, stride: Dims, dilation: Dims) -> Strides:

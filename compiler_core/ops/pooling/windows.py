@@ -12,9 +12,7 @@ step whole strided arrays.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,20 +24,19 @@ from compiler_core.ops import prims
 from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.checks import EVERY, NUMERIC, ORDERED, ORDERED_NUMBERS, check_dtype, check_shape
 from compiler_core.ops.pooling import decomposed
-from compiler_core.ops.pooling.geometry import Dims, strides_of_windows, to_back, to_front, window_counts
+from compiler_core.ops.pooling.geometry import (
+    Dims,
+    places_in_windows,
+    strides_of_windows,
+    to_back,
+    to_front,
+    window_counts,
+)
 from compiler_core.ops.registry import Array, Attrs, NotDifferentiable, Op, Sample, Value, register
 from compiler_core.ops.rules import ALIKE, Decomposed, IndexedReduction, Movement
 
 Index = tuple[Any, ...]
 Metas = tuple[TensorMeta, ...]
-
-
-def _places(kernel: Dims, stride: Dims, dilation: Dims, counts: Shape) -> Iterator[tuple[Dims, Index]]:
-    """For each place within a window: the place, and the slices of x that hold that element of every window."""
-    for place in itertools.product(*map(range, kernel)):
-        starts = [k * d for k, d in zip(place, dilation)]
-        slices = (slice(a, a + (o - 1) * s + 1, s) for a, o, s in zip(starts, counts, stride))
-        yield place, (..., *slices)
 
 
 # ---- windows
@@ -135,7 +132,7 @@ def _eager_windows_add(
     lead = g.ndim - 2 * rank
     out = xp.zeros((*g.shape[:lead], *size), of(g.dtype).compute.numpy)
     with np.errstate(all="ignore"):
-        for place, where in _places(kernel, stride, dilation, g.shape[lead : lead + rank]):
+        for place, where in places_in_windows(kernel, stride, dilation, g.shape[lead : lead + rank]):
             out[where] += g[(..., *place)]  # type: ignore[arg-type]
     out = out.astype(g.dtype, copy=False)
     return xp.ascontiguousarray(xp.transpose(out, to_back(out.ndim, trailing)))  # type: ignore[no-any-return]
@@ -234,7 +231,7 @@ def _eager_windows_put(
     lead = g.ndim - len(kernel)
     out = xp.zeros((*g.shape[:lead], *size), of(g.dtype).compute.numpy)
     with np.errstate(all="ignore"):
-        for number, (_, where) in enumerate(_places(kernel, stride, dilation, g.shape[lead:])):
+        for number, (_, where) in enumerate(places_in_windows(kernel, stride, dilation, g.shape[lead:])):
             out[where] += xp.where(place == number, g, xp.zeros((), g.dtype))
     out = out.astype(g.dtype, copy=False)
     return xp.ascontiguousarray(xp.transpose(out, to_back(out.ndim, trailing)))  # type: ignore[no-any-return]
@@ -332,7 +329,7 @@ def _eager_window_sum(xp: Any, x: Array, kernel: Dims, stride: Dims, dilation: D
     counts = window_counts("window_sum", x.shape[lead:], kernel, stride, dilation)
     total = xp.zeros((*x.shape[:lead], *counts), of(x.dtype).compute.numpy)
     with np.errstate(all="ignore"):
-        for _, where in _places(kernel, stride, dilation, counts):
+        for _, where in places_in_windows(kernel, stride, dilation, counts):
             total += x[where]
     return total.astype(x.dtype, copy=False)  # type: ignore[no-any-return]
 
@@ -378,7 +375,7 @@ def _eager_window_max(xp: Any, x: Array, kernel: Dims, stride: Dims, dilation: D
     counts = window_counts("window_max", x.shape[x.ndim - len(kernel) :], kernel, stride, dilation)
     best: Array | None = None
     with np.errstate(all="ignore"):
-        for _, where in _places(kernel, stride, dilation, counts):
+        for _, where in places_in_windows(kernel, stride, dilation, counts):
             best = xp.array(x[where]) if best is None else xp.maximum(best, x[where], out=best)
     return best  # type: ignore[return-value]
 
@@ -423,7 +420,7 @@ def _eager_window_argmax(xp: Any, x: Array, kernel: Dims, stride: Dims, dilation
     best: Array | None = None
     may_be_nan = x.dtype.kind not in "biu" and (xp is not np or bool(xp.isnan(x).any()))  # a device is not asked
     found = xp.zeros((*x.shape[:lead], *counts), np.int16 if math.prod(kernel) < 1 << 15 else np.int64)
-    for number, (_, where) in enumerate(_places(kernel, stride, dilation, counts)):
+    for number, (_, where) in enumerate(places_in_windows(kernel, stride, dilation, counts)):
         values = x[where]
         if best is None:
             best = xp.array(values)

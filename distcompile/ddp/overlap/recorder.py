@@ -100,7 +100,7 @@ class StepRecorder:
 
     def __init__(self, rank: int) -> None:
         self.rank, self.count = rank, 0
-        self.in_graphs = 0  # of the last steps, those that nobody has timed
+        self.unseen = 0  # of the last steps, those that nobody has timed
         self.is_on = config.record_times
         self._flights: deque[tuple[int, FlightRecord]] = deque(maxlen=RECORDED_STEPS)
         self._spans: deque[tuple[Kind, int, Time, Time]] = deque(maxlen=RECORDED_SPANS)
@@ -115,12 +115,12 @@ class StepRecorder:
         if self.is_on:
             self._flights.append((self.count, record))
         watchdog.end_step()
-        self.count, self.in_graphs = self.count + 1, 0
+        self.count, self.unseen = self.count + 1, 0
 
     def untimed(self) -> None:
         """The buckets of one backward are all there, and nobody has looked at the clock."""
         watchdog.end_step()
-        self.count, self.in_graphs = self.count + 1, self.in_graphs + 1
+        self.count, self.unseen = self.count + 1, self.unseen + 1
 
     def spans(self) -> list[Span]:
         """The last spans, the oldest first; without those that a GPU has not come to the end of."""

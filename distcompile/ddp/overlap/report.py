@@ -51,7 +51,7 @@ class OverlapReport:
         exposed_ms: for which the main thread stood waiting for buckets.
         late_ms: the part of exposed_ms in which a slower rank was waited for, not data.
         rows: for each bucket its size, when it was ready, launched, started and ended, and why it was waited for.
-        in_graphs: how many steps since then were one graph each, of which `distributed.watch_collectives` tells.
+        unseen: how many steps since then nobody timed: each one graph, on one rank or run op by op.
     """
 
     rank: int
@@ -61,7 +61,7 @@ class OverlapReport:
     exposed_ms: float
     late_ms: float
     rows: tuple[BucketRow, ...]
-    in_graphs: int = 0
+    unseen: int = 0
 
     @property
     def hidden_share(self) -> float:
@@ -91,10 +91,10 @@ class OverlapReport:
 
     def summary(self) -> str:
         """One sentence, and another of steps that are not in it."""
-        told = f"{self.in_graphs} steps were one graph each: distributed.watch_collectives() shows their collectives"
-        if self.in_graphs and not self.steps:
+        told = f"{self.unseen} steps were not timed: each was one graph, on one rank or run op by op"
+        if self.unseen and not self.steps:
             return told
-        later = f"; since then {told}" if self.in_graphs else ""
+        later = f"; since then {told}" if self.unseen else ""
         hidden = "" if math.isnan(self.hidden_share) else f", {self.hidden_share:.0%} hidden"
         parts = (("backward", self.backward_ms), ("communication", self.moving_ms), ("exposed", self.exposed_ms))
         late = f" ({self.late_ms:.2f} of it waiting for slower ranks)"
@@ -126,10 +126,10 @@ def shown(table: Table) -> str:
     return capture.get()
 
 
-def make_report(rank: int, steps: Sequence[StepTimes], in_graphs: int = 0) -> OverlapReport:
+def make_report(rank: int, steps: Sequence[StepTimes], unseen: int = 0) -> OverlapReport:
     """The report over `steps` that all have the same buckets; of none, an empty report."""
     if not steps:
-        return OverlapReport(rank, 0, 0.0, 0.0, 0.0, 0.0, (), in_graphs)
+        return OverlapReport(rank, 0, 0.0, 0.0, 0.0, 0.0, (), unseen)
 
     def middle(values: Sequence[float]) -> float:
         return 1e3 * median(values)
@@ -142,7 +142,7 @@ def make_report(rank: int, steps: Sequence[StepTimes], in_graphs: int = 0) -> Ov
         middle([s.exposed_s for s in steps]),
         middle([s.late_s for s in steps]),
         tuple(_row(steps, k) for k in range(len(steps[-1].buckets))),
-        in_graphs,
+        unseen,
     )
 
 

@@ -101,6 +101,14 @@ class CudaBackend:
 
         Graphs with a kernel that would compute with complex numbers run op by op on the device.
         """
+        try:
+            return _load(self.artefact(graphs, name), _number(graphs))
+        except NoComplexError as error:
+            log.warn_once(f"complex {name}", f"{name} runs op by op: {error.what}")
+            return INTERPRETERS["aot_eager"].compile(graphs, name)
+
+    def artefact(self, graphs: Sequence[Graph], name: str) -> Entry:
+        """The files of what `graphs` are compiled to. Raises NoComplexError for kernels of complex numbers."""
         toolchain, opened = host_toolchain(), come_in_many_sizes() and not self.tuned
 
         def build(folder: Path) -> Manifest:
@@ -117,12 +125,7 @@ class CudaBackend:
 
         tuned_for = _tuned_for(_number(graphs)) if self.tuned else ""
         key = artefact_key(graphs, toolchain, self.capability, tuned_for, opened=opened)
-        try:
-            entry = load_or_build(key, build)
-        except NoComplexError as error:
-            log.warn_once(f"complex {name}", f"{name} runs op by op: {error.what}")
-            return INTERPRETERS["aot_eager"].compile(graphs, name)
-        return _load(entry, _number(graphs))
+        return load_or_build(key, build)
 
 
 def _judge(name: str, attrs: Mapping[str, Any], arrays: tuple[Strided, ...]) -> bool:

@@ -84,6 +84,10 @@ class Callbacks:
         self._errors.given = id(error)
         return error
 
+    def take_any_error(self) -> BaseException | None:
+        """The same; None where none did."""
+        return self.take_error() if hasattr(self._errors, "raised") else None
+
     def gave(self, error: BaseException) -> bool:
         """Whether `error`, which is under way in this thread, is a routine's."""
         return getattr(self._errors, "given", None) == id(error)

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from compiler_core.device import check_device
 from compiler_core.errors import DTypeError, ShapeError
 from compiler_core.graph.input_sizes import Numbers, numbers_of
 from compiler_core.graph.interpret import interpret
 from compiler_core.ops.registry import current_trace, meta_of
 from compiler_core.symbolic.size import Sym
-from compiler_core.tensor.making.random import generator_for
-from compiler_core.tensor.making.random_state import set_shard
+from compiler_core.tensor.making.random import keys_for
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import NotSupportedError
 from distcompile.export.exported_program import ExportedProgram, Place
@@ -74,5 +72,4 @@ def keys(program: ExportedProgram) -> list[Any]:
     if current_trace() is not None:
         raise NotSupportedError("an exported program that draws random numbers cannot be compiled",
                                 remedy="export it in eval mode, or compile the module that it was made of")  # fmt: skip
-    with set_shard(program.shard):
-        return [generator_for(check_device(program.dc_graph.device)).take_keys(program.draws)]
+    return [keys_for(program.dc_graph.device, program.draws, program.shard)]

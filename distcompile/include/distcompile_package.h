@@ -11,11 +11,11 @@
 #pragma once
 #include <cstdint>
 
-enum { DCPKG_VERSION = 1 };
+enum { DCPKG_VERSION = 2 };
 
-// kind of an input: the caller gives it, or it lies in the file; of an output: it is a result, or the new value of a
-// weight or of an argument (place: which input).
-enum { DCPKG_GIVEN = 0, DCPKG_HELD = 1 };
+// kind of an input: the caller gives it, it lies in the file, or it is the key of the draws of a call, three words: seed,
+// offset, shard; of an output: it is a result, or the new value of a weight or of an argument (place: which input).
+enum { DCPKG_GIVEN = 0, DCPKG_HELD = 1, DCPKG_KEY = 2 };
 enum { DCPKG_RESULT = 0, DCPKG_WRITTEN = 1 };
 
 struct dcpkg_array {
@@ -53,7 +53,7 @@ struct dcpkg_instance {
   const int64_t* numbers;
   const char* const* symbols;  // of OpenBLAS
   int64_t nsymbols;
-  int64_t ncallbacks;  // where a routine of LAPACK refuses its data: there is no Python to ask then
+  int64_t ncallbacks;  // what Python computes, and where LAPACK refuses data; without Python that is an error
   const dcpkg_convolution* convolutions;
   int64_t nconvolutions;
   const char* const* messages;  // of failed checks
@@ -61,8 +61,8 @@ struct dcpkg_instance {
 };
 
 // What the code has: dcpkg_version, dcpkg_instances, dcpkg_prepare (what is needed to call an instance; nullptr, with a
-// text, if it lacks something; blas, dnnl: handles of dlopen or nullptr), dcpkg_call (args: inputs, constants, outputs;
-// nullptr: done, else what failed), dcpkg_threads.
+// text, if it lacks something; blas, dnnl: handles of dlopen or nullptr), dcpkg_call_back (what Python computes), dcpkg_call
+// (args: inputs, constants, outputs; nullptr: done, else what failed), dcpkg_threads.
 typedef int64_t (*dcpkg_version_fn)();
 typedef const dcpkg_instance* (*dcpkg_instances_fn)(int64_t* count);
 typedef void* (*dcpkg_prepare_fn)(const dcpkg_instance* instance, void* blas, void* dnnl, char* error, int64_t nerror);
@@ -83,6 +83,7 @@ typedef int32_t (*dcpkg_threads_fn)(int32_t threads);
 #include <map>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -133,6 +134,13 @@ class Package {
     return found;
   }
 
+  // Begin the random draws anew: a seed of the system's until then. Each call draws other numbers.
+  void manual_seed(uint64_t seed) {
+    const std::lock_guard<std::mutex> held(lock_);
+    key_[0] = seed;
+    key_[1] = 0;
+  }
+
   // The results for these inputs, in order. What the program writes to an input is written there.
   std::vector<Array> run(std::vector<Array>&& given) { return run(given); }
   std::vector<Array> run(std::vector<Array>& given) {
@@ -144,8 +152,14 @@ class Package {
     std::vector<Array> outputs, results;
     std::vector<void*> args;
     std::vector<Array*> own(one.ninputs, nullptr);
+    uint64_t key[3];
+    next_key(key);
     for (int64_t k = 0, next = 0; k < one.ninputs; ++k) {
       const dcpkg_array& input = one.inputs[k];
+      if (input.kind == DCPKG_KEY) {
+        args.push_back(key);
+        continue;
+      }
       if (input.kind == DCPKG_GIVEN) own[k] = &given[next++];
       auto written = written_.find(input.name);
       if (input.kind == DCPKG_HELD && written != written_.end()) own[k] = &written->second;
@@ -178,6 +192,7 @@ class Package {
   std::vector<Instance> instances_;
   std::map<std::string, Array> written_;  // buffers that the program writes
   std::mutex lock_, writing_;
+  uint64_t key_[3] = {(uint64_t)std::random_device{}() << 32 | std::random_device{}(), 0, 0}, draws_ = 0;
 
   [[noreturn]] void fail(const std::string& what) const { throw PackageError(path_ + " " + what); }
 
@@ -222,6 +237,17 @@ class Package {
       if (!line.compare(0, 5, "flags") || !line.compare(0, 8, "Features")) flags = line.substr(line.find(':')) + " ";
     for (const std::string& name : list("\"features\": ["))
       if (flags.find(" " + name + " ") == std::string::npos) fail("is a package for another CPU, with " + name);
+    if (version < 2) return;
+    if (manifest_.find("\"gpu\": {") != std::string::npos) fail("is a package for a GPU: Python loads these");
+    for (const std::string& name : list("\"python\": [")) fail("calls Python for " + name + ": load it there");
+    draws_ = std::strtoull(value("\"draws\": ").c_str(), nullptr, 10);
+    key_[2] = std::strtoull(value("\"shard\": ").c_str(), nullptr, 10);
+  }
+
+  void next_key(uint64_t* key) {
+    const std::lock_guard<std::mutex> held(lock_);
+    std::memcpy(key, key_, sizeof key_);
+    key_[1] += draws_;
   }
 
   // What follows a key of the manifest, up to the end of a word.
@@ -265,7 +291,7 @@ class Package {
     }
     void* library = dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!library) fail(std::string("has code that cannot be loaded: ") + dlerror());
-    if (((dcpkg_version_fn)dlsym(library, "dcpkg_version"))() != DCPKG_VERSION) fail("has code of another format");
+    if (((dcpkg_version_fn)dlsym(library, "dcpkg_version"))() > DCPKG_VERSION) fail("has code of another format");
     ((dcpkg_threads_fn)dlsym(library, "dcpkg_threads"))(threads);
     int64_t count = 0;
     const dcpkg_instance* found = ((dcpkg_instances_fn)dlsym(library, "dcpkg_instances"))(&count);

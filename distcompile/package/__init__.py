@@ -2,8 +2,13 @@
 
 - `compiling.py`: `aot_compile`: an exported program -> a `.dcpkg` file
 - `tables.py`: what the code says of itself, as C++
-- `more_sizes.py`: sizes that a package was not compiled for
+- `compiling_cuda.py`: the code of a program for a GPU
 - `load.py`: `load_package`: a file -> a function, without a compiler; imports little
+- `native.py`: what it runs on the CPU
+- `libraries.py`: which calls these
+- `on_cuda.py`: what it runs on a GPU
+- `instances.py`: what both say of inputs and outputs
+- `more_sizes.py`: sizes that a package of the CPU was not compiled for
 - `container.py`: the file
 - `trees.py`: arguments and results
 - `command.py`: `distcompile run`

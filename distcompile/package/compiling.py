@@ -3,13 +3,14 @@
 In: an ExportedProgram, where the file goes, the sizes that it is to be compiled for. Out: the file's path.
 Method: for each set of sizes the graph of these (graph/sizes.py), through the steps of the pipeline to C++. Sizes that
 come to the same code share it, with their numbers in tables (codegen/cpp/many_sizes.py). Each such code becomes a
-shared object with tables.py's unit, and the threads of runtime/pool.py.
-Raises: PackageError for what a package cannot hold: a graph of a GPU, random draws, what is computed by a NumPy
-definition; CompilerNotFoundError without a C++ compiler; ShapeError for sizes that the program does not take.
+shared object with tables.py's unit, and the threads of runtime/pool.py. Of a program for a GPU: compiling_cuda.py.
+Raises: PackageError for what a package cannot hold: branches and loops that Python runs, arrays of dtypes that files do
+not have; CompilerNotFoundError without a C++ compiler; ShapeError for sizes that the program does not take.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import sys
@@ -17,8 +18,9 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,6 +32,7 @@ from compiler_core.graph.parse import parse_attrs
 from compiler_core.graph.print import print_graph
 from compiler_core.graph.sizes import graph_at, symbols_of
 from compiler_core.loop_ir.ir import Program
+from compiler_core.meta import TensorMeta
 from compiler_core.ops.routine import ROUTINES, Native
 from compiler_core.pipeline import lay_out, simplify, simplify_joint
 from compiler_core.runtime import pool
@@ -44,12 +47,15 @@ from distcompile.export import ExportedProgram
 from distcompile.export.exported_program import Place
 from distcompile.export.graph_signature import ConstantArgument, OutputKind
 from distcompile.package.container import VERSION, Array, dtype_name, placed, write
-from distcompile.package.load import LIBRARIES, cpu_features
+from distcompile.package.instances import GIVEN, HELD, KEY
+from distcompile.package.libraries import LIBRARIES
+from distcompile.package.load import cpu_features
 from distcompile.package.tables import Placed, Tabled, unit
 from distcompile.utils._pytree import treespec_dumps
 from distcompile.version import __version__
 
 Numbers = Mapping[SizeSymbol, int]
+MOST_SIZES = 1024  # sets of them in one package
 # of x86: what compilers make code for, as /proc/cpuinfo says it
 _FEATURES = """
 sse4_1 sse4_2 popcnt avx f16c fma avx2 bmi1 bmi2 abm movbe adx avx512f avx512cd avx512bw avx512dq avx512vl avx512ifma
@@ -69,54 +75,77 @@ class Made:
 
 
 def aot_compile(
-    program: ExportedProgram, path: str | os.PathLike[str], *, sizes: Sequence[Mapping[str, int]] = ()
+    program: ExportedProgram, path: str | os.PathLike[str], *, sizes: Sequence[Mapping[str, int]] | Literal["all"] = ()
 ) -> str:
     """Compile `program` for this machine, and write it to `path`, with its weights. Returns the path.
 
     Args:
-        program: an exported program, of the CPU.
+        program: an exported program.
         path: of the file, by custom `*.dcpkg`.
         sizes: the sets of sizes to compile for, each by the names of the program's sizes (`range_constraints`):
-            `[{"batch": 1}, {"batch": 8}]`. By default those of the example that it was exported with, and with one of
-            them 1. In Python a package runs at further sizes too, if they come to the same code.
+            `[{"batch": 1}, {"batch": 8}]`; "all": every set in their ranges, up to 1,024 of them. By default those of
+            the example, and with one of them 1. In Python a package of the CPU runs at others too.
 
     Raises: see the head of this file.
     """
-    _check(program)
-    graph, wanted = program.dc_graph, list(_sizes(program, sizes))
+    if not isinstance(program, ExportedProgram):
+        raise ArgumentError("aot_compile takes an exported program", got=type(program).__name__,
+                            remedy="aot_compile(export(module, args), path)")  # fmt: skip
+    wanted = list(_sizes(program, _every(program) if sizes == "all" else sizes))
     if not sizes:
         wanted += _with_ones(wanted[0])
+    if program.dc_graph.on_gpu:
+        from distcompile.package.compiling_cuda import compiled
+
+        arrays, told = compiled(program, wanted)
+    else:
+        arrays, told = _compiled(program, wanted)
+    write(Path(path), arrays, told | _manifest(program))
+    return os.fspath(path)
+
+
+def _compiled(program: ExportedProgram, wanted: Sequence[Numbers]) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Native code: what the file holds, and what is told of it."""
+    graph = program.dc_graph
     opened = [*wanted, *sizes_near(wanted[0])] if symbols_of(graph) else []
     made = opened_at(graph, opened)[: len(wanted)] if opened else [made_at(graph, wanted[0])]
     groups: dict[str, list[Made]] = {}
     for one in made:
         groups.setdefault(code_digest(one.units), []).append(one)
-    arrays = _weights(program) | _constants(made)
+    arrays = weights_of(program) | _constants(made)
     _, places, _ = placed(arrays)
     for number, group in enumerate(groups.values()):
         tables = [_tabled(program, one, places, arrays) for one in group]
         arrays[f"code:{number}"] = built(group[0].units, tables)
-    told = {
+    entries = [one.entry for one in made]
+    libraries = [("openblas", any(e.symbols for e in entries)), ("onednn", any(e.planned for e in entries))]
+    by_python = sorted({name for one in made for name in called_back(one.entry)})
+    return arrays, {
         "codes": list(groups),
         "opened": [{symbol.name: number for symbol, number in numbers.items()} for numbers in opened],
+        "libraries": [name for name, needed in libraries if needed],
+        **{f"{name}_at": LIBRARIES[name]()._name for name, needed in libraries if needed},  # for C++
+        "python": by_python,
+        "callbacks": [[callbacks_of(one.entry) for one in group] for group in groups.values()] if by_python else [],
+        "results": [[results_of(program, one.numbers) for one in group] for group in groups.values()],
     }
-    write(Path(path), arrays, told | _manifest(program, list(groups.values())))
-    return os.fspath(path)
-
-
-def _check(program: ExportedProgram) -> None:
-    if not isinstance(program, ExportedProgram):
-        raise ArgumentError("aot_compile takes an exported program", got=type(program).__name__,
-                            remedy="aot_compile(export(module, args), path)")  # fmt: skip
-    if program.dc_graph.on_gpu:
-        raise PackageError(f"a package holds no code for {program.dc_graph.device}", remedy="export it on the CPU")
-    if program.draws:
-        raise PackageError(
-            "the program draws random numbers, which a package does not", remedy="export it in eval mode"
-        )
 
 
 # -- sizes
+
+
+def _every(program: ExportedProgram) -> list[dict[str, int]]:
+    """Every set of sizes that the program takes, that of the example first."""
+    ranges = program.range_constraints
+    count = math.prod(high - low + 1 for low, high in ranges.values())
+    if not count <= MOST_SIZES:
+        what, remedy = 'aot_compile(sizes="all"): the program takes too many', "narrower Dims (min=, max=), or a list"
+        raise ArgumentError(what, expected=f"at most {MOST_SIZES} sets", got=f"{count:g}", remedy=remedy)
+    symbols = {symbol.name: symbol for symbol in symbols_of(program.dc_graph)}
+    each = product(*(range(int(low), int(high) + 1) for low, high in ranges.values()))
+    found = [dict(zip(ranges, numbers)) for numbers in each]
+    can_be = [one for one in found if _can_be({symbols[name]: number for name, number in one.items()})]
+    return sorted(can_be, key=lambda one: one != program.example_sizes)
 
 
 def _sizes(program: ExportedProgram, sizes: Sequence[Mapping[str, int]]) -> Iterator[Numbers]:
@@ -173,11 +202,20 @@ def made_at(graph: Graph, numbers: Numbers, *, opened: bool = False) -> Made:
     sized = lay_out(NativeBackend(), simplify_joint(sized))
     (lowered,), source = generate([sized], graph.name, opened=opened)
     entry = describe(lowered, sized, source.messages)
-    if by_python := [callback for callback in entry.callbacks if _native_of(callback) is None]:
-        names = ", ".join(sorted({callback.routine for callback in by_python}))
-        raise PackageError(f"a package cannot hold what Python computes: {names}",
+    if graphs := [callback.routine for callback in entry.callbacks if "graph " in callback.attrs]:
+        raise PackageError(f"a package cannot hold what compiles a graph when it runs: {', '.join(sorted(graphs))}",
                            remedy="leave it out of the program, or run its module()")  # fmt: skip
     return Made(numbers, sized, dict(source.units), entry, _arrays_of(lowered))
+
+
+def called_back(entry: EntryPoint) -> list[str]:
+    """The routines that Python computes: no library is called first."""
+    return [one.routine for one in entry.callbacks if _native_of(one) is None]
+
+
+def callbacks_of(entry: EntryPoint) -> list[Any]:
+    """What Python is called for, as JSON; nothing where libraries compute all."""
+    return [callback.to_json() for callback in entry.callbacks] if called_back(entry) else []
 
 
 def _native_of(callback: Callback) -> Native | None:
@@ -220,9 +258,12 @@ def built(units: Mapping[str, str], tables: Sequence[Tabled]) -> Array:
 # -- what the file holds
 
 
-def _weights(program: ExportedProgram) -> dict[str, Array]:
+def weights_of(program: ExportedProgram) -> dict[str, Array]:
+    """What the program holds, each under its name."""
     return {
-        f"{spec.kind.name.lower()}:{spec.target}": np.ascontiguousarray(tensor.detach().numpy()).reshape(tensor.shape)
+        f"{spec.kind.name.lower()}:{spec.target}": np.ascontiguousarray(tensor.detach().cpu().numpy()).reshape(
+            tensor.shape
+        )
         for spec, tensor in program.held()
     }
 
@@ -237,25 +278,36 @@ def _constant_name(array: Array) -> str:
 
 
 def _tabled(program: ExportedProgram, one: Made, places: Mapping[str, int], arrays: Mapping[str, Array]) -> Tabled:
-    weights = [name for name in arrays if name in places][: len(program.held())]
-    inputs = []
-    for k, node in enumerate(one.graph.inputs):
-        held = k < len(weights)
-        name = weights[k] if held else node.source
-        nbytes = node.meta.numel * node.dtype.numpy.itemsize
-        place = places[weights[k]] if held else 0
-        inputs.append(Placed(name, dtype_name(node.dtype.numpy), node.shape, nbytes, int(held), place))
     constants = [
         Placed("", dtype_name(a.dtype), a.shape, a.nbytes, 1, places[_constant_name(a)]) for a in one.constants
     ]
+    weights = list(arrays)[: len(program.held())]
+    return Tabled(one.entry, inputs_of(program, one.graph, weights, places), constants, outputs_of(program, one.graph))
+
+
+def inputs_of(
+    program: ExportedProgram, graph: Graph, weights: Sequence[str], places: Mapping[str, int]
+) -> list[Placed]:
+    """What the inputs are of a graph of the program. places: of the weights, where they begin."""
+    key = len(graph.inputs) - 1 if program.draws else -1
+    named = [
+        (weights[k], HELD, places[weights[k]]) if k < len(weights) else (node.source, KEY if k == key else GIVEN, 0)
+        for k, node in enumerate(graph.inputs)
+    ]
+    return [_placed(name, node.meta, kind, at) for node, (name, kind, at) in zip(graph.inputs, named, strict=True)]
+
+
+def outputs_of(program: ExportedProgram, graph: Graph) -> list[Placed]:
+    """What the outputs are."""
     written = [_written_place(program, kind, name) for kind, name in program.written]
-    outputs = []
-    for k, output in enumerate(one.graph.outputs):
-        nbytes, is_written = output.meta.numel * output.dtype.numpy.itemsize, k < len(written)
-        name = inputs[written[k]].name if is_written else f"output{k - len(written)}"
-        place = written[k] if is_written else 0
-        outputs.append(Placed(name, dtype_name(output.dtype.numpy), output.shape, nbytes, int(is_written), place))
-    return Tabled(one.entry, inputs, constants, outputs)
+    named = [(graph.inputs[k].source, 1, k) for k in written]
+    named += [(f"output{k}", 0, 0) for k in range(len(graph.outputs) - len(written))]
+    return [_placed(name, node.meta, kind, at) for node, (name, kind, at) in zip(graph.outputs, named, strict=True)]
+
+
+def _placed(name: str, meta: TensorMeta, kind: int, place: int) -> Placed:
+    nbytes = meta.numel * meta.dtype.numpy.itemsize
+    return Placed(name, dtype_name(meta.dtype.numpy), meta.shape, nbytes, kind, place)
 
 
 def _written_place(program: ExportedProgram, kind: OutputKind, name: str) -> int:
@@ -265,21 +317,18 @@ def _written_place(program: ExportedProgram, kind: OutputKind, name: str) -> int
     return next(k for k, (spec, _) in enumerate(program.held()) if spec.target == name)
 
 
-def _manifest(program: ExportedProgram, groups: Sequence[Sequence[Made]]) -> dict[str, Any]:
-    entries = [one.entry for group in groups for one in group]
-    libraries = [("openblas", any(e.symbols for e in entries)), ("onednn", any(e.planned for e in entries))]
+def _manifest(program: ExportedProgram) -> dict[str, Any]:
     machine = platform.machine()
     features = cpu_features() & {*_FEATURES.split()} if machine in ("x86_64", "AMD64") else cpu_features()
     return {
         "version": VERSION,
         "made_by": f"distcompile {__version__}",
         "target": {"system": sys.platform, "machine": machine, "features": sorted(features)},
-        "libraries": [name for name, needed in libraries if needed],
-        **{f"{name}_at": LIBRARIES[name]()._name for name, needed in libraries if needed},  # for C++
         "arguments": [_argument(spec.arg) for spec in program.user_specs],
         "in_spec": treespec_dumps(program.call_spec.in_spec),
         "out_spec": treespec_dumps(program.call_spec.out_spec),
-        "results": [[_results(program, one.numbers) for one in group] for group in groups],
+        "draws": program.draws,
+        "shard": program.shard,
         "graph": print_graph(program.dc_graph),
     }
 
@@ -288,7 +337,7 @@ def _argument(arg: Any) -> dict[str, Any]:
     return {"name": arg.name, "value": _plain(arg.value)} if isinstance(arg, ConstantArgument) else {"tensor": arg.name}
 
 
-def _results(program: ExportedProgram, numbers: Numbers) -> list[dict[str, Any]]:
+def results_of(program: ExportedProgram, numbers: Numbers) -> list[dict[str, Any]]:
     """Of each leaf of the result: the output that it is, or its value."""
     found: list[dict[str, Any]] = []
     for out in program.outputs:

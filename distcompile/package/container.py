@@ -23,7 +23,7 @@ import numpy as np
 from distcompile.errors import PackageError
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
-VERSION = 1
+VERSION = 2
 KEY, CHECK = "distcompile.package", "crc32"
 LINE = 64
 _ZEROS = b"00000000"

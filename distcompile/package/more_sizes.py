@@ -1,6 +1,6 @@
 """An instance of a package for sizes that it was not compiled for: its code, with other numbers in its tables.
 
-In: a package's graph and codes, the shapes of a call. Out: an `Instance` of one of these codes. Nothing is captured;
+In: a package's graph and codes, the shapes of a call. Out: an instance of one of these codes. Nothing is captured;
 the graph is lowered to C++ text for these sizes, as it was for those of the package, and the text is compared with that
 of the codes (codegen/cpp/many_sizes.py). Where it is another, it is compiled now, which is said; without a
 compiler: None.
@@ -24,12 +24,13 @@ from compiler_core.graph.parse import parse_graph, parse_size
 from compiler_core.graph.sizes import symbols_of
 from compiler_core.runtime.onednn import told_of
 from compiler_core.symbolic.size import Sym
-from distcompile.package.compiling import Made, built, code_digest, opened_at
+from distcompile.package.compiling import Made, built, callbacks_of, code_digest, opened_at
 from distcompile.package.container import dtype_name
-from distcompile.package.load import ArrayRow, Instance, InstanceRow, load_code
+from distcompile.package.native import ArrayRow, InstanceRow, NativeInstance, load_code
 
 assert branch
 assert loop
+_KEY = ((3,),)  # the shape of the key of draws
 
 
 class _Layout(ctypes.Structure):
@@ -48,12 +49,13 @@ class _Convolution(ctypes.Structure):
 
 
 def instance_of(
-    manifest: Mapping[str, Any], instances: Sequence[Instance], shapes: Sequence[tuple[int, ...]], base: int
-) -> Instance | None:
+    manifest: Mapping[str, Any], instances: Sequence[NativeInstance], shapes: tuple[tuple[int, ...], ...], base: int
+) -> NativeInstance | None:
     """See the head of this file. base: the address of the file's data."""
     graph = parse_graph(manifest["graph"])
-    held = [tuple(node.shape) for node in graph.inputs][: len(graph.inputs) - len(shapes)]
-    numbers = numbers_of(graph, [*held, *shapes])
+    given = shapes + _KEY if manifest.get("draws") else shapes
+    held = [tuple(node.shape) for node in graph.inputs][: len(graph.inputs) - len(given)]
+    numbers = numbers_of(graph, [*held, *given])
     symbols = {symbol.name: symbol for symbol in symbols_of(graph)}
     opened = [{symbols[name]: number for name, number in sizes.items()} for sizes in manifest["opened"]]
     made = opened_at(graph, opened, numbers)[-1]
@@ -64,7 +66,7 @@ def instance_of(
         return None
     first = instances[0] if like is None else like
     results = [_result(one, numbers, graph) for one in first.results]
-    return Instance(library, _row(library, first, made, base), results, first.code)
+    return NativeInstance(library, _row(library, first, made, base), results, first.code, callbacks_of(made.entry))
 
 
 def _built_now(made: Made, shapes: Sequence[tuple[int, ...]]) -> ctypes.CDLL | None:
@@ -85,7 +87,7 @@ def _result(one: Mapping[str, Any], numbers: Mapping[Any, int], graph: Graph) ->
     return {**one, "value": size.at(numbers.__getitem__) if isinstance(size, Sym) else size}
 
 
-def _row(library: ctypes.CDLL, like: Instance, made: Made, base: int) -> InstanceRow:
+def _row(library: ctypes.CDLL, like: NativeInstance, made: Made, base: int) -> InstanceRow:
     """dcpkg_instance."""
     entry, graph, row, kept = made.entry, made.graph, InstanceRow(), list[Any]()
 

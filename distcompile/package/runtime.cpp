@@ -191,6 +191,11 @@ DCPKG_VISIBLE void* dcpkg_prepare(const dcpkg_instance* one, void* blas, void* d
   return new Prepared{one, lib + 1, lines(one->arena_nbytes) + scratch + LINE};
 }
 
+DCPKG_VISIBLE void dcpkg_call_back(void* prepared, const void* const* functions) {
+  const Prepared& one = *(const Prepared*)prepared;
+  for (int64_t k = 0; k < one.instance->ncallbacks; ++k) one.lib[one.instance->nsymbols + k] = functions[k];
+}
+
 DCPKG_VISIBLE const char* dcpkg_call(void* prepared, void** args) {
   const Prepared& one = *(const Prepared*)prepared;
   char* memory = arena.of(one.nbytes);

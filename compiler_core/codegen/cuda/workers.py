@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
@@ -112,7 +113,8 @@ class _Pool:
         self._process.wait()
         for line in self._lines:
             for end in line:
-                end.close()
+                with suppress(OSError):  # what was not sent yet to one that has ended
+                    end.close()
 
 
 def _serve(

@@ -33,7 +33,7 @@ from compiler_core.ops.random.mapped import draw_for
 from compiler_core.ops.random.on_device import drawing
 from compiler_core.ops.registry import Array, Value, current_trace
 from compiler_core.tensor.making.placement import is_meta_trace
-from compiler_core.tensor.making.random_state import Counter, State, Torch, new_state, state_of_bytes
+from compiler_core.tensor.making.random_state import Counter, State, Torch, new_state, set_shard, state_of_bytes
 from compiler_core.tensor.memory.cell import cell_trace
 
 if TYPE_CHECKING:
@@ -270,6 +270,12 @@ def generator_for(place: Device, generator: Generator | None = None) -> Generato
     if generator is not None:
         return generator
     return default_generator if place.index is None else default_generator_of(place.index)
+
+
+def keys_for(place: str, draws: int, shard: int = 0) -> Array:
+    """The key of that many draws of one call of a program on device `place`, from the default generator there."""
+    with set_shard(shard):
+        return generator_for(check_device(place)).take_keys(draws)
 
 
 def drawing_generator(generator: Generator | None = None) -> Generator:

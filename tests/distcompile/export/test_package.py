@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 import zlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from test_export import One, Two, _copied, assert_same
 
 import distcompile as torch
 from compiler_core.errors import DTypeError, ShapeError
+from compiler_core.ops.random.composite import rand
 from distcompile import nn
 from distcompile.cli import main
 from distcompile.errors import ArgumentError, PackageError
@@ -110,21 +110,62 @@ def test_sizes_that_the_program_does_not_take_are_refused(tmp_path: Path) -> Non
     program = export(One(lambda x: x * 2), (torch.ones(4),), dynamic_shapes=dims)
     with pytest.raises(ArgumentError, match="a number for each size"):
         aot_compile(program, tmp_path / "m.dcpkg", sizes=[{"c": 2}])
+    with pytest.raises(ArgumentError, match="too many"):
+        aot_compile(export(One(lambda x: x * 2), (torch.ones(4),), dynamic_shapes={"x": {0: Dim("b")}}),
+                    tmp_path / "m.dcpkg", sizes="all")  # fmt: skip
     with pytest.raises(ShapeError, match="b = 9"):
         aot_compile(program, tmp_path / "m.dcpkg", sizes=[{"b": 9}])
 
 
 def test_what_a_package_cannot_hold_is_said(tmp_path: Path) -> None:
-    with pytest.raises(PackageError, match="random numbers"):
-        packaged(tmp_path, nn.Dropout(0.5), torch.ones(3))
-    with pytest.raises(PackageError, match=r"Python computes: .*fft"):
-        packaged(tmp_path, One(lambda x: torch.fft.fft(x)), torch.ones(3))
-    program = export(nn.Linear(3, 2), (torch.ones(1, 3),))
-    on_device = replace(program, dc_graph=replace(program.dc_graph, device="cuda:0"))
-    with pytest.raises(PackageError, match="no code for cuda:0"):
-        aot_compile(on_device, tmp_path / "m.dcpkg")
+    with pytest.raises(PackageError, match="compiles a graph when it runs: while_loop"):
+        packaged(tmp_path, One(lambda x: torch.while_loop(lambda x: x.sum() < 9, lambda x: (x + 1,), (x,))),
+                 torch.ones(3))  # fmt: skip
     with pytest.raises(ArgumentError, match="takes an exported program"):
         aot_compile(small(), tmp_path / "m.dcpkg")  # type: ignore[arg-type]
+
+
+class Drawing(nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return nn.functional.dropout(x, 0.5) + torch.rand(x.shape[0], 1), torch.randint(0, 9, (4,)), torch.randn(3)
+
+
+@pytest.mark.filterwarnings("ignore:.*a package is compiled now")
+def test_draws_are_those_of_the_program(tmp_path: Path) -> None:
+    x = torch.ones(4, 16)
+    program = export(Drawing(), (x,), dynamic_shapes={"x": {0: Dim("n", max=64)}})
+    package = load_package(aot_compile(program, tmp_path / "m.dcpkg"))
+    for n in (4, 1, 7):  # 7: not compiled for
+        torch.manual_seed(n)
+        expected = [program.module()(torch.ones(n, 16)) for _ in range(2)]
+        torch.manual_seed(n)
+        assert_same([package(torch.ones(n, 16)) for _ in range(2)], expected)
+        assert not torch.equal(expected[0][0], expected[1][0])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [torch.fft.fft, lambda x: torch.linalg.svdvals(x) * 2, lambda x: torch.linalg.eigvals(x).abs() + torch.rand(3)],
+)
+def test_what_python_computes_is_called_back(function: Any, tmp_path: Path) -> None:
+    x = torch.randn(3, 3)
+    program = export(One(function), (x,))
+    package = load_package(aot_compile(program, tmp_path / "m.dcpkg"))
+    torch.manual_seed(0)
+    expected = program.module()(x)
+    torch.manual_seed(0)
+    assert_same(package(x), expected)
+    result = subprocess.run(
+        [program_in_cpp(tmp_path), tmp_path / "m.dcpkg"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (result.returncode, "calls Python for" in result.stderr) == (1, True), result.stderr
+
+
+def test_an_error_of_what_is_called_back_is_pythons(tmp_path: Path) -> None:
+    package = load_package(packaged(tmp_path, One(lambda x: torch.linalg.svdvals(torch.linalg.inv(x))), torch.eye(3)))
+    assert_same(package(torch.eye(3)), torch.ones(3))
+    with pytest.raises(torch.linalg.LinAlgError, match="Singular"):
+        package(torch.zeros(3, 3))
 
 
 def test_data_that_a_library_refuses_are_an_error(tmp_path: Path) -> None:
@@ -218,7 +259,7 @@ def test_damaged_packages_are_refused(tmp_path: Path) -> None:
 
 def test_a_library_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = load_package(packaged(tmp_path, nn.Linear(3, 2), torch.ones(1, 3)))
-    monkeypatch.setattr("distcompile.package.load._wheel_files", lambda module: [])
+    monkeypatch.setattr("distcompile.package.libraries._wheel_files", lambda module: [])
     with pytest.raises(PackageError, match="scipy-openblas32, which is not installed"):
         package(torch.ones(1, 3))
     monkeypatch.undo()
@@ -315,14 +356,14 @@ def test_cpp_runs_several_sizes_and_writes_buffers(tmp_path: Path) -> None:
           for (auto& one : others) one.join();
           std::printf("%g\\n", sum(model.run({ones(3)})[0]));
           try {
-            model.run({ones(4)});
+            model.run({ones(7)});
           } catch (const distcompile::PackageError& error) {
             std::printf("%s\\n", error.what());
           }
         }
     """
-    dims = ({0: Dim("n")},)
-    path = packaged(tmp_path, Counting(), torch.ones(3, 2), dynamic_shapes=dims, sizes=[{"n": 3}, {"n": 5}])
+    dims = ({0: Dim("n", max=6)},)
+    path = packaged(tmp_path, Counting(), torch.ones(3, 2), dynamic_shapes=dims, sizes="all")
     source = tmp_path / "several.cpp"
     source.write_text(inspect.cleandoc(program))
     result = subprocess.run(
@@ -331,6 +372,34 @@ def test_cpp_runs_several_sizes_and_writes_buffers(tmp_path: Path) -> None:
     first, second, other, later, without = result.stdout.splitlines()
     assert [first, second, other, later] == ["12", "18", "40", "78"]  # (1 + the number of the call) times the elements
     assert "no code for these sizes" in without
+
+
+def test_cpp_draws_from_a_seed(tmp_path: Path) -> None:
+    """The numbers of the seed as a key, which another seed and the next call change."""
+    program = """
+        #include <cstdio>
+        #include "distcompile_package.h"
+        using distcompile::Array;
+        int main(int, char** argv) {
+          distcompile::Package model(argv[1]), other(argv[1]);
+          std::vector<Array> x = model.inputs();
+          model.manual_seed(5);
+          for (int k = 0; k < 2; ++k) std::printf("%.9g\\n", model.run(x)[0].data<float>()[0]);
+          const bool differ = other.run(x)[0].bytes != model.run(x)[0].bytes;
+          model.manual_seed(5);
+          std::printf("%.9g\\n%d\\n", model.run(x)[0].data<float>()[0], differ);
+        }
+    """
+    path = packaged(tmp_path, One(lambda x: torch.rand(2) + 0 * x), torch.ones(2))
+    source = tmp_path / "draws.cpp"
+    source.write_text(inspect.cleandoc(program))
+    done = subprocess.run(
+        [built_in_cpp(source, tmp_path), path], capture_output=True, text=True, timeout=60, check=True
+    )
+    first, second, again, differ = map(float, done.stdout.split())
+    keys = [np.array((5, offset, 0), np.uint64) for offset in (0, 1)]
+    expected = [float(rand(key, (2,))[0]) for key in keys]
+    assert [first, second, again, differ] == [*map(pytest.approx, (*expected, expected[0])), 1]
 
 
 def test_the_example_in_cpp_is_short() -> None:

@@ -46,11 +46,12 @@ if NAME == "torch":
 
 
 def identity() -> dict[str, str]:
-    """Which framework, of which version, measures here. torch is told to be loaded, or not."""
+    """Which framework, of which version, measures here, and whether torch is loaded: not ours under its name."""
+    has_torch = sys.modules.get("torch") not in (None, sys.modules.get("distcompile"))
     return {
         "framework": NAME,
         "version": str(torch.__version__),
-        "has_torch": "yes" if "torch" in sys.modules else "no",
+        "has_torch": "yes" if has_torch else "no",
     }
 
 

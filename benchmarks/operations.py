@@ -32,14 +32,20 @@ TOLERANCE = 2e-2  # of a digest: sums of many rounded numbers; bf16 rows are rou
 
 
 class Server:
-    """A process of one side that measures rows on demand (operations_side.py, eager_side.py)."""
+    """A process of one side that measures rows on demand (operations_side.py, eager_side.py, zoo_side.py).
 
-    def __init__(self, python: str, framework: str, version: str, script: str = "operations_side.py") -> None:
+    Raises SystemExit where it is not the side that it should be, or ends before it has answered.
+    """
+
+    def __init__(
+        self, python: str, framework: str, version: str, script: str = "operations_side.py",
+        *, way: Sequence[str] = (), arguments: Sequence[str] = (), **variables: str,
+    ) -> None:  # fmt: skip
+        """way: how `python` is to run the script. variables: of its environment."""
         environment = {**os.environ, **THREADS, "BENCH_FRAMEWORK": framework, "PYTHONPATH": str(HERE.parent)}
-        environment["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
         self._process = subprocess.Popen(
-            [python, str(HERE / script)],
-            env=environment,
+            [python, *way, str(HERE / script), *arguments],
+            env={**environment, "TORCHINDUCTOR_COMPILE_THREADS": "1", **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -51,7 +57,7 @@ class Server:
         for line in self._process.stdout:
             if line.startswith('{"'):
                 return json.loads(line)
-        raise SystemExit("a side of this benchmark ended before it answered")
+        raise SystemExit(f"a side of this benchmark ended before it answered, exit code {self._process.wait()}")
 
     def ask(self, **question: Any) -> Any:
         """Its answer to one question."""
@@ -59,6 +65,11 @@ class Server:
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
         return self._answer()
+
+    def end(self) -> None:
+        """At once, whatever it does."""
+        self._process.kill()
+        self._process.wait()
 
 
 @dataclass

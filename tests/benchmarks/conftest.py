@@ -25,4 +25,4 @@ def imported(name: str) -> Callable[..., ModuleType]:
     return module
 
 
-eager, guards, operations = (imported(name) for name in ("eager", "guards", "operations"))
+eager, guards, operations, zoo = (imported(name) for name in ("eager", "guards", "operations", "zoo"))

@@ -54,15 +54,17 @@ def vision(
 
 
 def timm(
-    name: str, *, of: tuple[int, int, int, int] = (64, 8, 224, 128), first: str = "x", conv: bool = False,
-    sized: bool = False, **small: Any,
+    name: str, small: Callable[[Any], Any] | None = None, *, of: tuple[int, int, int, int] = (64, 8, 224, 128),
+    first: str = "x", conv: bool = False, sized: bool = False, **options: Any,
 ) -> Row:  # fmt: skip
-    """One of timm's. small: options of the small one. sized: it must be told how large images are."""
+    """One of timm's. small: given timm.models, makes the small one; else `options` do. sized: it is told the pixels."""
 
     def make(full: bool) -> Any:
+        library = importlib.import_module("timm")
+        if small is not None and not full:
+            return small(library.models)
         size = {"img_size": of[2 if full else 0]} if sized else {}
-        options = {} if full else small
-        return importlib.import_module("timm").create_model(name, num_classes=CLASSES, **size, **options)
+        return library.create_model(name, num_classes=CLASSES, **size, **({} if full else options))
 
     return Row(("timm", "torchvision"), make, partial(_images, first, *of), conv)
 
@@ -122,6 +124,24 @@ def _vgg(models: Any) -> Any:
     network, nn = models.VGG(layers, CLASSES, init_weights=False), models.vgg.nn
     network.classifier = nn.Sequential(nn.Linear(256 * 49, 512), nn.ReLU(True), nn.Linear(512, CLASSES))
     return network
+
+
+def _mixer(models: Any, **options: Any) -> Any:
+    return models.MlpMixer(CLASSES, 64, patch_size=8, num_blocks=3, embed_dim=256, **options)
+
+
+def _resmlp(models: Any) -> Any:
+    parts = models.mlp_mixer
+    return _mixer(models, mlp_ratio=4, block_layer=parts.ResBlock, norm_layer=parts.Affine)
+
+
+def _poolformer(models: Any) -> Any:
+    dims, norm = (32, 64, 128, 256), models.metaformer.GroupNorm1
+    return models.MetaFormer(
+        num_classes=CLASSES, depths=(1, 1, 1, 1), dims=dims, downsample_norm=None, mlp_bias=True, norm_layers=norm,
+        mlp_act=models.metaformer.nn.GELU, layer_scale_init_values=1e-5, res_scale_init_values=None,
+        use_mlp_head=False,
+    )  # fmt: skip
 
 
 def _segmentation(full: bool) -> Any:
@@ -232,16 +252,16 @@ ROWS: dict[str, Row] = {
     "vit": vision("vit_b_16", _vit, conv=False),
     "lraspp": Row(("torchvision",), _segmentation, _segments, True),
     "deit3": timm("deit3_small_patch16_224", sized=True, patch_size=8, depth=3),
-    "mixer": timm("mixer_s16_224", of=(128, 8, 224, 128), sized=True, num_blocks=3, embed_dim=256),
-    "resmlp": timm("resmlp_12_224", of=(128, 8, 224, 128), sized=True, num_blocks=3, embed_dim=256),
+    "mixer": timm("mixer_s16_224", _mixer),
+    "resmlp": timm("resmlp_12_224", _resmlp),
     "convnextv2": timm("convnextv2_tiny", conv=True, depths=(1, 1, 1, 1), dims=(32, 64, 128, 256)),
     "cait": timm("cait_xxs24_224", sized=True, patch_size=8, depth=3),
     "xcit": timm("xcit_tiny_12_p16_224", sized=True, depth=2, of=(128, 8, 224, 128)),
     "mobilevit": timm("mobilevit_xxs", conv=True, of=(64, 4, 256, 128)),
     "edgenext": timm("edgenext_x_small", conv=True, depths=(1, 1, 2, 1), of=(64, 8, 256, 128)),
-    "poolformer": timm("poolformer_s12", conv=True, layers=(1, 1, 1, 1), embed_dims=(32, 64, 128, 256)),
-    "ghostnet": timm("ghostnet_100", conv=True, width=0.5, of=(64, 4, 224, 128)),
-    "nf_resnet": timm("nf_resnet50", conv=True, layers=(1, 1, 1, 1)),
+    "poolformer": timm("poolformer_s12", _poolformer, conv=True),
+    "ghostnet": timm("ghostnet_100", lambda m: m.ghostnet_050(num_classes=CLASSES), conv=True, of=(64, 4, 224, 128)),
+    "nf_resnet": timm("nf_resnet50", lambda m: m.nf_resnet26(num_classes=CLASSES), conv=True),
     "eva02": timm("eva02_small_patch14_224", sized=True, patch_size=8, depth=3),
     "gpt2": text("GPT2LMHeadModel", "GPT2Config", {"n_embd": 256, "n_layer": 2, "n_head": 4, "n_positions": 256}),
     "bert": text("BertForMaskedLM", "BertConfig", WIDE),

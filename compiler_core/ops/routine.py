@@ -202,10 +202,12 @@ class KernelLaunch:
 
 @dataclass(frozen=True, slots=True)
 class KernelPlan:
-    """One call: its launches in order, and the arrays that they share, (dtype, number of elements)."""
+    """One call: its launches in order, and the arrays that they share, (dtype, number of elements). source: the file
+    of its functions, if not the routine's."""
 
     launches: tuple[KernelLaunch, ...]
     scratch: tuple[tuple[DType, int], ...] = ()
+    source: str = ""
 
 
 def _no_sizes(operands: tuple[Strided, ...], attrs: Attrs) -> frozenset[str]:

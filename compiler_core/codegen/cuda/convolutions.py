@@ -2,7 +2,8 @@
 
 In: a `Program` for the current device. Out: one in which calls of `convolution_inner` (16-bit floats) are those of
 `convolution_cudnn`, each with the engine that was fastest here. What cuDNN refuses stays, as do convolutions of few
-channels into many, where our own kernel is three times as fast (0.56 ms against 1.77 for ResNet's first, on an H200);
+channels into many, where our own kernel is three times as fast (0.56 ms against 1.77 for ResNet's first, on an H200),
+and depthwise ones (0.2 to 0.95 of its time: ops/convolution/depthwise.py);
 float32 stays, for ours has float32's errors. Where there is no cuDNN, all stay, and one warning says so.
 """
 
@@ -66,7 +67,8 @@ def _chosen(step: Step, starts: Mapping[str, int]) -> Step:
 
 
 def _is_wanted(step: RoutineCall) -> bool:
-    x = step.operands[0].layout
-    channels = x.shape[-1] // dict(step.attrs)["groups"]
+    x, groups = step.operands[0].layout, dict(step.attrs)["groups"]
+    if groups > 1 and all(view.layout.shape[-1] in (1, groups) for view in (*step.operands, step.result)):
+        return False  # depthwise
     is_forward = step.routine.name == "convolution_inner"
-    return x.dtype in cudnn.TYPES and len(x.shape) == 4 and not (is_forward and channels < _FEW)
+    return x.dtype in cudnn.TYPES and len(x.shape) == 4 and not (is_forward and x.shape[-1] // groups < _FEW)

@@ -91,7 +91,7 @@ def print_call(
     common = tuple(Scratch(f"s{k}", dtype, numel) for k, (dtype, numel) in enumerate(plan.scratch))
     sizes = kernels.sizes(operands, attrs)
     launches = tuple(_launch(_name(made, signature), made, signature, common, sizes) for made in plan.launches)
-    return Handwritten(kernels.source, functions, launches)
+    return Handwritten(plan.source or kernels.source, functions, launches)
 
 
 def _name(launch: KernelLaunch, signature: Mapping[str, str]) -> str:

@@ -4,7 +4,8 @@ In: x: f[N, *n, C], weight: f[O, *k, C/groups], g: f[N, *o, O]; attributes as in
 f[N, *o, O], convolution_inner_input f[N, *n, C], convolution_inner_weight f[O, *k, C/groups]. These stand only in
 graphs that are differentiated already: the pass graph/passes/channels_last.py puts them there for a CUDA device.
 Their NumPy definition is op.py's, axes moved. On a CUDA device they are the Triton functions of
-codegen/triton/kernels/convolution.py, which gather blocks where they lie; elsewhere the definition is called back.
+codegen/triton/kernels/convolution.py, which gather blocks where they lie; where each channel is a group of its own,
+those of depthwise.py; elsewhere the definition is called back.
 Limits of the kernels: one or two spatial dims; f32 (three products of tf32) and 16-bit floats (summed in f32).
 Seam: cuDNN would be a `cuda` form of the same routines.
 """
@@ -19,6 +20,7 @@ import numpy as np
 
 from compiler_core.dtype import bfloat16, float16, float32
 from compiler_core.meta import Shape, TensorMeta
+from compiler_core.ops.convolution import depthwise
 from compiler_core.ops.convolution import op as first
 from compiler_core.ops.convolution.last import to_first, to_last
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register, run_eager
@@ -126,6 +128,16 @@ class _Sizes(NamedTuple):
     def kernel(self) -> int:
         return self.KH * self.KW
 
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each channel has a filter of its own."""
+        return self.C == self.O == 1 < self.G
+
+    def of_channels(self) -> depthwise.Sizes:
+        """Of a depthwise convolution, whose groups are its channels."""
+        found = self._asdict() | {"C": self.G}
+        return depthwise.Sizes(**{name: found[name] for name in depthwise.Sizes._fields})
+
 
 def _sizes(x: Shape, g: Shape, kernel: Shape, attrs: Attrs) -> _Sizes:
     """x, g: channels last. One spatial dim gets another before it, of length 1."""
@@ -155,6 +167,8 @@ def _forward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     x, weight = operands
     g = _infer_by(first.CONVOLUTION)(x.meta, weight.meta, **attrs)
     sizes = _sizes(x.shape, g.shape, weight.shape[1:-1], attrs)
+    if sizes.is_depthwise:
+        return depthwise.forward(sizes.of_channels())
     flat, rows = sizes.C < 16, sizes.N * sizes.OH * sizes.OW
     blocks = _blocks(rows, sizes.O, sizes.C * (sizes.kernel if flat else 1), x.dtype.itemsize)
     blocks = _wider(blocks, rows, sizes.O)
@@ -167,6 +181,8 @@ def _input(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     own = {name: value for name, value in attrs.items() if name != "size"}
     x = (g.shape[0], *attrs["size"], weight.shape[-1] * attrs["groups"])
     sizes = _sizes(x, g.shape, weight.shape[1:-1], own)
+    if sizes.is_depthwise:
+        return depthwise.gradient_of_input(sizes.of_channels())
     apart = (sizes.SH, sizes.SW) if sizes.DH == sizes.DW == 1 else (1, 1)
     rows = sizes.N * _ceil(sizes.H, apart[0]) * _ceil(sizes.W, apart[1])
     blocks = _wider(_blocks(rows, sizes.C, sizes.O, g.dtype.itemsize), rows, sizes.C)
@@ -178,6 +194,8 @@ def _input(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
 def _weight(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     x, g = operands
     sizes = _sizes(x.shape, g.shape, attrs["kernel"], attrs)
+    if sizes.is_depthwise:
+        return depthwise.gradient_of_weight(sizes.of_channels())
     flat, rows = sizes.C < 16, sizes.N * sizes.OH * sizes.OW
     blocks = _blocks(sizes.O, sizes.C * (sizes.kernel if flat else 1), rows, x.dtype.itemsize)
     columns = _ceil(sizes.kernel * sizes.C, blocks.columns) if flat else sizes.kernel * _ceil(sizes.C, blocks.columns)
@@ -204,7 +222,8 @@ def _refuses(operands: tuple[Strided, ...], attrs: Attrs) -> str:
         return "a convolution of nothing"
     if any(math.prod(layout.shape[1:]) >= 1 << 31 for layout in operands):
         return "an image of a convolution has 2^31 elements or more"
-    if operands[0].numel // operands[0].shape[-1] >= 1 << 31:
+    images = operands[0].shape[0], *attrs.get("size", operands[0].shape[1:-1])
+    if max(math.prod(images), operands[0].numel // operands[0].shape[-1]) >= 1 << 31:
         return "a convolution has 2^31 positions or more"
     weight = operands[1].numel
     if "kernel" in attrs:  # the weight's own gradient

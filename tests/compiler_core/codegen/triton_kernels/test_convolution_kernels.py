@@ -29,6 +29,11 @@ CASES: dict[str, tuple[Dims, int, Dims, Dims, Dims, Dims, Dims, int, DType]] = {
     "a channel a group": ((1, 10, 9, 5), 10, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 5, float32),
     "one spatial dim": ((2, 50, 16), 33, (5,), (2,), (2,), (1,), (1,), 1, float32),
     "pointwise, strides": ((2, 8, 8, 130), 70, (1, 1), (2, 2), (0, 0), (0, 0), (1, 1), 1, float32),
+    "depthwise": ((2, 9, 15, 40), 40, (5, 7), (1, 1), (2, 3), (2, 3), (1, 1), 40, bfloat16),
+    "depthwise, strides": ((2, 9, 14, 36), 36, (3, 3), (2, 3), (1, 0), (1, 2), (1, 1), 36, float32),
+    "depthwise, strides and dilation": ((1, 12, 11, 33), 33, (2, 3), (2, 3), (0, 1), (2, 0), (3, 2), 33, float32),
+    "depthwise, dilation, much padding": ((1, 8, 9, 3), 3, (3, 2), (1, 1), (7, 4), (0, 1), (2, 3), 3, float16),
+    "depthwise, one dim, in parts": ((3, 700, 5), 5, (4,), (1,), (3,), (0,), (1,), 5, float32),
     "positions in parts": ((2, 17, 16, 16), 16, (2, 2), (1, 1), (1, 1), (0, 0), (1, 1), 1, float32),
 }
 TOLERANCE = {bfloat16: 5e-3, float16: 1e-3, float32: 2e-6}
@@ -58,6 +63,8 @@ def test_the_kernels_give_what_float64_gives(name: str, kind: str) -> None:
     assert_near(out, expected, TOLERANCE[CASES[name][-1]])
     if kind == "convolution_weight" and name == "positions in parts":
         assert launched == ["convolution_weight", "convolution_sum"]
+    if name.startswith("depthwise"):
+        assert {function.partition("_")[0] for function in launched} == {"depthwise"}
 
 
 def _exact(kind: str, operands: list[np.ndarray], attrs: dict[str, Any]) -> np.ndarray:
@@ -72,6 +79,8 @@ RESNET = [
     ((32, 56, 56, 64), (64, 3, 3, 64), 1),
     ((32, 56, 56, 256), (512, 1, 1, 256), 2),
     ((32, 224, 224, 3), (64, 7, 7, 3), 2),
+    ((32, 56, 56, 96), (96, 7, 7, 1), 1),  # ConvNeXt's
+    ((32, 56, 56, 96), (96, 5, 5, 1), 2),
 ]
 
 
@@ -81,7 +90,7 @@ def printed(kind: str, dtype: DType, shape: int = 0) -> Any:
     low = weight[1] // 2
     out = (x[1] + 2 * low - weight[1]) // stride + 1
     attrs: dict[str, Any] = {
-        "stride": (stride,) * 2, "low": (low,) * 2, "high": (low,) * 2, "dilation": (1, 1), "groups": 1,
+        "stride": (stride,) * 2, "low": (low,) * 2, "high": (low,) * 2, "dilation": (1, 1), "groups": x[3] // weight[3],
     }  # fmt: skip
     arrays = {"x": contiguous(dtype, *x), "weight": contiguous(dtype, *weight)}
     arrays["g"] = contiguous(dtype, x[0], out, out, weight[0])
@@ -106,6 +115,13 @@ def test_a_weights_gradient_compiles_for_hopper(tmp_path: Path) -> None:
 def test_convolutions_of_a_resnet_compile(kind: str, shape: int, dtype: DType, capability: int, tmp_path: Path) -> None:
     made = printed(kind, dtype, shape)
     check_compiled(made, FUNCTIONS[kind], capability, tmp_path, unit=unit_of(dtype, capability))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("shape", "function"), [(3, "depthwise_forward"), (4, "depthwise_input")])
+def test_depthwise_convolutions_compile(shape: int, function: str, tmp_path: Path) -> None:
+    check_compiled(printed("convolution_input", bfloat16, shape), function, 90, tmp_path)
+    check_compiled(printed("convolution_weight", bfloat16, shape), "depthwise_weight", 90, tmp_path)
 
 
 # ---- what is refused

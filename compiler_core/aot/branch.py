@@ -167,7 +167,7 @@ def _mapped(op: Op, size: int, are_batched: Sequence[bool], operands: Sequence[V
     if not are_batched[0]:
         return _beside(unpacked(applied(pred, rest, *texts), _shapes(texts[0])), size)
     columns = zip(*(interpret(parsed(text), rest) for text in texts), strict=True)
-    return _beside([_where(pred, a, b) for a, b in columns], size)
+    return _beside([where(pred, a, b) for a, b in columns], size)
 
 
 def _beside(values: Sequence[Value], size: int) -> Value:
@@ -177,7 +177,7 @@ def _beside(values: Sequence[Value], size: int) -> Value:
     return prims.cat([prims.reshape(value, (size, meta_of(value).numel // size)) for value in values], 1)
 
 
-def _where(pred: Value, a: Value, b: Value) -> Value:
+def where(pred: Value, a: Value, b: Value) -> Value:
     """pred: bool[], or bool[N] for a and b with N in front."""
     shape, given = meta_of(a).shape, tuple(pred.shape)
     return prims.where(prims.expand(prims.reshape(pred, (*given, *(1 for _ in shape[len(given) :]))), shape), a, b)
@@ -191,7 +191,7 @@ def _over_batch(text: str, size: int, are_batched: tuple[bool, ...]) -> str:
 def _both(pred: Value, *operands: Value, true: str, false: str) -> Value:
     """Both computed, one taken."""
     columns = zip(*(interpret(parsed(text), operands) for text in (true, false)), strict=True)
-    return packed([_where(pred, a, b) for a, b in columns])
+    return packed([where(pred, a, b) for a, b in columns])
 
 
 def _flops(*metas: TensorMeta, true: str, false: str) -> int:

@@ -1,74 +1,157 @@
-"""while_loop: a graph is run as long as another one says so (torch.while_loop in a graph).
+"""while_loop: a graph is run as long as another one says so (torch.while_loop in a graph); and its gradient.
 
 In: `carried` values that go from turn to turn, then values that both graphs read; as attributes the texts of two
 graphs of all of these: `test` gives a truth value bool[], `body` the next carried values, of the same metas. Out: the
-last ones, byte by byte behind each other, u8[*]: `unpacked` gives them. Native code calls it back; both graphs are
-compiled for themselves. There is no gradient: it would need what every turn has computed.
+last ones in `places`, of one dtype, or as bytes, behind each other in a vector: `looped` gives them as they were.
+Native code calls it back; the graphs are compiled for themselves.
+`while_loop_gradient` takes the cotangent of that, then the same operands, and gives those of the operands `which`. It
+runs the turns again, keeps what each of them was given, and goes back through these: so memory grows with the turns,
+in the backward alone. Its own gradient is that of two nested loops, which keep nothing and compute each turn's operands
+from the first on: the square of the turns. Under vmap examples wait, as they are, for the last one.
+Source: torch/_higher_order_ops/while_loop.py keeps the carried values of all turns; JAX's while_loop has this vmap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from compiler_core.aot.branch import EXECUTABLE, parsed
-from compiler_core.dtype import DType, bool_, float32, float64, uint8
+from compiler_core.aot.branch import EXECUTABLE, closed, parsed, where
+from compiler_core.dtype import DType, bool_, float32, float64, int64, uint8
 from compiler_core.errors import GraphError
 from compiler_core.graph.interpret import interpret
+from compiler_core.graph.ir import GraphBuilder
+from compiler_core.graph.over_batch import over_batch
 from compiler_core.meta import TensorMeta
+from compiler_core.ops import functional as F
 from compiler_core.ops import prims
-from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, bind, register, use_trace
+from compiler_core.ops.batching.running import spread
+from compiler_core.ops.differentiate import vjp_of, vjps_of
+from compiler_core.ops.registry import Array, Attrs, Op, Sample, Value, bind, meta_of, register, use_trace
 from compiler_core.ops.routine import call_back, is_contiguous
 from compiler_core.ops.rules import OwnCode
 
 Run = Callable[[Sequence[Array]], Sequence[Array]]
 
 
-def looped(carried: Sequence[Value], others: Sequence[Value], test: str, body: str) -> Value:
-    """The packed result. test, body: texts of graphs."""
-    return bind(WHILE, *carried, *others, test=test, body=body, carried=len(carried))
+def looped(
+    carried: Sequence[Value], others: Sequence[Value], test: str, body: str, *, has_gradients: bool
+) -> list[Value]:
+    """The carried values after the last turn. has_gradients: an op for each dtype that has some, else one for all."""
+    metas = [meta_of(x) for x in carried]
+    found: list[Value] = [None] * len(metas)
+    dtypes = {meta.dtype: None for meta in metas if has_gradients and meta.dtype.is_inexact}
+    for dtype in (*dtypes, uint8):
+        places = tuple(k for k, meta in enumerate(metas) if (meta.dtype if meta.dtype in dtypes else uint8) is dtype)
+        if places:
+            attrs = {"test": test, "body": body, "carried": len(metas), "places": places, "dtype": dtype}
+            packed = bind(WHILE, *carried, *others, **attrs)
+            for k, value in zip(places, _unpacked(packed, [metas[k] for k in places]), strict=True):
+                found[k] = value
+    return found
 
 
-def unpacked(packed: Value, metas: Sequence[TensorMeta]) -> list[Value]:
+# ---- values behind each other
+
+
+def _nbytes(meta: TensorMeta) -> int:
+    return meta.numel * meta.dtype.itemsize
+
+
+def _vector(metas: Sequence[TensorMeta], dtype: DType) -> TensorMeta:
+    return TensorMeta((sum(map(_nbytes, metas)) // dtype.itemsize,), dtype)
+
+
+def _read_as(x: Value, dtype: DType) -> Value:
+    return x if meta_of(x).dtype is dtype else prims.bitcast(x, dtype)
+
+
+def _packed(values: Sequence[Value], dtype: DType, front: tuple[int, ...] = ()) -> Value:
+    """Values behind each other, read as `dtype`; front: of a batch, its size."""
+    flat = [prims.reshape(x, (*front, meta_of(x).numel // int(np.prod(front)))) for x in values]
+    return prims.cat([_read_as(x, dtype) for x in flat], len(front))
+
+
+def _unpacked(packed: Value, metas: Sequence[TensorMeta], front: tuple[int, ...] = ()) -> list[Value]:
     """The values of these metas that were packed."""
-    found, start = [], 0
+    found, start, size = [], 0, meta_of(packed).dtype.itemsize
     for meta in metas:
-        stop = start + meta.numel * meta.dtype.itemsize
-        part = prims.slice(packed, (start,), (stop,), (1,))
-        found.append(prims.reshape(prims.bitcast(part, meta.dtype), meta.shape))
+        stop = start + _nbytes(meta) // size
+        part = prims.slice(packed, (*(0 for _ in front), start), (*front, stop), (1,) * (len(front) + 1))
+        found.append(prims.reshape(_read_as(part, meta.dtype), (*front, *meta.shape)))
         start = stop
     return found
 
 
-def _infer(*operands: TensorMeta, test: str, body: str, carried: int) -> TensorMeta:
+# ---- graphs made of graphs
+
+
+def _text(name: str, metas: Sequence[TensorMeta], function: Callable[..., Sequence[Value]]) -> str:
+    """The graph of function(*values)."""
+    builder = GraphBuilder(name)
+    given = [builder.placeholder(f"x{k}", meta) for k, meta in enumerate(metas)]
+    with use_trace(builder):
+        return closed(builder, *function(*given))
+
+
+def _metas(text: str) -> list[TensorMeta]:
+    return [node.meta for node in parsed(text).inputs]
+
+
+def _inexact(metas: Sequence[TensorMeta]) -> list[int]:
+    return [k for k, meta in enumerate(metas) if meta.dtype.is_inexact]
+
+
+@lru_cache(256)
+def _turn_back(body: str, carried: int) -> str:
+    """Of (cotangents behind a turn, its operands): those before it. Of operands that go round they are sums."""
+    metas = _metas(body)
+    kept = _inexact(metas)
+
+    def before(*values: Value) -> list[Value]:
+        behind, operands = dict(zip(kept, values)), values[len(kept) :]
+        found = vjps_of(partial(interpret, parsed(body)), [behind.get(k) for k in range(carried)], operands)
+
+        def cotangent(k: int) -> Value:
+            if k >= carried:
+                return behind[k] if found[k] is None else prims.add(behind[k], found[k])
+            return prims.full(metas[k].shape, 0, metas[k].dtype) if found[k] is None else found[k]
+
+        return [cotangent(k) for k in kept]
+
+    return _text("turn_back", [*(metas[k] for k in kept), *metas], before)
+
+
+@lru_cache(256)
+def _batched(test: str, body: str, size: int) -> tuple[str, str]:
+    """Both for `size` examples: a turn as long as any of them wants one, which those alone get that do."""
+    metas = [TensorMeta((size, *meta.shape), meta.dtype) for meta in _metas(body)]
+    tests, bodies = (over_batch(parsed(text), size, [True] * len(metas)) for text in (test, body))
+
+    def turn(*values: Value) -> list[Value]:
+        (want,) = interpret(tests, values)
+        gated = [where(want, x, prims.detach(x)) if meta_of(x).dtype.is_inexact else x for x in values]
+        return [where(want, a, b) for a, b in zip(interpret(bodies, gated), values)]
+
+    return _text("tests", metas, lambda *values: [F.any(interpret(tests, values)[0])]), _text("bodies", metas, turn)
+
+
+# ---- while_loop
+
+
+def _infer(
+    *operands: TensorMeta, test: str, body: str, carried: int, places: tuple[int, ...], dtype: DType
+) -> TensorMeta:
     for graph, outputs in ((parsed(test), (TensorMeta((), bool_),)), (parsed(body), operands[:carried])):
         if tuple(node.meta for node in graph.inputs) != operands:
             raise GraphError(f"the operands of while_loop do not fit graph {graph.name}", got=str(operands))
         if tuple(node.meta for node in graph.outputs) != outputs:
             raise GraphError(f"graph {graph.name} of while_loop gives something else", expected=str(outputs))
-    return TensorMeta((sum(meta.numel * meta.dtype.itemsize for meta in operands[:carried]),), uint8)
-
-
-def _run(xp: Any, test: Run, body: Run, operands: Sequence[Array], carried: int) -> Array:
-    values, others = list(operands[:carried]), operands[carried:]
-    while test((*values, *others))[0]:
-        values = list(body((*values, *others)))
-    made: Array = xp.concatenate([xp.ascontiguousarray(value).reshape(-1).view(np.uint8) for value in values])
-    return made
-
-
-def _eager(xp: Any, *operands: Array, test: str, body: str, carried: int) -> Array:
-    with use_trace(None):
-        return _run(xp, lambda v: interpret(parsed(test), v), lambda v: interpret(parsed(body), v), operands, carried)
-
-
-def _called_back(xp: Any, *operands: Array, test: str, body: str, carried: int) -> Array:
-    if xp is not np:  # both graphs are compiled for the CPU
-        return _eager(xp, *operands, test=test, body=body, carried=carried)
-    return _run(np, _executable(test), _executable(body), operands, carried)
+    return _vector([operands[k] for k in places], dtype)
 
 
 @lru_cache(256)
@@ -76,28 +159,194 @@ def _executable(text: str) -> Run:
     return EXECUTABLE.get()(parsed(text))  # type: ignore[no-any-return]
 
 
-def _sample(dtype: DType) -> Sample:
+def _interpreted(text: str) -> Run:
+    return partial(interpret, parsed(text))
+
+
+def _turns(test: Run, body: Run, operands: Sequence[Array], carried: int) -> Iterator[list[Array]]:
+    """What each turn is given, then what comes out of the last one."""
+    values, others = list(operands[:carried]), operands[carried:]
+    yield values
+    while test((*values, *others))[0]:
+        values = list(body((*values, *others)))
+        yield values
+
+
+def _behind(xp: Any, values: Sequence[Array], dtype: DType) -> Array:
+    return xp.concatenate([xp.ascontiguousarray(x).reshape(-1).view(dtype.numpy) for x in values])  # type: ignore[no-any-return]
+
+
+def _eager(
+    xp: Any,
+    *operands: Array,
+    test: str,
+    body: str,
+    carried: int,
+    places: tuple[int, ...],
+    dtype: DType,
+    run: Callable[[str], Run] = _interpreted,
+) -> Array:
+    with use_trace(None):
+        (values,) = deque(_turns(run(test), run(body), operands, carried), maxlen=1)
+    return _behind(xp, [values[k] for k in places], dtype)
+
+
+def _called_back(xp: Any, *operands: Array, **attrs: Any) -> Array:
+    """The graphs are compiled for the CPU."""
+    return _eager(xp, *operands, **attrs, run=_executable if xp is np else _interpreted)
+
+
+def _vjp(g: Value, out: Value, *operands: Value, dtype: DType, **attrs: Any) -> tuple[Value | None, ...]:
+    metas = [meta_of(x) for x in operands]
+    found: list[Value | None] = [None] * len(metas)
+    for of in dict.fromkeys(metas[k].dtype for k in _inexact(metas)):
+        which = tuple(k for k in _inexact(metas) if metas[k].dtype is of)
+        packed = bind(GRADIENT, g, *operands, **attrs, which=which)
+        for k, share in zip(which, _unpacked(packed, [metas[k] for k in which]), strict=True):
+            found[k] = share
+    return tuple(found)
+
+
+def _mapped(op: Op, size: int, are_batched: Sequence[bool], operands: Sequence[Value], attrs: Attrs) -> Value:
+    every = [x if yes else spread(x, size) for x, yes in zip(operands, are_batched, strict=True)]
+    return _of_examples(WHILE, size, every, attrs, attrs["places"], attrs["dtype"])
+
+
+def _of_examples(
+    op: Op, size: int, every: Sequence[Value], attrs: Attrs, places: tuple[int, ...], dtype: DType
+) -> Value:
+    """What each example has of the operands `places`, behind each other. every: operands that have the batch."""
+    test, body = _batched(attrs["test"], attrs["body"], size)
+    packed = bind(op, *every, **{**attrs, "test": test, "body": body})
+    return _packed(_unpacked(packed, [_metas(body)[k] for k in places]), dtype, (size,))
+
+
+# ---- its gradient
+
+
+def _infer_gradient(
+    g: TensorMeta, *operands: TensorMeta, places: tuple[int, ...], which: tuple[int, ...], **attrs: Any
+) -> TensorMeta:
+    if _infer(*operands, **attrs, places=places, dtype=g.dtype) != g:
+        raise GraphError("the cotangent of while_loop does not fit it", got=str(g))
+    return _vector([operands[k] for k in which], operands[which[0]].dtype)
+
+
+def _eager_gradient(
+    xp: Any,
+    g: Array,
+    *operands: Array,
+    test: str,
+    body: str,
+    carried: int,
+    places: tuple[int, ...],
+    which: tuple[int, ...],
+    run: Callable[[str], Run] = _interpreted,
+) -> Array:
+    kept = _inexact([meta_of(x) for x in operands])
+    with use_trace(None):
+        *turns, last = _turns(run(test), run(body), operands, carried)
+        given = dict(zip(places, _unpacked(g, [meta_of(last[k]) for k in places])))
+        flows: Sequence[Array] = [given[k] if k in given else xp.zeros_like(operands[k]) for k in kept]
+        back = run(_turn_back(body, carried))
+        for values in reversed(turns):
+            flows = back((*flows, *values, *operands[carried:]))
+    return _behind(xp, [flows[kept.index(k)] for k in which], meta_of(operands[which[0]]).dtype)
+
+
+def _gradient_called_back(xp: Any, *operands: Array, **attrs: Any) -> Array:
+    return _eager_gradient(xp, *operands, **attrs, run=_executable if xp is np else _interpreted)
+
+
+def _as_loops(
+    g: Value, *operands: Value, test: str, body: str, carried: int, places: tuple[int, ...], which: tuple[int, ...]
+) -> Value:
+    """The gradient as a loop over the turns, the last first, in which a loop comes to what a turn was given."""
+    metas, number = _metas(body), TensorMeta((), int64)
+    kept = _inexact(metas)
+    zero = prims.full((), 0, int64)
+
+    def counted(i: Value, *values: Value) -> list[Value]:
+        return [prims.add(i, prims.full((), 1, int64)), *interpret(parsed(body), values)]
+
+    many = {
+        "test": _text("counted", [number, *metas], lambda i, *values: interpret(parsed(test), values)),
+        "body": _text("counting", [number, *metas], counted),
+    }
+    count = bind(WHILE, zero, *operands, **many, carried=carried + 1, places=(0,), dtype=int64)
+    reaching = [number, *metas[:carried], number, *metas[carried:]]
+    until = _text("until", reaching, lambda i, *values: [prims.lt(i, values[carried])])
+    reach = _text("reach", reaching, lambda i, *values: counted(i, *values[:carried], *values[carried + 1 :]))
+
+    def turn(left: Value, *values: Value) -> list[Value]:
+        now = prims.sub(left, prims.full((), 1, int64))
+        flows, (first, rest) = values[: len(kept)], (values[len(kept) :][:carried], values[len(kept) + carried :])
+        begin = prims.full((), 0, int64)
+        _, *reached = looped([begin, *first], [now, *rest], until, reach, has_gradients=True)
+        return [now, *interpret(parsed(_turn_back(body, carried)), (*flows, *reached, *rest))]
+
+    backwards = [number, *(metas[k] for k in kept), *metas]
+    left = _text("left", backwards, lambda left, *values: [prims.lt(prims.full((), 0, int64), left)])
+    given = dict(zip(places, _unpacked(g, [metas[k] for k in places])))
+    flows = [given[k] if k in given else prims.full(metas[k].shape, 0, metas[k].dtype) for k in kept]
+    _, *found = looped(
+        [prims.reshape(count, ()), *flows], operands, left, _text("back", backwards, turn), has_gradients=True
+    )
+    return _packed([found[kept.index(k)] for k in which], metas[which[0]].dtype)
+
+
+def _vjp_gradient(h: Value, out: Value, g: Value, *operands: Value, **attrs: Any) -> tuple[Value | None, ...]:
+    return vjp_of(partial(_as_loops, **attrs), h, g, *operands)
+
+
+def _mapped_gradient(op: Op, size: int, are_batched: Sequence[bool], values: Sequence[Value], attrs: Attrs) -> Value:
+    g, *every = [x if yes else spread(x, size) for x, yes in zip(values, are_batched, strict=True)]
+    places, which, metas = attrs["places"], attrs["which"], _metas(attrs["body"])
+    split = _unpacked(g, [metas[k] for k in places], (size,))
+    return _of_examples(GRADIENT, size, [_packed(split, meta_of(g).dtype), *every], attrs, which, metas[which[0]].dtype)
+
+
+# ---- the ops
+
+
+def _sample(of: DType, **more: Any) -> Sample:
     """x = x * y + x, as long as its sum is below 50."""
-    d = dtype.short
+    d = of.short
     head = f"(%x: {d}[3] input 'x', %y: {d}[3] input 'y')"
     bound = f"%m: {d}[] = full() dtype={d} shape=() value=50.0"
     less = f"%s: {d}[] = sum(%x) dims=(0,)\n  {bound}\n  %t: bool[] = lt(%s, %m)"
     test = f"graph test{head} {{\n  {less}\n  return %t\n}}\n"
     body = f"graph body{head} {{\n  %m: {d}[3] = mul(%x, %y)\n  %a: {d}[3] = add(%m, %x)\n  return %a\n}}\n"
-    attrs = {"test": test, "body": body, "carried": 1}
-    return Sample(((3,), (3,)), attrs, low=1.0, high=2.0, dtypes=(dtype,))
+    attrs = {"test": test, "body": body, "carried": 1, "places": (0,), **more}
+    return Sample(((3,), (3,)) if "dtype" in more else ((3,), (3,), (3,)), attrs, low=1.0, high=2.0, dtypes=(of,))
 
 
+_WHY = "how often it runs depends on the data"
 WHILE = register(
     Op(
         "while_loop",
         infer=_infer,
         eager=_eager,
-        vjp=NotDifferentiable("it would need what every turn has computed"),
-        lower=call_back("while_loop", _called_back, why="how often it runs depends on the data", accepts=is_contiguous),
-        samples=(_sample(float32), _sample(float64)),
+        vjp=_vjp,
+        vmap=_mapped,
+        lower=call_back("while_loop", _called_back, why=_WHY, accepts=is_contiguous),
+        samples=(_sample(float32, dtype=float32), _sample(float64, dtype=float64), _sample(float64, dtype=uint8)),
         dtypes=(float32, float64),
         doc="a graph is run as long as another one says so",
-        engines=OwnCode("how often it runs depends on the data"),
+        engines=OwnCode(_WHY),
+    )
+)
+GRADIENT = register(
+    Op(
+        "while_loop_gradient",
+        infer=_infer_gradient,
+        eager=_eager_gradient,
+        vjp=_vjp_gradient,
+        vmap=_mapped_gradient,
+        lower=call_back("while_loop_gradient", _gradient_called_back, why=_WHY, accepts=is_contiguous),
+        samples=(_sample(float32, which=(0, 1)), _sample(float64, which=(1,))),
+        dtypes=(float32, float64),
+        doc="the cotangents of what a while_loop was given",
+        engines=OwnCode(_WHY),
     )
 )

@@ -5,8 +5,9 @@ what they returned. Out: the result, as ops that choose (aot/branch.py), or, in 
 of them computed and one taken (`where`), with gradients that go through that one alone.
 A graph is what the branch recorded, from the values that it read on, whoever handed it these. What was recorded in
 between and may fail is taken out of the trace again; the rest is dead.
-Raises GraphBreak for branches that do more than compute: change what was there before, draw, hook, write to tensors
-that others see; BranchError for results that do not match. Under vmap, and for a truth value of each example, both are
+What a branch writes to memory from outside (a buffer) is one more result of both.
+Raises GraphBreak for branches that do more: change objects, hook, write to tensors of the function, or to what has a
+history; BranchError for results that do not match. Under vmap, and for a truth value of each example, both are
 computed: torch's rule. There only the operands, not what else a branch reads, are shut off from gradients.
 """
 
@@ -95,7 +96,8 @@ class Recording:
     def _writes(self) -> bool:
         """Whether a tensor holds something else that was not made in this branch."""
         own, journal = set(self.trace.body[self.starts[-1] :]), self.trace.journal
-        cells = [value for cell, value in journal.before(self.changes, "raw") if not isinstance(cell, ViewCell)]
+        written = [(cell, value) for cell, value in journal.before(self.changes, "raw") if not cell.is_external]
+        cells = [value for cell, value in written if not isinstance(cell, ViewCell)]
         cells += [cell.raw for _, cell in journal.before(self.changes, "_cell")]
         are_own = all(isinstance(held(value), Node) and held(value) in own for value in cells)
         return not are_own or bool(journal.before(self.changes, "_grad"))
@@ -157,14 +159,41 @@ class Branches(Recording):
         self.pred: Tensor = flat if flat.dtype.kind == "b" else prims.ne(flat, prims.full_like(flat, 0))
         self.operands = operands
         self.is_mapped = bool(levels()) or is_mapped(pred)
+        self.held: dict[Cell, Node] = {}  # what memory from outside held before the branch, if it was written
+        self.changed: list[dict[Cell, Node]] = []  # for each branch: what it leaves there
+
+    def _state(self) -> tuple[Any, ...]:
+        """Memory from outside it may write, and numbers of the key draw, unless eager code would draw the same."""
+        _, draws, *others = super()._state()
+        return {}, draws if self.is_mapped or self.pred.is_cuda else draws[-1], *others
+
+    def _end(self) -> None:
+        if self.starts:
+            self.changed.append(self._put_back())
+            super()._end()
+
+    def _put_back(self) -> dict[Cell, Node]:
+        """What the branch has written to memory from outside, which holds again what it held."""
+        now, changed = dict(self.trace.written), {}
+        for cell, value in now.items():
+            before = self.held.get(cell) or self.trace.read_before(cell)
+            if value is not before:
+                changed[cell] = value
+                cell.write(before)
+                if self.is_mapped or isinstance(cell, ViewCell) or self.trace.history(cell) is not None:
+                    raise self._broken(f"a branch {_DOES[0]}")
+        if not now.keys() >= self.held.keys():
+            raise self._broken(f"a branch {_DOES[0]}")
+        return changed
 
     def begin(self, number: int) -> tuple[Any, ...]:
         """A branch is about to be run; what it is to be called with."""
         self.start()
+        self.held = {} if self.trace is None else dict(self.trace.written)
         if not self.is_mapped:
             return tuple(self.operands)
         leaves, spec = flatten(tuple(self.operands))
-        gated = [self._gated(leaf, number) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        gated = [self.gated(leaf, number) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         return tuple(spec.unflatten(gated))
 
     def result(self, *found: Any) -> Any:
@@ -172,13 +201,21 @@ class Branches(Recording):
         if self.trace is not None:
             self._end()
         columns, spec = self._matched(found)
+        size = len(columns[0])
+        cells = list(dict.fromkeys(cell for changed in self.changed for cell in changed))
+        if any(isinstance(x, Tensor) and x._cell.root in cells for column in columns for x in column):
+            raise self._broken(f"a branch {_DOES[0]}, and returns it")
+        for column, changed in zip(columns, self.changed):
+            column += [Tensor._from_cell(Cell(changed.get(cell) or self.trace.written[cell])) for cell in cells]
         pairs = list(zip(*columns, strict=True))
         places = [k for k, (a, _) in enumerate(pairs) if isinstance(a, Tensor)]
         chosen = self._choose([[column[k] for k in places] for column in columns]) if places else []
         result = [a for a, _ in pairs]
         for k, value in zip(places, chosen, strict=True):
             result[k] = value
-        return spec.unflatten(result)
+        for cell, value in zip(cells, result[size:], strict=True):
+            cell.write(value._read())
+        return spec.unflatten(result[:size])
 
     # ---- checks
 
@@ -209,14 +246,15 @@ class Branches(Recording):
 
     # ---- the choice
 
-    def _gated(self, x: Tensor, number: int) -> Tensor:
+    def gated(self, x: Tensor, number: int) -> Tensor:
         """`x`, with a gradient only if branch `number` is taken."""
         if not (x.dtype.is_inexact and (x.requires_grad or forward.on)):
             return x
         still = x.detach()
-        return self._where(x, still) if number == 0 else self._where(still, x)
+        return self.where(x, still) if number == 0 else self.where(still, x)
 
-    def _where(self, a: Tensor, b: Tensor) -> Tensor:
+    def where(self, a: Tensor, b: Tensor) -> Tensor:
+        """`a` if it is true, else `b`."""
         shape = tuple(a.shape)
         condition = prims.expand(prims.reshape(self.pred, tuple(1 for _ in shape)), shape)
         return prims.where(condition, a, b)  # type: ignore[no-any-return]
@@ -224,19 +262,19 @@ class Branches(Recording):
     def _choose(self, columns: list[list[Tensor]]) -> list[Tensor]:
         """One of two tensors each."""
         if self.trace is None:
-            return [self._where(a, b) for a, b in zip(*columns, strict=True)]
+            return [self.where(a, b) for a, b in zip(*columns, strict=True)]
         parts = self._parts(columns)
         if self.is_mapped:
             if not is_mapped(self.pred) and not all(part.is_total for part in parts):
                 raise self._broken("under vmap both branches are computed, and one may fail")
-            return [self._where(a, b) for a, b in zip(*columns, strict=True)]
+            return [self.where(a, b) for a, b in zip(*columns, strict=True)]
         self._take_out(self.starts[0])
         free = list(dict.fromkeys(node for part in parts for node in part.free))
         handles = [self._handle(node) for node in free]
         if all(part.is_short for part in parts):
-            gated = [[self._gated(x, number) for x in handles] for number in (0, 1)]
+            gated = [[self.gated(x, number) for x in handles] for number in (0, 1)]
             found = [part.again(dict(zip(free, given, strict=True))) for part, given in zip(parts, gated, strict=True)]
-            return [self._where(a, b) for a, b in zip(*found, strict=True)]
+            return [self.where(a, b) for a, b in zip(*found, strict=True)]
         if any(symbols_in(node.shape) for part in parts for node in (*part.nodes, *free)):
             raise self._broken("its branches work on sizes that change from call to call")
         return self._applied(parts, free, handles, columns[0])

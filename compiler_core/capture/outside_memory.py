@@ -243,6 +243,10 @@ class OutsideMemory(PlacedBuilder):
             self.lifted[key] = Lifted(placeholder, cell, known, at_root, edge)
         return self.lifted[key]
 
+    def read_before(self, cell: Cell) -> Node:
+        """What `cell`, made outside, held when the trace began, without a history."""
+        return self._lift(cell, None, None).placeholder
+
     def note_copy(self, node: Value) -> None:
         """The program copied `node`, or the memory that it shows."""
         if isinstance(node, Node):

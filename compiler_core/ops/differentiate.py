@@ -8,7 +8,7 @@ can be differentiated again if they can. Method: reverse mode as an interpreter,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from compiler_core.ops import prims
@@ -46,17 +46,29 @@ def _held(value: Value) -> Value:
 
 def vjp_of(function: Callable[..., Value], g: Value, *operands: Value) -> tuple[Value | None, ...]:
     """The cotangents of `operands`, if that of function(*operands) is `g`."""
+    return vjps_of(lambda values: [function(*values)], [g], operands)
+
+
+def vjps_of(
+    function: Callable[[Sequence[Value]], Sequence[Value]], gs: Sequence[Value | None], operands: Sequence[Value]
+) -> tuple[Value | None, ...]:
+    """The cotangents of `operands`, if those of the results of function(operands) are `gs`; None: zeros."""
     log: list[tuple[Op, tuple[Value, ...], Attrs, Recorded]] = []
     given = [Recorded(operand, log) for operand in operands]
-    result = function(*given)
-    cotangents: dict[int, Value] = {id(result): g} if isinstance(result, Recorded) else {}
+    cotangents: dict[int, Value] = {}
+
+    def add(value: Value, part: Value | None) -> None:
+        if isinstance(value, Recorded) and part is not None:
+            have = cotangents.get(id(value))
+            cotangents[id(value)] = part if have is None else prims.add(have, part)
+
+    results = function(given)
+    for result, g in zip(results, gs, strict=True):
+        add(result, g)
     for op, values, attrs, out in reversed(log):
         grad = cotangents.pop(id(out), None)
         if grad is None or isinstance(op.vjp, NotDifferentiable):
             continue
-        grads = op.vjp(grad, out.value, *map(_held, values), **attrs)
-        for value, part in zip(values, grads, strict=True):
-            if isinstance(value, Recorded) and part is not None:
-                have = cotangents.get(id(value))
-                cotangents[id(value)] = part if have is None else prims.add(have, part)
+        for value, part in zip(values, op.vjp(grad, out.value, *map(_held, values), **attrs), strict=True):
+            add(value, part)
     return tuple(cotangents.get(id(value)) for value in given)

@@ -4,8 +4,8 @@ In: predicates, functions of Tensors, and trees of Tensors. Out: what the functi
 Eager: Python runs them, and of two branches that which is taken. In compiled code `cond` is part of the graph, with
 both branches (compiler_core/capture/branching.py says how); so is it where there is a predicate for each example of
 vmap, where both are computed. `map` is one call under vmap there, `scan` a call for each place, `associative_scan` a
-logarithm of them everywhere. `while_loop` without gradients is part of the graph (compiler_core/capture/looping.py);
-with some it ends the graph where it needs the value of a predicate.
+logarithm of them everywhere. `while_loop` is part of the graph (compiler_core/capture/looping.py); under vmap Python
+runs it, as long as any example wants another turn.
 Source: torch's documentation, and torch/_higher_order_ops; the results and errors of torch 2.13 judge.
 """
 
@@ -16,9 +16,10 @@ from typing import Any
 
 from compiler_core.breaking import unbroken
 from compiler_core.capture.branching import Branches, is_mapped
-from compiler_core.capture.looping import Loop, holds
-from compiler_core.errors import BranchError, IndexError_
+from compiler_core.capture.looping import Loop, check_turned, holds
+from compiler_core.errors import BatchError, BranchError, IndexError_
 from compiler_core.ops import functional as F
+from compiler_core.ops.batching.value import held
 from compiler_core.tensor.autograd.taped import traced
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
@@ -98,9 +99,30 @@ def while_loop(cond_fn: Function, body_fn: Function, carried_inputs: Any) -> tup
 def _turned(cond_fn: Function, body_fn: Function, carried: tuple[Any, ...]) -> tuple[Any, ...]:
     """Python runs the loop."""
     before, spec = tree_flatten(carried)
-    while _truth(cond_fn(*carried)):
-        carried = _turn(body_fn, carried, before, spec)
-    return carried
+    while True:
+        test = _truth(cond_fn(*carried))
+        check_turned(test)
+        if isinstance(test, Tensor) and is_mapped(test):
+            if not held(test._cell.raw).any():
+                return carried
+            carried = _turn_of_some(test, body_fn, carried, before, spec)
+        elif test:
+            carried = _turn(body_fn, carried, before, spec)
+        else:
+            return carried
+
+
+def _turn_of_some(test: Tensor, body_fn: Function, carried: tuple[Any, ...], before: Any, spec: Any) -> tuple[Any, ...]:
+    """Under vmap: the examples whose test says no stay as they are, and have no gradient from this turn."""
+    choice = Branches("torch.while_loop", test, (), ())
+    leaves = tree_flatten(carried)[0]
+    if not _all_tensors(leaves):
+        raise BatchError("vmap: while_loop carries a number, which each example would have its own of",
+                         remedy="carry a tensor: torch.tensor(0)")  # fmt: skip
+    given = tree_unflatten([choice.gated(x, 0) for x in leaves], spec)
+    made = tree_flatten(_turn(body_fn, given, before, spec))[0]
+    chosen: tuple[Any, ...] = tree_unflatten([choice.where(a, b) for a, b in zip(made, leaves, strict=True)], spec)
+    return chosen
 
 
 def _turn(body_fn: Function, carried: tuple[Any, ...], before: Sequence[Any], spec: Any) -> tuple[Any, ...]:

@@ -41,6 +41,7 @@ FIXES = {
     "recurrent_backward": "the runs are attributes",
     "slice_scatter": "the slice is of numbers",
     "while_loop": "the graphs are of one size",
+    "while_loop_gradient": "the graphs are of one size",
     "view_as_complex": "the last dim is 2",
     "windows_add": "the kernel is an attribute",
     "windows_put": "1 window fits",

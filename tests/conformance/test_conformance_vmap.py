@@ -20,7 +20,7 @@ SIZE = 3
 WITHOUT_RULE = """
 full iota philox convolution_last convolution_last_input convolution_last_weight
 convolution_inner convolution_inner_input convolution_inner_weight pool_max_inner pool_max_put_inner
-gradient_boundary opaque_backward while_loop
+gradient_boundary opaque_backward
 """
 REFUSED = {"send", "receive"}  # a message of each example
 DTYPES = (float32, int64, bool_, complex64)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import distcompile as dc
-from compiler_core.errors import BranchError, GraphBreak, IndexError_, LinAlgError
+from compiler_core.errors import BatchError, BranchError, GraphBreak, IndexError_, LinAlgError
 from distcompile.errors import ArgumentError
 from distcompile.surface import loops
 
@@ -106,8 +106,7 @@ def test_it_is_torchs_eager_and_in_a_graph(name: str, sign: float, theirs: Any) 
     program = {**PROGRAMS, **LOOP}[name]
     torch._dynamo.reset()
     expected = ran(theirs, program, sign)
-    ways: list[dict[str, Any]] = [{}, {"fullgraph": name != "while_loop"}]
-    ways += [{"fullgraph": True, "backend": "eager"}] if name in PROGRAMS else []
+    ways: list[dict[str, Any]] = [{}, {"fullgraph": True}, {"fullgraph": True, "backend": "eager"}]
     for how in ways:
         for found, value in zip(ran(Ours, program, sign, **how), expected, strict=True):
             np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-12, err_msg=f"{name} {how}")
@@ -153,19 +152,105 @@ def test_a_loop_without_gradients_is_part_of_the_graph(name: str) -> None:
             np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-6)
 
 
-def test_a_loop_with_gradients_ends_the_graph() -> None:
-    weight = dc.nn.Parameter(dc.ones(3, dtype=dc.float64))
+TURNED = {
+    "counted": lambda h, s, w, a, b, r: h.while_loop(
+        lambda i, x: i < 3, lambda i, x: (i + 1, (x * w).sin()), (h.lib.tensor(0), a)
+    ),
+    "by the data": lambda h, s, w, a, b, r: h.while_loop(
+        lambda x: x.abs().sum() < 400, lambda x: (x * 1.5 + w * x[0],), (a,)
+    ),
+    "several carries": lambda h, s, w, a, b, r: h.while_loop(
+        lambda i, x, d, m: i < 4,
+        lambda i, x, d, m: (i + 1, x * d["y"] + b, {"y": d["y"].sin() + x.mean()}, m ^ (x > 0)),
+        (h.lib.tensor(0), a, {"y": r[0] * 1}, a > 9),
+    ),
+    "of two precisions": lambda h, s, w, a, b, r: h.while_loop(
+        lambda x, y: y.sum() < 40, lambda x, y: (x * w, y + (x * x).float() + 1), (a, b.float())
+    ),
+    "in a loop": lambda h, s, w, a, b, r: h.while_loop(
+        lambda i, x: i < 3,
+        lambda i, x: (
+            i + 1,
+            h.while_loop(lambda j, y: j <= i, lambda j, y: (j + 1, (y * w + a).sin()), (h.lib.tensor(0), x))[1] + x,
+        ),
+        (h.lib.tensor(0), b),
+    )[1],
+    "with a choice": lambda h, s, w, a, b, r: h.while_loop(
+        lambda i, x: i < 4,
+        lambda i, x: (i + 1, h.cond(x.sum() > 0, lambda x: x - w, lambda x: (x * a).cos(), (x,))),
+        (h.lib.tensor(0), a),
+    )[1],
+    "a layer": lambda h, s, w, a, b, r: h.while_loop(
+        lambda i, x: i < 3,
+        lambda i, x: (i + 1, h.lib.nn.functional.layer_norm(h.lib.tanh(r @ x)[:3] + x, (3,), w)),
+        (h.lib.tensor(0), a),
+    )[1],
+    "a detached carry": lambda h, s, w, a, b, r: h.while_loop(
+        lambda i, x, y: i < 3, lambda i, x, y: (i + 1, x * w, y.detach() * x), (h.lib.tensor(0), a, b)
+    )[2],
+}
 
-    def loop(a: Any) -> Any:
-        return dc.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * weight), (dc.tensor(0), a))[1]
 
-    dc.compile(loop)(dc.tensor(Y)).sum().backward()
-    assert weight.grad.tolist() == (3 * Y).tolist()
-    for given in (dc.tensor(Y), dc.tensor(Y, requires_grad=True)):
-        with pytest.raises(GraphBreak):
-            dc.compile(loop, fullgraph=True)(given)
-    with dc.no_grad():
-        assert dc.compile(loop, fullgraph=True)(dc.tensor(Y)).tolist() == Y.tolist()
+@pytest.mark.parametrize("name", list(TURNED))
+def test_a_loop_with_gradients_is_part_of_the_graph(name: str, theirs: Any) -> None:
+    torch._dynamo.reset()
+    expected = ran(theirs, TURNED[name], 1.0)
+    for how in ({}, {"fullgraph": True}, {"fullgraph": True, "backend": "aot_eager"}):
+        for found, value in zip(ran(Ours, TURNED[name], 1.0, **how), expected, strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-6, atol=1e-9, err_msg=f"{name} {how}")
+
+
+def turned(w: Any, x: Any) -> Any:
+    return dc.while_loop(lambda x: x.abs().sum() < 60, lambda x: ((x * w).sin() * 3 + x * 1.3,), (x,))[0]
+
+
+def test_a_loop_that_does_not_turn_passes_gradients_on() -> None:
+    """torch 2.13 runs a turn back that was not run."""
+    call = dc.compile(lambda a, w: dc.while_loop(lambda x: x.sum() > 99, lambda x: (x * w,), (a,))[0], fullgraph=True)
+    a, w = dc.tensor(X, requires_grad=True), dc.tensor(Y, requires_grad=True)
+    call(a, w).sum().backward()
+    assert (a.grad.tolist(), w.grad.tolist()) == ([1.0] * 3, [0.0] * 3)
+
+
+SECOND = {
+    "create_graph": lambda f, x: dc.autograd.grad((f(x) ** 2).sum(), x, create_graph=True)[0],
+    "grad": lambda f, x: dc.func.grad(lambda x: (f(x) ** 2).sum())(x),
+    "hessian": lambda f, x: dc.func.hessian(lambda x: (f(x) ** 2).sum())(x),
+    "jacrev": lambda f, x: dc.func.jacrev(f)(x),
+    "jvp": lambda f, x: dc.func.jvp(f, (x,), (x * 2,))[1],
+}
+
+
+@pytest.mark.parametrize("name", list(SECOND))
+def test_derivatives_of_a_loop(name: str) -> None:
+    """Eager code is the judge: outside of what is compiled, and, but for the tape's own, inside."""
+    w = dc.tensor([0.5, -1.5, 2.0], dtype=dc.float64, requires_grad=True)
+    ways: list[Any] = [lambda x: SECOND[name](lambda x: turned(w, x), x)]
+    loop = dc.compile(lambda x: turned(w, x), fullgraph=True)
+    ways += [lambda x: SECOND[name](loop, x)]
+    ways += [dc.compile(ways[0], fullgraph=True)] if name != "create_graph" else []
+    found = []
+    for call in ways:
+        x = dc.tensor(X, requires_grad=True)
+        w.grad = None
+        value = call(x)
+        (value**2).sum().backward()
+        found.append([value.detach().numpy(), x.grad.numpy(), w.grad.numpy()])
+    for made in found[1:]:
+        for ours, expected in zip(made, found[0], strict=True):
+            np.testing.assert_allclose(ours, expected, rtol=1e-8)
+
+
+def test_a_loop_under_vmap_runs_while_any_example_wants() -> None:
+    w, rows = dc.tensor([0.5, -1.5, 2.0], dtype=dc.float64), dc.tensor(X) * dc.tensor([[1.0], [0.3], [100.0]])
+    for of_one in (lambda x: turned(w, x), dc.func.grad(lambda x: (turned(w, x) ** 2).sum())):
+        expected = dc.stack([of_one(row) for row in rows])
+        for call in (dc.vmap(of_one), dc.vmap(dc.compile(of_one)), dc.compile(dc.vmap(of_one))):
+            np.testing.assert_allclose(call(rows).numpy(), expected.numpy(), rtol=1e-9)
+    with pytest.raises(GraphBreak, match="under vmap"):
+        dc.compile(dc.vmap(lambda x: turned(w, x)), fullgraph=True)(rows)
+    with pytest.raises(BatchError, match="carries a number"):
+        dc.vmap(lambda x: dc.while_loop(lambda i, x: x.sum() < 9, lambda i, x: (i + 1, x + 1), (0, x)))(rows)
 
 
 def chosen(a: Any) -> Any:
@@ -240,7 +325,11 @@ def keeps(kept: list[int], a: Any) -> Any:
 
 
 def test_branches_that_do_more_than_compute_end_the_graph() -> None:
-    layer = dc.nn.Dropout(0.5)
+    layer, weight = dc.nn.Dropout(0.5), dc.nn.Parameter(dc.ones(3, dtype=dc.float64))
+
+    def writes(a: Any) -> Any:
+        with dc.no_grad():
+            return weight.mul_(2) * a
 
     def local(a: Any) -> Any:
         kept: list[int] = []
@@ -269,13 +358,17 @@ def test_branches_that_do_more_than_compute_end_the_graph() -> None:
 
         return dc.cond(a.sum() > 0, counting, lambda a: a * 1, (a,)) * count
 
+    with pytest.raises(GraphBreak, match="draws random numbers"):
+        dc.compile(lambda a: dc.cond(a.sum() > 0, layer, lambda a: a * 1, (a,)), fullgraph=True, backend="eager")(
+            dc.tensor(Y)
+        )
     for program, why in (
         (steps, "an iterator"),
+        (lambda a: dc.cond(a.sum() > 0, writes, lambda a: a * 1, (a,)), "writes to a tensor"),
         (counted, "changes what is there"),
         (of_a_value, "writes to a tensor"),
         (local, "changes what is there"),
         (lambda a: dc.cond(a.sum() > 0, lambda a: a.add_(1), lambda a: a * 1, (a,)), "writes to a tensor"),
-        (lambda a: dc.cond(a.sum() > 0, layer, lambda a: a * 1, (a,)), "draws random numbers"),
         (lambda a: dc.cond(a.sum() > 0, lambda a: a[:2], lambda a: a * 1, (a,)), "shape of its result"),
     ):
         with pytest.raises(GraphBreak, match=why):
@@ -286,6 +379,48 @@ def test_branches_that_do_more_than_compute_end_the_graph() -> None:
     assert [part.tolist() for part in found] == [[0.0, 6.0], [0.0, 6.0, 4.0]]
     whole = dc.compile(lambda a: dc.cond(a.sum() > 0, own, lambda a: a * 1, (a,)), fullgraph=True)
     assert whole(dc.tensor(Y)).tolist() == own(dc.tensor(Y)).tolist()
+
+
+def normalised(h: Any) -> list[Any]:
+    """Two layers of batch norm, of which a branch each is taken by turns: results, buffers and gradients."""
+    one, two, weight = h.nn.BatchNorm1d(3).double(), h.nn.BatchNorm1d(3).double(), h.tensor(ROWS, requires_grad=True)
+
+    def call(x: Any) -> Any:
+        y = one(x * weight)
+        y = h.cond(x.sum() > 0, lambda y: one(y).sin() @ y.T, lambda y: two(y) @ two(y * y).T, (y,))
+        return two(y[:, :3])
+
+    call = h.compile(call, fullgraph=True) if h is dc else call
+    results = []
+    for sign in (1.0, -1.0, 1.0, 1.0, -1.0):
+        found = call(h.tensor(np.sin(ROWS * 5) + sign))
+        (found**3).sum().backward()
+        results.append(found.detach())
+    buffers = [*one.buffers(), *two.buffers()]
+    return [x.numpy() for x in (*results, *buffers, *(p.grad for p in (*one.parameters(), *two.parameters(), weight)))]
+
+
+def test_batch_norm_in_a_branch_writes_its_buffers_if_that_is_taken(monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch, "cond", lambda pred, yes, no, given: yes(*given) if pred else no(*given))
+    for ours, theirs in zip(normalised(dc), normalised(torch), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-8, atol=1e-9)
+
+
+def test_dropout_in_a_branch_draws_at_every_call() -> None:
+    layer = dc.nn.Dropout(0.5)
+    call = dc.compile(
+        lambda a: dc.cond(a.sum() > 0, lambda a: layer(a) @ dc.eye(64), lambda a: a * 3, (a,)), fullgraph=True
+    )
+    masks = []
+    for _ in range(2):
+        a = dc.ones(64, requires_grad=True)
+        found = call(a)
+        found.sum().backward()
+        assert set(found.tolist()) == {0.0, 2.0}
+        assert a.grad.tolist() == found.tolist()
+        masks.append(found.tolist())
+    assert masks[0] != masks[1]
+    assert call(-dc.ones(64)).tolist() == [-3.0] * 64
 
 
 def test_branches_return_alike() -> None:

@@ -35,6 +35,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
+from compiler_core import log
 from compiler_core.alive import collector_paused
 from compiler_core.aot.branch import EXECUTABLE
 from compiler_core.aot.cutting import Piece
@@ -221,8 +222,16 @@ class Differentiated:
         return self.link(plan, pieces, self._run_backend(pieces, name))
 
     def _run_backend(self, pieces: Sequence[Piece], name: str) -> Sequence[Executable]:
-        with for_many_sizes(self.many_sizes):
-            return run_backend(self.backend, graphs_of(pieces), name)
+        """Executables of a backward that is compiled when it is needed."""
+        graphs = graphs_of(pieces)
+        try:
+            with for_many_sizes(self.many_sizes):
+                return run_backend(self.backend, graphs, name)
+        except BackendError as error:
+            if not config.suppress_errors:
+                raise
+            log.warn_once(f"suppressed {name}", f"{name} runs op by op, for its backend failed: {error}")
+            return run_backend(find_backend("aot_eager"), graphs, name)
 
     def prune(self, came: int) -> Pruned | None:
         """What is left of the backward when only these tangents come; None: all of it."""

@@ -163,6 +163,15 @@ class Sizes:
         self.closed = True
 
     @contextmanager
+    def heeding_layout(self) -> Iterator[None]:
+        """Within the block what is asked of how elements lie is assumed, in an export too: the code goes by it."""
+        before, self.ignores_layout = self.ignores_layout, False
+        try:
+            yield
+        finally:
+            self.ignores_layout = before
+
+    @contextmanager
     def assuming_nothing(self) -> Iterator[None]:
         """Closed within the block."""
         before, self.closed = self.closed, True

@@ -8,13 +8,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from compiler_core.capture import CompiledFunction, CompiledModule
 from compiler_core.capture import CompiledModule as OptimizedModule
 from compiler_core.capture.compiled.control import stand
 from compiler_core.capture.guards.module_protocol import is_module
 from compiler_core.graph.ir import Graph
+from compiler_core.graph.sizes import symbols_of
 from distcompile._dynamo import config, decorators
 from distcompile._dynamo.counting import CompileProfiler
 from distcompile._dynamo.decorators import mark_dynamic, mark_static, mark_static_address, maybe_mark_dynamic
@@ -36,6 +37,7 @@ from distcompile.surface.laid_out import lay_out
 __all__ = [
     "CompileProfiler",
     "ExplainOutput",
+    "ExportResult",
     "OptimizedModule",
     "allow_in_graph",
     "assume_constant_result",
@@ -44,6 +46,7 @@ __all__ = [
     "disable",
     "disallow_in_graph",
     "explain",
+    "export",
     "graph_break",
     "is_compiling",
     "list_backends",
@@ -112,6 +115,38 @@ class ExplainOutput:
             *(f"  Guard {i}.{k}: {guard}" for i, g in enumerate(self.out_guards, 1) for k, guard in enumerate(g, 1)),
         ]
         return "\n".join(lines)
+
+
+class ExportResult(NamedTuple):
+    """graph_module: runs the program, on arguments like those of the call. guards: what is assumed of sizes."""
+
+    graph_module: Any
+    guards: frozenset[str]
+
+
+def export(f: Callable[..., Any], *extra_args: Any, dynamic_shapes: Any = None, **extra_kwargs: Any) -> Any:
+    """`export(f)(*args)`: the call as one graph, for all sizes that the code lets change, or `dynamic_shapes`.
+
+    What torch calls aten_graph, tracing_mode and the like has no effect. Raises what `distcompile.export.export` does.
+    """
+    from distcompile.jit.traced import program_of
+
+    def exported(*args: Any, **kwargs: Any) -> ExportResult:
+        program = program_of(f, args, kwargs, dynamic_shapes)
+        ranges = (f"{low} <= {name} <= {high}" for name, (low, high) in program.range_constraints.items())
+        guards = (
+            str(guard) for sizes in {symbol.sizes for symbol in symbols_of(program.dc_graph)} for guard in sizes.guards
+        )
+        return ExportResult(program.module(), frozenset((*ranges, *guards)))
+
+    given = {name: value for name, value in extra_kwargs.items() if name not in _OF_EXPORT}
+    return exported(*extra_args, **given) if extra_args or given else exported
+
+
+_OF_EXPORT = frozenset({
+    "aten_graph", "pre_dispatch", "decomposition_table", "tracing_mode", "specialize_float", "assume_static_by_default",
+    "same_signature", "disable_constraint_solver", "prefer_deferred_runtime_asserts_over_guards", "constraints",
+})  # fmt: skip
 
 
 def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any:

@@ -1,6 +1,6 @@
 """torch.export: a call of a Module as one graph that stands alone, saved, loaded, run, and compiled ahead of time.
 
-- `exporting.py`: `export`; the capture itself is compiler_core/capture/exporting.py
+- `exporting.py`: `export`; the capture itself is compiler_core/capture/whole_call.py
 - `dynamic_shapes.py`: `Dim`: which sizes may change, and whether the graph lets them
 - `exported_program.py`: `ExportedProgram`
 - `graph_signature.py`: what its inputs and outputs are

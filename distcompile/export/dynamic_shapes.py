@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from compiler_core.capture.exporting import Traced, fixed
 from compiler_core.capture.marks import Asked
+from compiler_core.capture.whole_call import Traced, fixed
 from compiler_core.errors import ArgumentError, ConstraintViolationError
 from compiler_core.symbolic.size import SizeGuard, Sym, SymOrInt
 from compiler_core.tensor.tensor import Tensor

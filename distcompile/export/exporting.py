@@ -1,7 +1,7 @@
 """`export`: a call of a module as an ExportedProgram.
 
 In: a module, example arguments, which sizes may change. Out: the program; the module, the arguments, and what else the
-call would change are as before. Capture is compile's, under fullgraph rules (compiler_core/capture/exporting.py).
+call would change are as before. Capture is compile's, under fullgraph rules (compiler_core/capture/whole_call.py).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from compiler_core.capture.exporting import PLAIN, Traced, Wanted, trace_call
+from compiler_core.capture.whole_call import PLAIN, Traced, Wanted, trace_call
 from compiler_core.graph.sizes import symbols_of
 from compiler_core.memory_format import strided
 from compiler_core.symbolic.size import Sym

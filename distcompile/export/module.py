@@ -17,6 +17,7 @@ from distcompile.errors import ArgumentError, NotSupportedError
 from distcompile.export.exported_program import ExportedProgram
 from distcompile.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from distcompile.export.running import result, run
+from distcompile.fx.graph import Graph
 from distcompile.nn.module import Module
 from distcompile.nn.parameter import Parameter
 
@@ -49,6 +50,16 @@ class ExportedModule(Module):
         values = run(program, held, [leaf for leaf in leaves if isinstance(leaf, Tensor)])
         made = [self._write(k, name, value, leaves) for (k, name), value in zip(program.written, values)]
         return result(program, values, made)
+
+    @property
+    def graph(self) -> Graph:
+        """Its nodes, as fx has them."""
+        return self.program.graph
+
+    @property
+    def code(self) -> str:
+        """The graph as Python, a function of all its inputs."""
+        return self.program.graph_module.code
 
     def _held(self, kind: InputKind, name: str) -> Tensor:
         if kind is InputKind.CONSTANT_TENSOR:

@@ -101,8 +101,14 @@ class Attribute:
 
 
 def script(obj: T, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> T:
-    """`obj` as it is: Python runs it."""
-    return obj
+    """`obj` as it is: Python runs it. example_inputs: the arguments of some calls; with those of the first it can be
+    saved, as what `trace` makes.
+    """
+    if not example_inputs:
+        return obj
+    first = next(iter(example_inputs.values())) if isinstance(example_inputs, dict) else example_inputs
+    made: T = trace(obj, tuple(first[0]))  # type: ignore[arg-type]
+    return made
 
 
 def trace(

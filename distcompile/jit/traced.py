@@ -57,10 +57,7 @@ class _Function(Module):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
-        self.function = function
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.function(*args, **kwargs)
+        self.forward: Any = function
 
 
 class LoadedModule(ExportedModule):
@@ -90,14 +87,19 @@ def save(traced: Any, f: File) -> None:
     if type(traced) not in (TracedModule, TracedFunction):
         raise NotSupportedError("jit.save of what was not traced: what its arguments are is not known",
                                 remedy="jit.trace(module, example_inputs)")  # fmt: skip
-    args, kwargs = traced._example
-    module: Any = traced._function if isinstance(traced, TracedModule) else _Function(traced._function)
-    shapes = {"args": mapped(_any_sizes, args), **mapped(_any_sizes, kwargs)}
-    if isinstance(traced, TracedModule):
-        names = [*export.dynamic_shapes.arguments(module.forward, args, kwargs)]
-        shapes = dict(zip(names, [*shapes.pop("args"), *shapes.values()]))
-    export.save(export.export(module, args, kwargs, dynamic_shapes=shapes), f)
+    export.save(program_of(traced._function, *traced._example), f)
     return None
+
+
+def program_of(
+    called: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any = None
+) -> export.ExportedProgram:
+    """The exported program of a module or function, for `dynamic_shapes`, by default all that the code lets change."""
+    module = called if isinstance(called, Module) else _Function(called)
+    if dynamic_shapes is None:
+        given = export.dynamic_shapes.arguments(module.forward, args, kwargs)
+        dynamic_shapes = {name: mapped(_any_sizes, value) for name, value in given.items()}
+    return export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes)
 
 
 def _any_sizes(leaf: Any) -> Any:

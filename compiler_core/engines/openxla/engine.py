@@ -1,9 +1,10 @@
 """The backend "openxla": XLA compiles the graphs, through JAX (`pip install "distcompile[openxla]"`).
 
 In: graphs of calls that JAX can trace (rules.py). Out: a compiled program a graph: traced, lowered to StableHLO
-(`stablehlo` gives its text), compiled. No input is donated: who calls may keep it. What must hold of values (an index
-in range) is computed beside the results, and raised here. On the CPU XLA's threads are its own: XLA_FLAGS says how
-many. A graph of a GPU needs JAX's plugin for it (`pip install "jax[cuda13]"`); arrays change hands by DLPack.
+(`stablehlo` gives its text), compiled. No input is donated: XLA is lent memory of NumPy's or CuPy's (why:
+docs/howto/engines.md). What must hold of values (an index in range) is computed beside the results, and raised here. On
+the CPU XLA's threads are its own: XLA_FLAGS says how many. A graph of a GPU needs JAX's plugin for it (`pip install
+"jax[cuda13]"`); arrays change hands by DLPack.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from compiler_core.ops.registry import Array
 from compiler_core.ops.rules import OwnCode
 
 NAME = "openxla"
+EXACT = {"xla_disable_hlo_passes": "algsimp"}  # (a / b) / c is not a / (b * c): on the CPU it costs nothing
 
 
 class OpenXla:
@@ -93,7 +95,7 @@ class OpenXla:
     def build(self, graph: Graph) -> Program:
         lowered, messages = self.lowered(graph)
         try:
-            compiled = lowered.compile()
+            compiled = lowered.compile(compiler_options=None if graph.on_gpu else EXACT)
         except Exception as error:
             raise BackendError(f"XLA does not take {graph.name}: {error}") from error
         return _Compiled(self.jax, compiled, messages, graph.on_gpu)

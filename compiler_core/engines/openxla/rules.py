@@ -22,6 +22,7 @@ from compiler_core.dtype import DType, of
 from compiler_core.errors import check_message
 from compiler_core.meta import Shape
 from compiler_core.ops.pooling.geometry import places_in_windows, to_back, to_front, window_counts
+from compiler_core.ops.primitives.convert import CAST
 from compiler_core.ops.primitives.movement import python_slices
 from compiler_core.ops.primitives.strided import strided_places
 from compiler_core.ops.random.op import M0, M1, W0, W1
@@ -86,6 +87,13 @@ def _bitcast(tests: Tests, x: X, source: DType, dtype: DType) -> X:
         x = x.reshape((*x.shape[:-1], x.shape[-1] * before // after, after // before))
     made = lax.bitcast_convert_type(x, dtype.numpy)
     return made.reshape((*x.shape[:-1], x.shape[-1] * before // after)) if after < before else made
+
+
+def _cast(tests: Tests, x: X, dtype: DType) -> X:
+    """What was a truth value as a choice: XLA takes what is times a cast of one for a choice, and loses 0 * NaN."""
+    if x.dtype == np.bool_ and dtype.is_floating_point:
+        return jnp.where(x, jnp.ones((), dtype.numpy), jnp.zeros((), dtype.numpy))
+    return CAST.eager(NUMPY, x, dtype=dtype)
 
 
 def _erf(function: Callable[[X], X]) -> Callable[..., X]:
@@ -292,6 +300,7 @@ def _linear_scan(tests: Tests, a: X, b: X, dim: int, reverse: bool) -> X:
 
 RULES: dict[str, Callable[..., X]] = {
     "bitcast": _bitcast,
+    "cast": _cast,
     "check_index": _check_index,
     "complex": lambda tests, re, im: lax.complex(*jnp.broadcast_arrays(re, im)),
     "convolution": _convolution,

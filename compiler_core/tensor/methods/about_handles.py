@@ -8,6 +8,7 @@ are stand in `methods/of_functions.py`, in-place methods in `inplace.py`, those 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import cuda
@@ -22,6 +23,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.batching.value import levels
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import current_trace, meta_of
+from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.autograd.grad_mode import taping
 from compiler_core.tensor.autograd.inference import made
 from compiler_core.tensor.batching import of_each
@@ -69,7 +71,9 @@ def _stride(self: Tensor, dim: int | None = None) -> tuple[int, ...] | int:
 
 def _is_contiguous(self: Tensor, memory_format: object = contiguous_format) -> bool:
     """Whether the elements lie in this memory format, row-major by default."""
-    return lies_in(self._cell, memory_format)
+    sizes = next((n.sizes for n in self._cell.raw.shape if isinstance(n, Sym)), None)
+    with nullcontext() if sizes is None else sizes.heeding_layout():
+        return lies_in(self._cell, memory_format)
 
 
 def _is_floating_point(self: Tensor) -> bool:

@@ -108,3 +108,28 @@ def test_the_program_as_stablehlo() -> None:
     dc.compile(lambda x: dc.linalg.inv(x), backend=keeps)(dc.eye(3))
     with pytest.raises(BackendError, match="has no StableHLO"):
         stablehlo(graphs[1])
+
+
+def test_numbers_are_computed_in_the_order_of_the_program() -> None:
+    a, b = dc.tensor([1e30, 7.0, 1e10]), dc.tensor([1e30, 3.0, 1e-30])
+
+    def f(a: dc.Tensor, b: dc.Tensor) -> tuple[dc.Tensor, ...]:
+        return (a / b) / b, a / (b / b), (a + 1e20) - 1e20, a * 1e30 * 1e-30
+
+    for ours, theirs in zip(dc.compile(f, backend="openxla")(a, b), f(a, b), strict=True):
+        assert dc.allclose(ours, theirs)
+
+
+def test_a_nan_stays_where_it_is_multiplied_by_a_truth_value() -> None:
+    x = dc.tensor([[float("nan"), 1.0, 1.0]], requires_grad=True)
+    dc.compile(lambda x: x.amax(1).sum(), backend="openxla")(x).backward()
+    assert x.grad.isnan().all()
+
+
+def test_what_a_backward_read_is_as_it_was_for_the_next() -> None:
+    x = dc.linspace(0.1, 1, 64).reshape(8, 8).requires_grad_()
+    out = dc.compile(lambda x: (x.sin() @ x.exp()).tanh().sum(), backend="openxla")(x)
+    out.backward(retain_graph=True)
+    first, x.grad = x.grad, None
+    out.backward()
+    assert dc.equal(x.grad, first)

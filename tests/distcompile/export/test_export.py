@@ -387,3 +387,15 @@ def test_code_can_ask_whether_it_is_exported() -> None:
 
     assert_same(made(Of(asks), torch.ones(2)).module()(torch.ones(2)), torch.ones(2) * 2)
     assert_same(torch.compile(Of(asks))(torch.ones(2)), torch.ones(2))
+
+
+@pytest.mark.parametrize("size", [Dim("n"), Dim.AUTO])
+def test_what_a_program_asks_of_layout_is_assumed(size: Any) -> None:
+    """Not what our own code asks: `reshape` takes any."""
+    net = One(lambda x: x.t().reshape(-1) + (1 if x.t().is_contiguous() else 2))
+    module = export(net, (torch.ones(4, 3),), dynamic_shapes={"x": {0: size}}).module()
+    assert_same(module(torch.ones(7, 3)), net(torch.ones(7, 3)))
+    with pytest.raises(ShapeError):
+        module(torch.ones(1, 3))
+    free = export(One(lambda x: x.t().reshape(-1)), (torch.ones(4, 3),), dynamic_shapes={"x": {0: size}}).module()
+    assert_same(free(torch.ones(1, 3)), torch.ones(3))

@@ -45,3 +45,13 @@ def test_what_has_no_example_is_not_saved(tmp_path: Path) -> None:
     (tmp_path / "other.pt").write_bytes(b"PK\x03\x04")
     with pytest.raises(NotSupportedError, match=r"jit\.load reads"):
         torch.jit.load(tmp_path / "other.pt")
+
+
+def test_a_scripted_module_is_saved_with_an_example(tmp_path: Path) -> None:
+    net, x = nn.Linear(3, 2), torch.randn(5, 3)
+    scripted = torch.jit.script(net, example_inputs=[(torch.ones(2, 3),)])
+    assert_close(scripted(x), net(x))
+    torch.jit.save(scripted, tmp_path / "m")
+    assert_close(torch.jit.load(tmp_path / "m")(x), net(x))
+    with pytest.raises(NotSupportedError, match="what its arguments are is not known"):
+        torch.jit.save(torch.jit.script(net), tmp_path / "n")

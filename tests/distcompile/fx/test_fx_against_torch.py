@@ -251,3 +251,43 @@ def test_operands_in_a_list_are_einsums_operands() -> None:
         (node,) = (node for node in traced.graph.nodes if node.op == "call_function")
         assert [str(arg) for arg in node.args] == ["ij,jk->ik", "x", "x"]
         assert node.target is lib.einsum
+
+
+# -- parts
+
+
+def branching(self: Any, x: Any, y: Any) -> Any:
+    h = self.lin(x).relu()
+    z = h + self.w
+    return self.seq(z) + h + y, z
+
+
+def of_three(node: Any) -> int:
+    return {"lin": 0, "relu": 0, "add": 1, "seq": 1}.get(node.name, 2)
+
+
+@pytest.mark.parametrize("tuple_return", [False, True])
+def test_a_graph_is_split_into_modules_as_torchs(tuple_return: bool) -> None:
+    from torch.fx.passes.split_module import split_module as theirs
+
+    from distcompile.fx.passes.split_module import split_module as ours
+
+    codes, results, names = [], [], []
+    for lib, split in zip(LIBS, (ours, theirs)):
+        traced, told = lib.fx.symbolic_trace(network(lib, branching)), {}
+        made = split(traced, traced, of_three, qualname_map=told, partition_affix="a", tuple_return=tuple_return)
+        codes.append([made.code, *(child.code for child in made.children())])
+        x, y = lib.tensor(X.tolist()), lib.ones(4)
+        expected = traced(x, y)
+        assert all(lib.equal(a, b) for a, b in zip(made(x, y), expected))
+        results.append([r.tolist() for r in expected])
+        names.append(told)
+    assert codes[0] == codes[1]
+    assert names[0] == names[1]
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
+
+
+def test_parts_that_need_each_other_are_an_error() -> None:
+    traced = dc.fx.symbolic_trace(lambda x: (x + 1).relu() * 2)
+    with pytest.raises(RuntimeError, match="cycle exists between partitions"):
+        dc.fx.passes.split_module.split_module(traced, traced, lambda node: node.op == "call_method")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import distcompile as dc
-from compiler_core.errors import BackendError
+from compiler_core.errors import BackendError, ShapeError
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.minify import example_inputs
 from compiler_core.log import DistCompileWarning
@@ -182,6 +182,43 @@ def test_errors_of_a_backend_are_suppressed_where_that_is_asked_for() -> None:
     finally:
         dc._dynamo.config.suppress_errors = False
     assert w.grad.tolist() == [3.0, 3.0]
+
+
+def test_errors_of_a_backward_that_is_compiled_later_are_suppressed_too() -> None:
+    """Of two results only one comes: what is left of the backward is compiled when it runs."""
+    fails = False
+
+    def late(module: Any, example_inputs: Any) -> Any:
+        if fails:
+            raise ValueError("not today")
+        return module
+
+    w = dc.ones(3, requires_grad=True)
+    f = dc.compile(lambda x: ((x * w).exp().sum(), (x * w.sin()).sum()), backend=late)
+    first, _ = f(dc.ones(3))
+    fails = True
+    with pytest.raises(BackendError, match="not today"):
+        first.backward(retain_graph=True)
+    dc._dynamo.config.suppress_errors = True
+    try:
+        with pytest.warns(DistCompileWarning, match="runs op by op, for its backend failed"):
+            first.backward()
+    finally:
+        dc._dynamo.config.suppress_errors = False
+    assert dc.allclose(w.grad, dc.ones(3).exp())
+
+
+def test_dynamo_exports_a_graph_of_any_sizes() -> None:
+    net = dc.nn.Linear(3, 2)
+    made = dc._dynamo.export(lambda x, *, scale: {"y": net(x) * scale})(dc.ones(4, 3), scale=2.0)
+    x = dc.randn(5, 3)
+    assert dc.allclose(made.graph_module(x, scale=2.0)["y"], net(x) * 2)
+    assert "matmul" in made.graph_module.code
+    assert any(node.op == "placeholder" for node in made.graph_module.graph.nodes)
+    assert any("s0" in guard for guard in made.guards)
+    fixed = dc._dynamo.export(net, dc.ones(4, 3), dynamic_shapes={}, aten_graph=True)
+    with pytest.raises(ShapeError):
+        fixed.graph_module(x)
 
 
 def test_a_backend_of_ones_own_needs_no_engines_package() -> None:

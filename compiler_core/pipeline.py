@@ -49,7 +49,7 @@ from compiler_core.aot.needs import Needs, needs_of
 from compiler_core.aot.partition import Partition, partition
 from compiler_core.aot.pruning import Pruned, only_read
 from compiler_core.aot.strategy import ComparedPlan, GradientPlan, GradientStrategy, LocalPlan, ParameterInfo, Segment
-from compiler_core.aot.within import Within, backwards_within, is_marked
+from compiler_core.aot.within import Within, backwards_marked, backwards_within
 from compiler_core.aot.wrapper import CompiledBackward, Cut
 from compiler_core.backend import (
     Backend,
@@ -65,6 +65,7 @@ from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
 from compiler_core.graph.passes.launch import launched
 from compiler_core.late import Late
+from compiler_core.log import warn_once
 from compiler_core.runtime.launching import Launching
 from compiler_core.steps import compiling, record, record_graph, timed
 
@@ -165,10 +166,16 @@ def has_history(graph: Graph, request: CompileRequest) -> bool:
 def _within(request: CompileRequest) -> Within | None:
     """A call that holds backwards, made anew (`aot/within.py`); None: it has none, or they stay as they are."""
     graph = request.graph
-    if not is_marked(graph) or has_history(graph, request):
+    if not (marked := backwards_marked(graph)) or has_history(graph, request):
         return None
     with compiling(graph.name, "joint"):
         within = backwards_within(graph, simplify)
+    if any(call.region for call in graph.calls) and (within is None or len(marked) > 1):
+        warn_once(
+            f"checkpoint {graph.name}",
+            f"{graph.name}: of its backwards only the last one computes checkpointed functions again, and if it ends "
+            "at inputs of the graph; what others read is kept",
+        )
     if within is not None:
         record_graph(graph.name, "joint", within.graph, artefact="aot")
     return within

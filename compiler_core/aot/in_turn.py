@@ -25,8 +25,8 @@ Places: TypeAlias = tuple[list[Array | None], ...]  # for the results of each, N
 
 def comes_in_turn(within: Within, memory_budget: float) -> bool:
     """Whether a step is two executables, the second of which computes again what the partition says: where memory, and
-    what is moved, is scarce. On a CPU one program of it all takes less time."""
-    return within.graph.on_gpu or memory_budget < 1
+    what is moved, is scarce, and where functions are checkpointed. On a CPU one program of it all takes less time."""
+    return within.graph.on_gpu or memory_budget < 1 or any(call.region for call in within.graph.calls)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,15 +66,15 @@ class Within:
         return replace(self, graph=graph)
 
 
-def is_marked(graph: Graph) -> bool:
-    """Whether a backward is marked in a graph."""
-    return bool(_marked(graph, BEGINS))
+def backwards_marked(graph: Graph) -> set[int]:
+    """The numbers of the backwards that are marked in a graph."""
+    return {call.attrs["slot"] for call in _marked(graph, BEGINS)}
 
 
 def backwards_within(graph: Graph, simplify: Callable[[Graph], Graph]) -> Within | None:
     """A captured graph, its backwards made anew, the last of them apart; None if it holds none that can be."""
     found = None
-    for number in sorted({call.attrs["slot"] for call in _marked(graph, BEGINS)}):
+    for number in sorted(backwards_marked(graph)):
         made = _made_anew(graph, number, simplify)
         if made is not None:
             found, graph = made, made.whole()

@@ -27,6 +27,7 @@ from compiler_core.capture.guards.guards import Check
 from compiler_core.capture.lessons import told_of
 from compiler_core.capture.marks import check_marked
 from compiler_core.capture.numbers.symbols import is_symbol, plain_of
+from compiler_core.capture.recipes.outputs import LeafEscapes
 from compiler_core.capture.recipes.plain_numbers import plain_numbers
 from compiler_core.capture.recipes.recipes import CannotRebuild
 from compiler_core.capture.recipes.transplant import transplant_each
@@ -91,6 +92,7 @@ class Capture:
         self.segment = CaptureSegment(self.owner.new_name(), point.memory)
         self.segment.trace.draws_as_eager = self.owner.draws_as_eager
         self.segment.trace.is_fullgraph = self.owner.fullgraph
+        self.segment.trace.takes_leaves = point.memory.takes_leaves
         self.semantics = TracingSemantics(self.segment)
         self.machine = Machine(self.semantics)
         self.semantics.machine = self.machine
@@ -217,13 +219,24 @@ class Capture:
             return Raised(error)
 
     def _closed(self, ended: Returned | Broke | Raised, start: Mark) -> tuple[Captured, Survivors]:
-        """`_close`, and the graph of the sizes of this very call can be made of it."""
+        """`_close`, and the graph of the sizes of this very call can be made of it. Raises BrokeInside where what it
+        leaves has a history that ends in a leaf of its own."""
+        try:
+            return self._closed_sizes(ended, start)
+        except LeafEscapes:
+            self._take_back(start)
+            self.point.memory.takes_leaves = False
+            raise BrokeInside from None
+
+    def _closed_sizes(self, ended: Returned | Broke | Raised, start: Mark) -> tuple[Captured, Survivors]:
         if not self._has_sizes:
             return self._close(ended)
         try:
             captured, survivors = self._close(ended)
             captured.at({symbol: survivors.arguments[place] for symbol, place in captured.sizes})
             check_marked(self.segment.sizes, self.segment.outside_sizes.asked)
+        except LeafEscapes:
+            raise
         except ConstraintViolationError:
             self._take_back(start)
             raise
@@ -254,7 +267,7 @@ class Capture:
                     pauses: Pauses = "again" if isinstance(why, Again) else "step"
                     return close(self.segment, self.machine.frames, "the frames", pauses=pauses)
         except (CannotRebuild, GraphBreak) as error:
-            if self._has_sizes:
+            if self._has_sizes or isinstance(error, LeafEscapes):
                 raise
             self._skip(str(error))
         return settle(self.segment)

@@ -9,7 +9,7 @@ forward anew, once that is simplified (aot/within.py).
 A backward that does not retain what was saved spends the calls that it went through: a second one that reads what they
 saved fails as on the tape, and a result of theirs fails when a backward of later code comes to it (`tape.SpentNode`).
 Known limits: where the sweep would meet what only Python can do (hooks, rules that are not traced), what was computed
-before the graph, or a checkpointed region, it raises GraphBreak, with nothing recorded that counts.
+before the graph, or with create_graph a checkpointed region, it raises GraphBreak, with nothing recorded that counts.
 """
 
 from __future__ import annotations
@@ -49,16 +49,18 @@ def gradients_within(
     """
     inputs = {lift.placeholder: lift.edge for lift in trace.lifted.values() if lift.edge is not None}
     before = {node for node, edge in inputs.items() if isinstance(edge, GradNode)}
-    ends: set[Node] = {*inputs} if wanted is None else {*wanted, *before}
+    ends: set[Node] = {*inputs, *trace.leaves} if wanted is None else {*wanted, *before}
     calls = [node for node in trace.body if isinstance(node, Call)]
-    sweep = _Sweep(trace, Cotangents(trace, flowing(calls, ends)))
+    sweep = _Sweep(trace, Cotangents(trace, flowing(calls, ends)), recorded)
     with use_trace(sweep):
         for node, gradient in roots:
             if node in sweep.cotangents.flows:
                 sweep.cotangents.add(node, gradient if recorded else sweep.mark(BEGINS, gradient, node))
         sweep.go_back(calls)
         table = sweep.cotangents.table
-        reached = [node for node in dict.fromkeys([*inputs, *(wanted or ())]) if node in ends and node in table]
+        reached = [
+            node for node in dict.fromkeys([*inputs, *trace.leaves, *(wanted or ())]) if node in ends and node in table
+        ]
         found = {node: table[node] if recorded else sweep.mark(ENDS, table[node], node) for node in reached}
     if any(node in table for node in before):
         raise refused("a tensor that was computed before the graph has a part in it")
@@ -98,8 +100,8 @@ def _only_passes(call: Call) -> bool:
 class _Sweep:
     """The trace while gradients are computed: what is bound stands where the call does whose gradient it is."""
 
-    def __init__(self, trace: CaptureTrace, cotangents: Cotangents) -> None:
-        self.trace, self.cotangents = trace, cotangents
+    def __init__(self, trace: CaptureTrace, cotangents: Cotangents, recorded: bool) -> None:
+        self.trace, self.cotangents, self.recorded = trace, cotangents, recorded
         self.number, trace.sweeps = trace.sweeps, trace.sweeps + 1
         self.visited: list[Call] = []
         self.spent: set[Call] = set(trace.spent)
@@ -137,8 +139,8 @@ class _Sweep:
         for call in arrived:
             if is_boundary(call) or call in self.trace.hooked:
                 raise refused("there are hooks on what the graph computes, or a rule that Python has to run")
-            if call.region:
-                raise refused("it comes to a checkpointed function")
+            if call.region and self.recorded:
+                raise refused("with create_graph=True it comes to a checkpointed function")
         if any(call in self.spent and not _only_passes(call) for call in group) and group[0].op is CUSTOM_GRADIENT:
             raise freed_error()
         self.visited.extend(group)
@@ -166,7 +168,7 @@ class _Sweep:
 
 def requiring(calls: Iterable[Node], trace: CaptureTrace) -> set[Node]:
     """The nodes that have a history: through which gradients flow to any input that takes one."""
-    ends: set[Node] = {lift.placeholder for lift in trace.lifted.values() if lift.edge is not None}
+    ends: set[Node] = {lift.placeholder for lift in trace.lifted.values() if lift.edge is not None} | {*trace.leaves}
     return flowing([call for call in calls if isinstance(call, Call)], ends)
 
 

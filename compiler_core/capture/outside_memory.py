@@ -151,6 +151,8 @@ class OutsideMemory(PlacedBuilder):
         self.rebound: dict[int, Rebound] = {}
         self.copied: set[Node] = set()  # of these the program has copies, which are the same nodes
         self.told: set[Cell] = set()  # that hold a number which is no value of the graph (`held_numbers.py`)
+        self.takes_leaves = True  # that the traced code makes
+        self.leaves: dict[Node, Tensor] = {}  # those, by what their gradient is asked for
         self.stand_ins: dict[Cell, SizedValue] = {}  # cells whose sizes the call decides
         self.lost_sizes = False  # whether another thread has made one of these cells another
         self._writers: dict[Cell, Cell] = {}  # root -> the cell of it that `written` holds
@@ -231,7 +233,7 @@ class OutsideMemory(PlacedBuilder):
                 what = "a tensor of device meta cannot be compiled"
                 raise GraphBreak(what, where=user_location(), remedy="give it data first")
             if handle is not None and edge is handle and known is not None and known.handle is not handle:
-                what = "a leaf that was made in the graph, on memory from outside, is used there"
+                what = "a leaf that was made in the graph, on memory from outside, is used there, and seen outside"
                 raise GraphBreak(what, where=user_location())
             if cell.root.is_lent:
                 self._check_apart(cell, self._writers)
@@ -363,6 +365,14 @@ class OutsideMemory(PlacedBuilder):
         self._hold(writer, prims.custom_gradient(self.written[writer], before, rule=HISTORY), histories)
 
     # -- handles
+
+    def takes_leaf(self, handle: Tensor) -> bool:
+        """Whether a tensor that now requires a gradient was made in the trace, which can take it."""
+        return self.takes_leaves and id(handle) not in self.by_handle
+
+    def note_leaf(self, handle: Tensor, node: Node) -> None:
+        """The gradient of a leaf that was made in the trace is that of `node`."""
+        self.leaves[node] = handle
 
     def note_rebinding(self, handle: Tensor) -> None:
         """A handle from outside is about to get another memory, shape or history, which it has after the graph too."""

@@ -25,7 +25,7 @@ from compiler_core.capture.guards.sources import Item, Source
 from compiler_core.capture.held_numbers import put_gradients
 from compiler_core.capture.numbers.symbols import KINDS, plain_of, plain_parts
 from compiler_core.capture.outside import Outside, contents_of, own_source
-from compiler_core.ops.registry import Array
+from compiler_core.ops.registry import Array, use_trace
 from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.tensor import Tensor
 
@@ -201,8 +201,9 @@ def _puts(change: Change) -> bool:
 
 
 def _hold_again(before: Sequence[tuple[Tensor, Array]]) -> None:
-    for tensor, value in before:
-        tensor._cell.write(value)
+    with use_trace(None):  # to their memory, not to what a trace has of it
+        for tensor, value in before:
+            tensor._cell.write(value)
 
 
 def _attribute(owner: Any, name: str) -> Callable[[], None]:

@@ -123,6 +123,7 @@ class CaptureTrace(OutsideMemory):
             self.lifted,
             self.outside_draws,
             self.spent,
+            self.leaves,
             *hooks,
         )
 

@@ -35,7 +35,7 @@ from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
 from compiler_core.aot.linking import pieces_to_run
 from compiler_core.aot.partition import partition
 from compiler_core.aot.strategy import LocalGradients
-from compiler_core.aot.within import Within, backwards_within, is_marked
+from compiler_core.aot.within import Within, backwards_marked, backwards_within
 from compiler_core.backend import Backend, Executable, find_backend
 from compiler_core.config import config
 from compiler_core.errors import DATA_ERRORS, CompilationError, DistCompileError
@@ -143,7 +143,7 @@ class Climb:
         case, name = self.case, self.case.graph.name
         inputs = case.inputs()
         want = interpret(case.graph, inputs)
-        if is_marked(case.graph) and (within := self._within()) is not None:
+        if backwards_marked(case.graph) and (within := self._within()) is not None:
             self._holds_backward(within, inputs, want)
             return
         with compiling(name, "simplify"):

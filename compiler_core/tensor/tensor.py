@@ -220,7 +220,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         if requires_grad and Inference.in_use:
             inference.check_required(self)
         if self._node is None and self._requires_grad is not requires_grad:
-            writing.note_rebinding(self)
+            writing.note_requiring(self, requires_grad)
             note_change(self, "_requires_grad")
             self._requires_grad = requires_grad
             rebound(self)

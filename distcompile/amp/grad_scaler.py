@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from compiler_core.breaking import breaks_graph
-from compiler_core.capture.held_numbers import before_the_graph, keep_tensors
+from compiler_core.capture.held_numbers import before_the_graph, float_held, keep_tensors
 from compiler_core.dtype import float16, float32, int32
 from compiler_core.errors import DistCompileError
 from compiler_core.tensor.making.creation import full
@@ -134,7 +134,7 @@ class GradScaler:
         """The scale; 1 if disabled. A device is waited for."""
         if not self._enabled:
             return 1.0
-        return self._init_scale if self._scale is None else float(self._scale)
+        return self._init_scale if self._scale is None else float_held(self._scale)
 
     def is_enabled(self) -> bool:
         """Whether it scales."""

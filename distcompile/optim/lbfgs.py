@@ -87,7 +87,7 @@ class LBFGS(Optimizer):
         if len(self.param_groups) != 1:
             raise ArgumentError("LBFGS doesn't support per-parameter options (parameter groups)")
 
-    @breaks_graph("optimizer.step() cannot be traced", "compile the loss, and step outside of it")
+    @breaks_graph("LBFGS.step() looks at the losses that it asks for", "compile the closure, and step outside")
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Up to max_iter iterations. Returns the first loss. Raises: ArgumentError without a closure; GraphBreak."""
         if closure is None:

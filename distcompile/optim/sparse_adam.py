@@ -71,7 +71,9 @@ class SparseAdam(Optimizer):
         if sparse:
             raise ArgumentError(f"Sparse params at indices {sparse}: SparseAdam requires dense parameter tensors")
 
-    @breaks_graph("optimizer.step() cannot be traced", "compile the loss, and step outside of it")
+    @breaks_graph(
+        "SparseAdam.step() takes sparse gradients, which no graph holds", "compile the loss, and step outside of it"
+    )
     def step(self, closure: Closure | None = None) -> Any:
         """Update the rows that gradients have. closure: recomputes the loss, which is returned."""
         loss = run_closure(closure)

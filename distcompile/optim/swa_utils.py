@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from typing import Any, Literal
 
-from compiler_core.capture.held_numbers import number_of
+from compiler_core.capture.held_numbers import hold_number, number_of, whole_held
 from compiler_core.dtype import int64
 from compiler_core.tensor.autograd.grad_mode import no_grad
-from compiler_core.tensor.making.creation import zeros
+from compiler_core.tensor.making.creation import full, zeros
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn.layers.batchnorm import _BatchNorm
@@ -161,18 +161,20 @@ class AveragedModel(Module):
         """Take `model`'s present parameters into the average."""
         with no_grad():
             own, given = self._averaged(self.module), self._averaged(model)
-            if int(self.n_averaged) == 0:
+            count = whole_held(self.n_averaged)
+            so_far = full((), count, dtype=int64, device=self.n_averaged.device)
+            if count == 0:
                 for old, new in zip(own, given, strict=True):
                     old.copy_(new)
             elif self.avg_fn is not None:
                 for old, new in zip(own, given, strict=True):
-                    old.copy_(self.avg_fn(old, new, self.n_averaged))
+                    old.copy_(self.avg_fn(old, new, so_far))
             else:
-                (self.multi_avg_fn or get_swa_multi_avg_fn())(own, given, self.n_averaged)
+                (self.multi_avg_fn or get_swa_multi_avg_fn())(own, given, so_far)
             if not self.use_buffers:
                 for old, new in zip(self.module.buffers(), model.buffers(), strict=True):
                     old.copy_(new)
-            self.n_averaged.add_(1)
+            hold_number([self.n_averaged], count + 1)
 
     def _averaged(self, model: Module) -> list[Tensor]:
         buffers = model.buffers() if self.use_buffers else ()

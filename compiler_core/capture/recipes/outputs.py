@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler_core.capture.compiled.kept import KeptTensor
-from compiler_core.capture.differentiating import spent_among
+from compiler_core.capture.differentiating import flowing, spent_among
 from compiler_core.capture.guards.guards import is_plain
 from compiler_core.capture.numbers.selections import SelectionCell
 from compiler_core.capture.outside_memory import Known, Rebound
@@ -22,7 +22,7 @@ from compiler_core.capture.trace import CaptureTrace
 from compiler_core.device import Device
 from compiler_core.dtype import DType
 from compiler_core.errors import GraphBreak
-from compiler_core.graph.ir import Node
+from compiler_core.graph.ir import Call, Node
 from compiler_core.ops import prims
 from compiler_core.ops.batching.value import Batched, held
 from compiler_core.ops.registry import OPS, Attrs, Op, Value, bind
@@ -96,6 +96,10 @@ class Spent:
 
     result: Fresh | ViewOf
     of: str = field(compare=False, repr=False)
+
+
+class LeafEscapes(GraphBreak):
+    """Others see what only a graph knows of: a leaf that it makes."""
 
 
 Result = Plain | Fresh | ViewOf | Existing | Leaf | Selected | Spent
@@ -177,6 +181,7 @@ class _Description:
         self.sharers: dict[Cell, set[int]] = {}  # root -> the handles on it that are returned
         self.owners: dict[Cell, Tensor] = {}  # root -> the one of these that is the output itself
         self.spent = spent_among(trace)
+        self.inward = flowing([n for n in trace.body if isinstance(n, Call)], {*trace.leaves}) if trace.leaves else ()
         moved = [before.handle for before in trace.rebound.values() if what_changed(before)[0]]
         for leaf in (*leaves, *moved):
             if isinstance(leaf, Tensor):
@@ -200,12 +205,16 @@ class _Description:
             return Selected(self.place(full, full._read()), self.place(mask, mask._read()))
         shown = self.shown(leaf)
         if leaf._node is None and leaf._requires_grad:
+            if leaf._grad is not None and any(leaf is own for own in self.trace.leaves.values()):
+                raise LeafEscapes("a leaf that the graph makes is kept, with its gradient")
             return Leaf(shown)
         return shown if isinstance(shown, Existing) else self.spent_or_not(shown, leaf)
 
     def spent_or_not(self, shown: Fresh | ViewOf, leaf: Tensor) -> Fresh | ViewOf | Spent:
         """How a tensor with its history is made."""
         is_spent = bool(self.spent) and leaf._edge() is not None and held(leaf._read()) in self.spent
+        if not is_spent and leaf._edge() is not None and held(leaf._read()) in self.inward:
+            raise LeafEscapes("a result has a history that ends in a leaf which the graph makes")
         return Spent(shown, self.trace.name) if is_spent else shown
 
     def shown(self, tensor: Tensor) -> Fresh | ViewOf | Existing:

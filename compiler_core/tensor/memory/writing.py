@@ -192,6 +192,8 @@ class MemoryTrace(Protocol):
     def note_recorded_write(self, handle: Tensor) -> None: ...
     def history(self, cell: Cell) -> Value | None: ...
     def keep_history(self, cell: Cell, before: Value) -> None: ...
+    def takes_leaf(self, handle: Tensor) -> bool: ...
+    def note_leaf(self, handle: Tensor, node: Value) -> None: ...
 
 
 def note_rebinding(self: Tensor) -> None:
@@ -200,13 +202,27 @@ def note_rebinding(self: Tensor) -> None:
         _memory_trace("a tensor made outside the compiled function gets another history").note_rebinding(self)
 
 
+def note_requiring(self: Tensor, requires_grad: bool) -> None:
+    """This handle is about to (no longer) require a gradient. One that the trace has made is a leaf from then on: what
+    reads it has its history from a node of its own."""
+    note_rebinding(self)
+    trace: object = current_trace()
+    if requires_grad and not taping.depth and isinstance(trace, MemoryTrace) and trace.takes_leaf(self):
+        node = trace.bind(OPS["detach"], (read(self._cell),), {})  # type: ignore[attr-defined]
+        note_change(self, "_cell")
+        self._cell = HistoryCell(self._cell, node)
+        trace.note_leaf(self, node)
+
+
 def check_leaves(values: Sequence[Value]) -> None:
-    """Raises GraphBreak for a leaf that was made in the graph, `(x * 2)._require()`: it gets a gradient, too."""
+    """Raises GraphBreak for a leaf that was made in the graph, `(x * 2)._require()`, where the trace takes none."""
     for value in values if not taping.depth else ():
         if getattr(value, "_requires_grad", False) and value._node is None:
             cell = value._cell
             if not cell.is_external and not isinstance(cell, HistoryCell):
-                raise GraphBreak("a leaf that was made in the graph is used there", where=user_location())
+                raise GraphBreak(
+                    "a leaf that was made in the graph is used there, and seen outside", where=user_location()
+                )
 
 
 def note_move(self: Tensor) -> None:

@@ -13,6 +13,7 @@ from compiler_core.capture import compile
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
+from compiler_core.log import DistCompileWarning
 from distcompile.utils.checkpoint import checkpoint
 
 
@@ -140,3 +141,21 @@ def test_a_context_function_breaks_the_graph():
 
     with pytest.raises(GraphBreak, match="context_fn"):
         parts(lambda x, w: checkpoint(block, x, w, use_reentrant=False, context_fn=contexts), X, W)
+
+
+def test_a_whole_step_computes_what_is_checkpointed_again():
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def step(x, times=1):
+        for _ in range(times):
+            hidden = checkpoint(net[:4], x, use_reentrant=False)
+            net[4](hidden).sum().backward()
+
+    whole = compile(step, fullgraph=True)
+    whole(dc.ones(3, 4))
+    (entry,) = whole.explain().entries
+    graphs = dict(entry.graphs)
+    counts = [sum(call.op.name == "tanh" for call in graphs[name].calls) for name in ("first", "backward")]
+    assert counts == [2, 1]  # the result of the second is what the layer behind it reads
+    with pytest.warns(DistCompileWarning, match="only the last one computes checkpointed functions again"):
+        compile(lambda x: step(x, 2), fullgraph=True)(dc.ones(3, 4))

@@ -11,7 +11,7 @@ import pytest
 import distcompile as dc
 from compiler_core import pipeline
 from compiler_core.aot.partition import partition
-from compiler_core.aot.within import Within, backwards_within, is_marked
+from compiler_core.aot.within import Within, backwards_marked, backwards_within
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.minify import example_inputs
@@ -96,7 +96,7 @@ def parameter(*shape: int) -> dc.Tensor:
 def test_attention_that_is_written_out_is_one_op(monkeypatch: pytest.MonkeyPatch) -> None:
     w = parameter(16, 16)
     graph = captured(monkeypatch, descend(lambda x: attention(x, w).square().mean(), w), dc.randn(2, 2, 8, 16))
-    assert is_marked(graph)
+    assert backwards_marked(graph)
     within = made_anew(graph)
     assert {"attention", "attention_backward"} <= {call.op.name for call in within.graph.calls}
     assert "attention" not in {call.op.name for call in simplified(graph).calls}

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import scaler_programs
+import whole_step_programs_last
 import whole_step_programs_more
 from whole_step_programs import BREAKING, PROGRAMS, Wrap, data, mlp, show, st
 
 import distcompile as ours
+from compiler_core.errors import GraphBreak
 
 assert scaler_programs
+assert whole_step_programs_last
 assert whole_step_programs_more  # whose programs are in the table too
 
 MAKES: dict[str, Callable[[Any, Any], Any]] = {
@@ -147,3 +150,22 @@ def test_a_scaled_step_in_one_graph_has_the_bits_of_separate_calls(kind: str) ->
         if is_whole:
             assert len(run.explain().entries) == 1
     check(seen[0], seen[1], 0.0)
+
+
+def test_a_break_behind_a_step_is_told_and_leaves_all_as_it_was() -> None:
+    model = mlp(ours)
+    optimizer = ours.optim.Adam(model.parameters())
+
+    def step(x: Any) -> Any:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        with ours.no_grad():
+            return float(loss)
+
+    before = st(model, optimizer)
+    with pytest.raises(GraphBreak, match="float"):
+        ours.compile(step, fullgraph=True)(data(ours, 0))
+    assert ours.is_grad_enabled()
+    check(st(model, optimizer)[:8], before[:8], 0.0)

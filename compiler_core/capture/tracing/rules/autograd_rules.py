@@ -67,7 +67,7 @@ def _backward(parts: Parts, tensors: Any, grads: Any, given: dict[str, Any]) -> 
         if wanted is not None and any(_leaf_of(parts, node) is None for node in wanted):
             raise refused("it is asked for gradients of what is no leaf")
         found = gradients_within(trace, roots, wanted, retain=bool(given["retain_graph"]))
-        pairs = [(_leaf_of(parts, node), node) for node in trace.placeholders if node in found]
+        pairs = [(_leaf_of(parts, node), node) for node in (*trace.placeholders, *trace.leaves) if node in found]
         leaves = [(leaf, found[node]) for leaf, node in pairs if leaf is not None and leaf._requires_grad]
         for leaf, _ in leaves:
             _check_leaf(parts, leaf, reducer)
@@ -184,12 +184,15 @@ def _wanted(parts: Parts, inputs: Any) -> list[Node]:
         if not isinstance(tensor, Tensor):
             raise refused("it is asked for gradients at an edge of the tape")
         tape._root_edge(tensor)
-        found.append(_placeholder_of(parts, tensor) or _node_of(tensor))
+        found.append(_node_behind(parts, tensor) or _node_of(tensor))
     return found
 
 
-def _placeholder_of(parts: Parts, tensor: Tensor) -> Node | None:
-    """The input that a leaf from outside is; it may have been written to since."""
+def _node_behind(parts: Parts, tensor: Tensor) -> Node | None:
+    """What the gradient of a leaf is asked for: of one from outside its input; it may have been written to since."""
+    own = next((node for node, leaf in parts.segment.trace.leaves.items() if leaf is tensor), None)
+    if own is not None:
+        return own
     if not tensor._cell.is_external or not tensor.is_leaf:
         return None
     lift = parts.segment.trace.lifted.get((tensor._cell, tensor))
@@ -197,7 +200,9 @@ def _placeholder_of(parts: Parts, tensor: Tensor) -> Node | None:
 
 
 def _leaf_of(parts: Parts, node: Node) -> Tensor | None:
-    """The leaf from outside that an input of the graph is."""
+    """The leaf from outside that an input of the graph is, or that the graph has made."""
+    if node in parts.segment.trace.leaves:
+        return parts.segment.trace.leaves[node]
     for lift in parts.segment.trace.lifted.values():
         if lift.placeholder is node:
             return None if isinstance(lift.edge, GradNode) else lift.edge
@@ -206,6 +211,10 @@ def _leaf_of(parts: Parts, node: Node) -> Tensor | None:
 
 def _check_leaf(parts: Parts, leaf: Tensor, reducer: ReducesInGraph | None = None) -> None:
     """Raises GraphBreak where the end of the sweep is not just `.grad`. Guarded. reducer: who stands for the owner."""
+    if any(leaf is own for own in parts.segment.trace.leaves.values()):
+        if leaf._hooks is not None:
+            raise refused("there are hooks on a leaf that the graph makes")
+        return
     known = parts.outside.find(leaf)
     if known is None:
         raise refused("it comes to a leaf that capture has not seen being reached")

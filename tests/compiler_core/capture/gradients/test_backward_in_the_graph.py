@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import backward_programs_last
+import backward_programs_leaves
 import backward_programs_more
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from backward_programs import BREAKING, PROGRAMS, Wrap, show
 import distcompile as ours
 
 assert backward_programs_more
+assert backward_programs_leaves
 assert backward_programs_last  # whose programs are in the table too
 
 
@@ -55,7 +57,7 @@ def test_as_torch(program: str) -> None:
     check(results(ours, program, compiled(program)), results(torch, program, lambda step: step), tolerance)
 
 
-@pytest.mark.parametrize("program", ["basic", "accumulate", "gan", "penalty", "func"])
+@pytest.mark.parametrize("program", ["basic", "accumulate", "gan", "penalty", "func", "wgan_gp", "attack"])
 def test_op_by_op(program: str) -> None:
     for backend in ("eager", "aot_eager"):
         wrap = ours.compile(fullgraph=True, backend=backend)

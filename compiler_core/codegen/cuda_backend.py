@@ -30,10 +30,8 @@ from compiler_core.codegen.cuda.convolutions import by_cudnn, library_for
 from compiler_core.codegen.native_backend import (
     NativeBackend,
     made_elsewhere,
-    read_constants,
     share_library,
     with_symbols,
-    write_constants,
 )
 from compiler_core.config import config
 from compiler_core.errors import BackendError, NoComplexError
@@ -50,6 +48,7 @@ from compiler_core.graph.passes import (
 from compiler_core.graph.print import print_graph
 from compiler_core.ops.routine import ROUTINES, Strided
 from compiler_core.runtime.cache import Entry, Manifest, generator_fingerprint, load_or_build, make_key
+from compiler_core.runtime.constants import read_constants, write_constants
 from compiler_core.runtime.cuda.entry import CudaEntry, CudaFunction
 from compiler_core.runtime.cuda.executable import CudaExecutable
 from compiler_core.runtime.cuda.graphs import Replaying

@@ -23,21 +23,18 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
 from compiler_core import log
 from compiler_core.backend import NATIVE, Executable, at_other_sizes, come_in_many_sizes
 from compiler_core.codegen.failed import explained
 from compiler_core.config import available_cores, config
-from compiler_core.dtype import by_name
 from compiler_core.errors import BackendError, CompilerFailedError, DistCompileError
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY_JOINT, ChannelsLast, PoolingComposed, run_passes
 from compiler_core.graph.print import print_attrs, print_graph
-from compiler_core.ops.registry import Array
 from compiler_core.ops.routine import Strided
 from compiler_core.runtime.cache import Entry, Manifest, generator_fingerprint, load_or_build, make_key
 from compiler_core.runtime.callback import Callback
+from compiler_core.runtime.constants import read_constants, write_constants
 from compiler_core.runtime.executor import EntryPoint, NativeExecutable, load_library
 from compiler_core.runtime.lasting_memory import is_pooled
 from compiler_core.runtime.profiler import ProfileSource, StepCost
@@ -291,27 +288,6 @@ def describe(program: Program, graph: Graph, messages: tuple[str, ...]) -> Entry
         over_inputs=over_inputs(program, only_collectives=has_only_collectives(graph)),
         spent=tuple(k for k, buffer in enumerate(program.buffers[: len(inputs)]) if buffer.kind == "spent"),
     )
-
-
-def write_constants(path: Path, programs: Sequence[Program]) -> list[list[Any]]:
-    """All constants' bytes in one file. Returns per program a list of [dtype, shape, first byte]."""
-    chunks: list[bytes] = []
-    table: list[list[Any]] = []
-    position = 0
-    for program in programs:
-        rows: list[Any] = []
-        for buffer in program.buffers:
-            if buffer.kind == "constant" and buffer.array is not None:
-                rows.append([buffer.dtype.short, int(buffer.numel), position])
-                chunks.append(np.ascontiguousarray(buffer.array).tobytes())
-                position += len(chunks[-1])
-        table.append(rows)
-    path.write_bytes(b"".join(chunks))
-    return table
-
-
-def read_constants(data: bytes, rows: Sequence[Sequence[Any]]) -> list[Array]:
-    return [np.frombuffer(data, by_name(d).numpy, count, offset).copy() for d, count, offset in rows]
 
 
 def _load(entry: Entry, toolchain: Toolchain, graphs: Sequence[Graph]) -> list[NativeExecutable]:

@@ -6,6 +6,8 @@
 - `build.py`: Source text to shared object: one compiler process per translation unit, side by side, then the link.
 - `cache.py`: Content-addressed cache of compiled artefacts, safe for many processes at once.
 - `callback.py`: Calls from native code back into NumPy definitions of routines.
+- `constants.py`: The constants of compiled programs in one file: their bytes, one after the other; where each lies is
+  told apart.
 - `cuda/`: What runs on a CUDA device: its driver, the memory of compiled programs, executables.
 - `executor.py`: Calls one entry point of a compiled shared object: arrays in, arrays out, the GIL released in between.
 - `frames.py`: The extension that evaluates frames (frames.cpp): built at the first need, loaded once a process.

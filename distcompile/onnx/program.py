@@ -13,9 +13,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from compiler_core.config import config
 from compiler_core.engines.engine import require_package
-from compiler_core.engines.onnx.onnxrt import UNSOUND
+from compiler_core.engines.onnx.onnxrt import session
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.trees import flatten
 from distcompile.errors import ArgumentError
@@ -90,13 +89,7 @@ class ONNXProgram:
 
     def initialize_inference_session(self) -> None:
         """Make the session of ONNX Runtime that calls use; the first call does."""
-        from compiler_core.engines.onnx.model import serialized
-
-        runtime = require_package("onnxruntime", "onnxrt")
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = config.num_threads
-        model, where = serialized(self.model_proto), ["CPUExecutionProvider"]
-        self._session = runtime.InferenceSession(model, options, providers=where, disabled_optimizers=UNSOUND)
+        self._session = session(self.model_proto)
 
     def release(self) -> None:
         """Drop the session."""
@@ -113,5 +106,5 @@ class ONNXProgram:
         names = [value.name for value in self.model_proto.graph.input]
         if len(given) != len(names):
             raise ArgumentError(f"the model takes {len(names)} tensors", expected=", ".join(names), got=str(len(given)))
-        feed = {name: np.ascontiguousarray(x.detach().numpy()).reshape(x.shape) for name, x in zip(names, given)}
+        feed = {name: np.ascontiguousarray(x.detach().cpu().numpy()).reshape(x.shape) for name, x in zip(names, given)}
         return [Tensor._wrap(np.asarray(value)) for value in self._session.run(None, feed)]

@@ -21,11 +21,11 @@ from compiler_core.graph.passes import Cse, Dce, Decompose, run_passes
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, Array, Op
 from compiler_core.ops.rules import Decomposed
-from compiler_core.symbolic.size import SizeSymbol, Sym, SymOrInt
+from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.trees import flatten
 from distcompile.errors import ArgumentError, NotSupportedError
-from distcompile.export.dynamic_shapes import Dim, asked_of
+from distcompile.export.dynamic_shapes import Dim
 from distcompile.export.exported_program import ExportedProgram, Place
 from distcompile.export.exporting import export as export_program
 from distcompile.export.graph_signature import InputKind, TensorArgument
@@ -81,8 +81,7 @@ def export(
     with exporting():
         shapes = _shapes(dynamic_shapes, dynamic_axes, input_names, given)
         program = _program(model, given, kwargs, shapes)
-        dims = {} if isinstance(model, ExportedProgram) else _dims(program, model, given, dict(kwargs or {}), shapes)
-        made = ONNXProgram(_model(program, input_names, output_names, opset_version, dims), program)
+        made = ONNXProgram(_model(program, input_names, output_names, opset_version), program)
     if verify:
         _verify(made, given, dict(kwargs or {}))
     if f is not None:
@@ -135,24 +134,7 @@ def _shapes(shapes: Any, axes: Mapping[str, Any] | None, names: Sequence[str] | 
 # ---- the model
 
 
-def _dims(
-    program: ExportedProgram, model: Module, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: Any
-) -> dict[SizeSymbol, str]:
-    """Symbol -> the name of the `Dim` that was declared where it stands."""
-    declared = asked_of(model.forward, args, kwargs, shapes)
-    tensors = [leaf for leaf in flatten((args, kwargs))[0] if isinstance(leaf, Tensor)]
-    found: dict[SizeSymbol, str] = {}
-    for node, tensor in zip(program.dc_graph.inputs[len(program.held()) :], tensors):
-        for dim, one in declared.get(id(tensor), {}).items():
-            size: SymOrInt = node.shape[dim]
-            if isinstance(one.what, Dim) and isinstance(size, Sym) and len(symbols := size.symbols) == 1:
-                found[next(iter(symbols))] = one.what.__name__
-    return found
-
-
-def _model(
-    program: ExportedProgram, inputs: Any, outputs: Any, opset: int | None, dims: Mapping[SizeSymbol, str]
-) -> Any:
+def _model(program: ExportedProgram, inputs: Any, outputs: Any, opset: int | None) -> Any:
     from compiler_core.engines.onnx.emitter import OPSET
     from compiler_core.engines.onnx.exported import EXPORTED
     from compiler_core.engines.onnx.model import to_model
@@ -171,11 +153,11 @@ def _model(
     shown = [*(outputs or ()), *(f"output_{k}" for k in range(len(outputs or ()), len(results)))]
     whole = Graph(graph.name, (*graph.nodes, *[n for n in results if n not in graph.nodes]), tuple(results))
     ready = _decomposed(whole)
-    arrays: dict[Node, Array] = {node: tensor.detach().contiguous().numpy() for node, tensor in held.items()}
+    arrays: dict[Node, Array] = {node: tensor.detach().cpu().contiguous().numpy() for node, tensor in held.items()}
     version = OPSET if opset is None or opset < OPSET else opset
     if version > _NEWEST:
         raise ArgumentError(f"opset_version={opset} is not known here", expected=f"at most {_NEWEST}")
-    made = to_model(ready, opset=version, names=names, outputs=shown, held=arrays, dims=dims, table=EXPORTED)
+    made = to_model(ready, opset=version, names=names, outputs=shown, held=arrays, table=EXPORTED)
     return made if opset is None or opset >= OPSET else _converted(made, opset)
 
 
@@ -219,5 +201,5 @@ def _converted(model: Any, opset: int) -> Any:
 def _verify(made: ONNXProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     expected = [x for x in flatten(made.exported_program.module()(*args, **kwargs))[0] if isinstance(x, Tensor)]
     for k, (ours, theirs) in enumerate(zip(expected, made(*args, **kwargs))):
-        if not ours.detach().allclose(theirs, rtol=1e-3, atol=1e-5, equal_nan=True):
+        if not ours.detach().cpu().allclose(theirs, rtol=1e-3, atol=1e-5, equal_nan=True):
             raise ArgumentError(f"output {k} of the ONNX model is not the module's", remedy="please report the module")

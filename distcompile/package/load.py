@@ -52,8 +52,8 @@ def check_machine(contents: Contents) -> None:
     if here != (target["system"], target["machine"]):
         raise PackageError(f"{contents.path} is a package for another system", got=" ".join(here),
                            expected=f"{target['system']} {target['machine']}", remedy="compile it there")  # fmt: skip
-    missing = [name for name in target["features"] if name not in cpu_features()]
-    if missing:
+    known = cpu_features()
+    if missing := [name for name in target["features"] if name not in known]:
         raise PackageError(f"{contents.path} is a package for another CPU", expected=f"one with {' '.join(missing)}",
                            remedy="compile it on a CPU like this one")  # fmt: skip
 

@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from compiler_core import cuda
-from compiler_core.codegen.native_backend import read_constants
 from compiler_core.errors import DeviceError
-from compiler_core.runtime.cuda import cudnn
+from compiler_core.runtime.constants import read_constants
 from compiler_core.runtime.cuda.entry import CudaEntry
 from compiler_core.runtime.cuda.executable import CudaExecutable
 from distcompile.errors import ArgumentError, PackageError
@@ -99,6 +98,8 @@ def _check(contents: Contents) -> None:
                            expected=f"sm_{wanted['capability']}", got=f"sm_{capability}",
                            remedy="compile it on such a GPU")  # fmt: skip
     if wanted["cudnn"]:
+        from compiler_core.runtime.cuda import cudnn
+
         here = cudnn.why_not() or cudnn.identity()
         if here != wanted["cudnn"]:
             raise PackageError(f"{contents.path} calls cuDNN by engines of another one", expected=wanted["cudnn"],
@@ -125,9 +126,10 @@ class Ready:
         cubins = {file: arrays[name].tobytes() for file, name in told["cubins"].items()}
         constants = read_constants(arrays[told["constants"]].tobytes(), told["entry"]["constants"])
         self.executable = CudaExecutable(entry, open_code(arrays[told["code"]]), cubins, constants, place.number)
-        for one in instance.inputs:
-            if one.kind == HELD and one.name not in place.own:
-                place.own[one.name] = cuda.put(arrays[one.name], place.number, dense=True)
+        with cuda.on(place.number), cuda.allocating(place.number):
+            for one in instance.inputs:
+                if one.kind == HELD and one.name not in place.own:
+                    place.own[one.name] = cuda.module().asarray(arrays[one.name])
 
     def run(self, given: Sequence[Array], key: Array | None) -> list[Array]:
         """The outputs. key: of its draws, the last input."""

@@ -21,7 +21,6 @@ class Trees:
     def __init__(self, in_spec: str, out_spec: str) -> None:
         self._in, self._out = json.loads(in_spec)[1], json.loads(out_spec)[1]
         self._in_text, self._out_text = in_spec, out_spec
-        self._keys = json.loads(self._in["children_spec"][1]["context"])
 
     def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The leaves of a call. Raises ArgumentError for one of another form."""

@@ -8,7 +8,7 @@ take ONNX; `refused` says why a call has no place in a model; `serialized` makes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import onnx
@@ -25,7 +25,7 @@ from compiler_core.graph.sizes import symbols_of
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.ops.rules import OwnCode
-from compiler_core.symbolic.expression import SizeSymbol, Sym, SymOrInt, of_factor, text_of
+from compiler_core.symbolic.expression import Sym, SymOrInt, of_factor, text_of
 
 TABLE: Mapping[str, Rule] = {**POINTWISE, **MOVEMENT, **WHOLE}
 _SIZES = frozenset({"shape", "size", "starts", "stops", "value", "low", "high"})  # attributes that choose no kernel
@@ -56,7 +56,7 @@ def _of_types(call: Call, table: Mapping[str, Rule]) -> str:
         graph = alone(call)
         emitter = Emitter(graph, table, {})
         try:
-            onnx.checker.check_model(_made(emitter, graph, OPSET, {}, {}, None), full_check=True)
+            onnx.checker.check_model(_made(emitter, graph, OPSET, {}, None), full_check=True)
             _types[key] = ""
         except onnx.shape_inference.InferenceError as error:
             _types[key] = str(error).strip().splitlines()[0]
@@ -90,20 +90,18 @@ def to_model(
     names: Mapping[Node, str] | None = None,
     outputs: Sequence[str] | None = None,
     held: Mapping[Node, Array] | None = None,
-    dims: Mapping[SizeSymbol, str] | None = None,
     table: Mapping[str, Rule] = TABLE,
 ) -> onnx.ModelProto:
     """The model of a graph.
 
     names: of inputs, where they are not to be called as the nodes are; outputs: of results, likewise. held: inputs that
-    the model has itself, as initialisers. dims: names of sizes that the call decides. Raises BackendError for a call
-    that ONNX does not have.
+    the model has itself, as initialisers. Raises BackendError for a call that ONNX does not have.
     """
     for call in graph.calls:
         why = refused(call, table)
         if why:
             raise BackendError(f"{call.op.name} cannot be exported: {why}", where=call.location, got=f"%{call.name}")
-    return _made(Emitter(graph, table, names or {}, outputs or ()), graph, opset, held or {}, dims or {}, outputs)
+    return _made(Emitter(graph, table, names or {}, outputs or ()), graph, opset, held or {}, outputs)
 
 
 def _made(
@@ -111,10 +109,8 @@ def _made(
     graph: Graph,
     opset: int,
     held: Mapping[Node, Array],
-    dims: Mapping[SizeSymbol, str],
     outputs: Sequence[str] | None,
 ) -> onnx.ModelProto:
-    described = partial(_described, dims)
     emitter.emit()
     read = {*(arg for call in graph.calls for arg in call.args), *graph.outputs}
     for node, array in held.items():
@@ -125,8 +121,8 @@ def _made(
     made = helper.make_graph(
         emitter.nodes,
         graph.name,
-        [described(emitter.names[node], node.meta) for node in graph.inputs if node not in held],
-        [described(name, node.meta) for name, node in zip(results, graph.outputs)],
+        [_described(emitter.names[node], node.meta) for node in graph.inputs if node not in held],
+        [_described(name, node.meta) for name, node in zip(results, graph.outputs)],
         list(emitter.initializers.values()),
     )
     imports = [helper.make_opsetid("", opset)]
@@ -161,10 +157,7 @@ def _output(emitter: Emitter, node: Node, number: int, names: Sequence[str] | No
     return name
 
 
-def _described(dims: Mapping[SizeSymbol, str], name: str, meta: TensorMeta) -> onnx.ValueInfoProto:
-    def spelled(symbol: SizeSymbol) -> str:
-        return dims.get(symbol, symbol.name)
-
+def _described(name: str, meta: TensorMeta) -> onnx.ValueInfoProto:
     sizes: Sequence[SymOrInt] = meta.shape
-    shape = [text_of(n, spelled) if isinstance(n, Sym) else n for n in sizes]
+    shape = [text_of(n, attrgetter("name")) if isinstance(n, Sym) else n for n in sizes]
     return helper.make_tensor_value_info(name, element_type(meta.dtype), shape)

@@ -21,7 +21,7 @@ from compiler_core.graph.ir import Call, Graph
 from compiler_core.ops.registry import Array
 
 _PROVIDERS = ["CPUExecutionProvider"]
-UNSOUND = ["NoopElimination"]  # it takes 0.99999999 for 1, and 1e-9 for 0 (ONNX Runtime 1.32)
+_UNSOUND = ["NoopElimination"]  # it takes 0.99999999 for 1, and 1e-9 for 0 (ONNX Runtime 1.32)
 
 
 class OnnxRuntime(OnnxEngine):
@@ -31,7 +31,7 @@ class OnnxRuntime(OnnxEngine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.runtime = require_package("onnxruntime", self.name)
+        require_package("onnxruntime", self.name)
 
     def refuses_kind(self, call: Call) -> str:
         if any(node.dtype is bfloat16 for node in (*call.args, call)):
@@ -39,17 +39,22 @@ class OnnxRuntime(OnnxEngine):
         return ""
 
     def load(self, graph: Graph, model: Any, *, quick: bool = False) -> Program:
-        from compiler_core.engines.onnx.model import serialized
+        return _Bound(graph, session(model, quick=quick))
 
-        options = self.runtime.SessionOptions()
-        options.intra_op_num_threads = config.num_threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 4  # what fails is raised
-        level = self.runtime.GraphOptimizationLevel
-        options.graph_optimization_level = level.ORT_DISABLE_ALL if quick else level.ORT_ENABLE_ALL
-        data = serialized(model)
-        session = self.runtime.InferenceSession(data, options, providers=_PROVIDERS, disabled_optimizers=UNSOUND)
-        return _Bound(graph, session)
+
+def session(model: Any, *, quick: bool = False) -> Any:
+    """What runs a ModelProto. quick: it is to be made soon. Raises MissingPackageError without `onnxruntime`."""
+    from compiler_core.engines.onnx.model import serialized
+
+    runtime = require_package("onnxruntime", OnnxRuntime.name)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = config.num_threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # what fails is raised
+    level = runtime.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_DISABLE_ALL if quick else level.ORT_ENABLE_ALL
+    data = serialized(model)
+    return runtime.InferenceSession(data, options, providers=_PROVIDERS, disabled_optimizers=_UNSOUND)
 
 
 class _Bound:

@@ -11,6 +11,7 @@ Refused, as nothing says that TensorRT is right of them: f64, arrays without ele
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +55,12 @@ class TensorRt(OnnxEngine):
             return _not_built
         number = cuda.current()
         gpu = cuda.module().cuda.runtime.getDeviceProperties(number)["name"]
-        key = make_key({"model": data.hex(), "tensorrt": self.package.__version__, "gpu": str(gpu)})
+        key = make_key({"model": sha256(data).hexdigest(), "tensorrt": self.package.__version__, "gpu": str(gpu)})
         entry = load_or_build(key, lambda folder: self._build(folder, data))
         engine = self.package.Runtime(self.logger).deserialize_cuda_engine(entry.read(_PLAN))
         if engine is None:
             raise BackendError(f"TensorRT cannot load its engine of {graph.name}", remedy="distcompile cache clear")
-        return _Context(graph, engine, number)
+        return _Context(graph, [out.name for out in model.graph.output], engine, number)
 
     def _network(self, data: bytes) -> tuple[Any, Any, Any]:
         """(builder, network, parser): each must live as long as the network. Raises BackendError where it refuses."""
@@ -90,10 +91,10 @@ def _not_built(inputs: Sequence[Array], outs: Places) -> Sequence[Array]:
 class _Context:
     """An engine's execution contexts; each thread that is in it has one of its own."""
 
-    def __init__(self, graph: Graph, engine: Any, number: int) -> None:
+    def __init__(self, graph: Graph, outputs: Sequence[str], engine: Any, number: int) -> None:
         self.engine, self.number = engine, number
         self.inputs = [node.name for node in graph.inputs]
-        self.outputs = [(name, node.meta) for name, node in zip(_outputs(engine, len(self.inputs)), graph.outputs)]
+        self.outputs = [(name, node.meta) for name, node in zip(outputs, graph.outputs, strict=True)]
         self._idle: list[Any] = []
 
     def __call__(self, inputs: Sequence[Array], outs: Places) -> Sequence[Array]:
@@ -107,11 +108,6 @@ class _Context:
             raise BackendError("TensorRT could not run its engine")
         self._idle.append(context)
         return results
-
-
-def _outputs(engine: Any, inputs: int) -> list[str]:
-    """The names of an engine's outputs, in the model's order."""
-    return [engine.get_tensor_name(k) for k in range(inputs, engine.num_io_tensors)]
 
 
 ENGINES["tensorrt"].fill(lambda: EngineBackend(TensorRt()))

@@ -7,6 +7,7 @@ Inputs are read where they lie if they are aligned as TVM wants them; results ar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,14 +56,16 @@ class Tvm(OnnxEngine):
 
 
 class _Machine:
-    """A function of a virtual machine."""
+    """A function of a virtual machine, which one thread at a time is in: its frames are the machine's."""
 
     def __init__(self, graph: Graph, function: Any, tensor: Any) -> None:
         self.function, self.tensor = function, tensor
-        self.is_one = len(graph.outputs) == 1
+        self.is_one, self.lock = len(graph.outputs) == 1, Lock()
 
     def __call__(self, inputs: Sequence[Array], outs: Places) -> Sequence[Array]:
-        made = self.function(*[self.tensor(np.ascontiguousarray(array).reshape(array.shape)) for array in inputs])
+        given = [self.tensor(np.ascontiguousarray(array).reshape(array.shape)) for array in inputs]
+        with self.lock:
+            made = self.function(*given)
         results = [np.asarray(value.numpy()) for value in ([made] if self.is_one else made)]
         for number, out in enumerate(outs):
             if out is not None:

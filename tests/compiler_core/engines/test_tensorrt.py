@@ -63,11 +63,6 @@ class Context:
 class Engine:
     def __init__(self, data: bytes) -> None:
         self.model = onnx.load_from_string(data)
-        self.names = [value.name for value in (*self.model.graph.input, *self.model.graph.output)]
-        self.num_io_tensors = len(self.names)
-
-    def get_tensor_name(self, number: int) -> str:
-        return self.names[number]
 
     def create_execution_context(self) -> Context:
         return Context(self.model)

@@ -15,6 +15,7 @@ from compiler_core.log import DistCompileWarning, forget_warnings
 from distcompile import nn
 from distcompile.errors import ArgumentError, NotSupportedError
 from distcompile.export import Dim, export
+from tests.fake_cupy import on_fake_device
 
 onnx = pytest.importorskip("onnx")
 runtime = pytest.importorskip("onnxruntime")
@@ -51,6 +52,13 @@ def test_names_and_sizes_are_as_declared() -> None:
     assert "x -> y" in repr(made)
     with pytest.raises(ArgumentError, match="takes 1 tensors"):
         made(X, X)
+
+
+def test_a_module_of_a_gpu_has_the_same_model() -> None:
+    expected = two_layers()(X)
+    with on_fake_device():
+        made = dc.onnx.export(two_layers().cuda(), (X.cuda(),), verify=True)
+        assert dc.allclose(made(X.cuda())[0], expected, atol=1e-6)
 
 
 def test_dynamic_axes_say_the_same() -> None:

@@ -29,6 +29,7 @@ from compiler_core.tensor.autograd.segment import RecomputationError as Checkpoi
 from compiler_core.tensor.autograd.segment import backward_within, frozen, record_segment
 from compiler_core.tensor.making.random import States, drawing_from, saved_states
 from compiler_core.tensor.making.random_state import current_shard, set_shard
+from compiler_core.tensor.observed import composed_now, composing_as
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.trees import flatten, leaves_of
 from distcompile.errors import ArgumentError
@@ -160,11 +161,13 @@ class _State:
         self.random: States | None = saved_states() if preserve else None
         self.shard = current_shard()
         self.casts_to = casting.acting
+        self.composed = composed_now()
 
     @contextlib.contextmanager
     def again(self) -> Iterator[None]:
         drawn = contextlib.nullcontext() if self.random is None else drawing_from(self.random)
-        with drawn, set_shard(self.shard), enable_grad(), acting(self.casts_to), own_casts():
+        composing = composing_as(self.composed)
+        with drawn, set_shard(self.shard), enable_grad(), acting(self.casts_to), own_casts(), composing:
             yield
 
 

@@ -78,7 +78,7 @@ class FlopCounterMode:
         if self.display:
             print(self.get_table(self.depth))
 
-    def _count(self, op: Op, arrays: Sequence[Array], attrs: Attrs) -> None:
+    def _count(self, op: Op, arrays: Sequence[Array], attrs: Attrs, out: Array) -> None:
         if op.name not in _NAMES:
             return
         flops = _flops(op, [meta_of(array) for array in arrays], attrs)

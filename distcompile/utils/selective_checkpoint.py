@@ -2,10 +2,11 @@
 
 In: a policy written in torch's operators (`torch.ops.aten.mm.default`), or a list of those whose results are kept. Out:
 contexts for `checkpoint(..., context_fn=)`. In compiled code a value of which the policy says so is kept for the
-backward, and is not computed again; the rest of the function is. What the graph records are our own operations, so the
-policy is asked of each under the operators that torch would have called there: a product is mm and addmm, or bmm and
-baddbmm; an operation without another name is torch's of its own name. Eager code computes all of it again, which is
-right, and takes more time than the policy allows for: said once.
+backward, and is not computed again; the rest of the function is. In eager code what the first run kept is taken in the
+second, in its order among those of its operation; composites are composed in both, so that they have one order.
+What is computed are our own operations, so the policy is asked of each under the operators that torch would have called
+there: a product is mm and addmm, or bmm and baddbmm; an operation without another name is torch's of its own name.
+A view is taken again whatever a policy says: it takes no time, and no memory.
 Limits: what torch calls one operator and is recorded as several (layer_norm, gelu) is asked of as these. Nothing is
 offloaded: what is to be offloaded is kept where it is.
 """
@@ -13,13 +14,17 @@ offloaded: what is to be offloaded is kept where it is.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
-from compiler_core import log
 from compiler_core.graph.ir import Call
-from compiler_core.ops.registry import current_trace
+from compiler_core.ops.batching.value import Batched
+from compiler_core.ops.registry import Array, Attrs, Op, Value, current_trace
+from compiler_core.tensor.autograd.segment import RecomputationError
+from compiler_core.tensor.observed import ALL, observed
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.library.aten_names import OVERLOADS
@@ -55,6 +60,7 @@ class CheckpointPolicy(enum.Enum):
     PREFER_CPU_OFFLOAD = 5
 
 
+_TAKEN = object()  # in the place of what a second run has taken
 _AGAIN = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
 
 
@@ -69,41 +75,61 @@ Policy = Callable[..., CheckpointPolicy | bool]
 
 
 class Selective:
-    """One of the two contexts; the first one, in eager code, says what it does not do."""
+    """One of the two contexts. kept: of each operation what its applications made, for the two together; None: that is
+    not kept."""
 
-    def __init__(self, policy: Policy, *, is_first: bool) -> None:
-        self.policy, self.is_first = policy, is_first
+    def __init__(self, policy: Policy, kept: dict[str, list[Any]], *, is_first: bool) -> None:
+        self.policy, self.kept, self.is_first = policy, kept, is_first
+        self.blocks = ExitStack()
 
     def __enter__(self) -> None:
-        if self.is_first and current_trace() is None:
-            log.warn_once(
-                "selective checkpoint",
-                "selective checkpointing: eager code computes all of a checkpointed function again; compiled code keeps"
-                " what the policy says",
-            )
+        if current_trace() is None:
+            self.counts: Counter[str] = Counter()
+            look = {"observer": self._keep} if self.is_first else {"instead": self._again}
+            self.blocks.enter_context(observed(**look, composes=ALL))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        return None
+        self.blocks.close()
+
+    def _keep(self, op: Op, arrays: Sequence[Array], attrs: Attrs, out: Value) -> None:
+        is_kept = op.alias is None and not isinstance(out, Batched) and self._wants(op, arrays, out)
+        self.kept.setdefault(op.name, []).append(out.copy() if is_kept else None)  # others may write to `out`
+
+    def _again(self, op: Op, arrays: Sequence[Array], attrs: Attrs) -> Array | None:
+        place, kept = self.counts[op.name], self.kept.get(op.name, ())
+        self.counts[op.name] += 1
+        if place >= len(kept):
+            raise RecomputationError(
+                f"{op.name} invocation index {place} encountered during backward but not found in storage. This can "
+                "happen if the operations in the checkpointed region are nondeterministic or depend on global state "
+                "that changed between forward and backward."
+            )
+        found: Any = kept[place]
+        if found is _TAKEN:
+            raise RecomputationError("Trying to backward an extra time. You are only allowed to backward once on any "
+                                     "region computed under selective activation checkpoint.")  # fmt: skip
+        if found is not None:
+            self.kept[op.name][place] = _TAKEN
+        return found  # type: ignore[no-any-return]
 
     def keeps(self, call: Call) -> bool:
         """Whether the policy wants the result of a recorded call kept."""
-        args, out = [Tensor._wrap(arg) for arg in call.args], Tensor._wrap(call)
-        context = SelectiveCheckpointContext(is_recompute=False, op_output=out)
-        answers = [self.policy(context, op, *args) for op in operators_of(call)]
+        return self._wants(call.op, call.args, call)
+
+    def _wants(self, op: Op, operands: Sequence[Value], out: Value) -> bool:
+        context = SelectiveCheckpointContext(is_recompute=False, op_output=Tensor._wrap(out))
+        args = [Tensor._wrap(operand) for operand in operands]
+        answers = [self.policy(context, operator, *args) for operator in operators_of(op, operands)]
         return any(answer if isinstance(answer, bool) else answer not in _AGAIN for answer in answers)
 
 
-def operators_of(call: Call) -> Iterator[OpOverload]:
-    """The operators that torch may have called for it."""
-    for name in _names_of(call):
+def operators_of(op: Op, operands: Sequence[Value]) -> Iterator[OpOverload]:
+    """The operators that torch may have called for an operation of these operands."""
+    names = _NAMES.get(op.name, (op.name,))
+    is_batched = min((len(operand.shape) for operand in operands), default=0) > 2
+    for name in [_BATCHED.get(name, name) for name in names] if is_batched else names:
         overload = OVERLOADS.get(name, ("default",))[0]
         yield getattr(getattr(ops.aten, name), overload)
-
-
-def _names_of(call: Call) -> Sequence[str]:
-    names = _NAMES.get(call.op.name, (call.op.name,))
-    is_batched = min((len(arg.shape) for arg in call.args), default=0) > 2
-    return [_BATCHED.get(name, name) for name in names] if is_batched else names
 
 
 def create_selective_checkpoint_contexts(
@@ -131,7 +157,12 @@ def create_selective_checkpoint_contexts(
         def policy(context: SelectiveCheckpointContext, op: OpOverload, *args: Any, **kwargs: Any) -> CheckpointPolicy:
             return CheckpointPolicy.MUST_SAVE if op in wanted else CheckpointPolicy.PREFER_RECOMPUTE
 
-        return Selective(policy, is_first=True), Selective(policy, is_first=False)
+        return _pair(policy)
     if not callable(policy_fn_or_list):
         raise TypeError("policy_fn_or_list must be either a function or a list of ops.")
-    return Selective(policy_fn_or_list, is_first=True), Selective(policy_fn_or_list, is_first=False)
+    return _pair(policy_fn_or_list)
+
+
+def _pair(policy: Policy) -> tuple[Selective, Selective]:
+    kept: dict[str, list[Any]] = {}
+    return Selective(policy, kept, is_first=True), Selective(policy, kept, is_first=False)

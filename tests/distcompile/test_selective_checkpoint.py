@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import distcompile as dc
-from compiler_core import log
+from compiler_core.tensor.observed import NONE, observed
 from distcompile.utils.checkpoint import (
     CheckpointPolicy,
     SelectiveCheckpointContext,
@@ -19,7 +19,6 @@ from distcompile.utils.checkpoint import (
     create_selective_checkpoint_contexts,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:selective checkpointing")
 aten = dc.ops.aten
 
 
@@ -118,14 +117,64 @@ def test_a_batch_of_products_is_bmm() -> None:
     assert same_as_again == again
 
 
-def test_eager_gradients_are_right_and_it_says_what_it_computes_again() -> None:
-    log.forget_warnings()
-    plain, _, _ = run(products)
+def eager(function: Callable[..., Any], context_fn: Callable[[], Any] | None = None) -> tuple[Any, Counter[str]]:
+    """(gradients, operations of the backward) of an eager call."""
     dc.manual_seed(0)
     x, w = dc.randn(6, 6, requires_grad=True), dc.randn(6, 6, requires_grad=True)
-    with pytest.warns(log.DistCompileWarning, match="eager code computes all of a checkpointed function again"):
-        checkpoint(products, x, w, use_reentrant=False, context_fn=keeping(aten.mm.default)).sum().backward()
-    same(plain, (x.grad.numpy(), w.grad.numpy()))
+    more = {} if context_fn is None else {"context_fn": context_fn}
+    result = checkpoint(function, x, w, use_reentrant=False, **more).sum()
+    counts: Counter[str] = Counter()
+    with observed(lambda op, arrays, attrs, out: counts.update([op.name]), composes=NONE):
+        result.backward()
+    return (x.grad.numpy(), w.grad.numpy()), counts
+
+
+def normed(x: dc.Tensor, w: dc.Tensor) -> dc.Tensor:
+    hidden = dc.nn.functional.gelu(dc.nn.functional.layer_norm(x @ w, (6,)))
+    return dc.nn.functional.dropout((hidden @ w).exp_().mul_(0.1), 0.5) @ w
+
+
+@pytest.mark.parametrize("function", [products, attended, batched, normed])
+def test_eager_code_does_not_compute_again_what_is_kept(function: Callable[..., Any]) -> None:
+    plain, again = eager(function)
+    for operators in ([aten.mm.default, aten.bmm.default], [aten.exp.default], []):
+        kept, less = eager(function, keeping(*operators))
+        same(plain, kept)
+        names = {"matmul": aten.mm.default, "exp": aten.exp.default}
+        for name, operator in names.items():
+            is_fewer = less[name] < again[name]
+            assert is_fewer == (operator in operators and again[name] > less[name])
+    _, less = eager(products, keeping(aten.mm.default))
+    _, again = eager(products)
+    assert (again["matmul"] - less["matmul"], again["exp"] - less["exp"]) == (2, 0)
+
+
+def test_a_checkpoint_in_one_with_a_policy() -> None:
+    def outer(x: dc.Tensor, w: dc.Tensor) -> dc.Tensor:
+        return checkpoint(normed, normed(x, w), w, use_reentrant=False) @ w
+
+    def of_all(x: dc.Tensor, w: dc.Tensor) -> dc.Tensor:
+        return checkpoint(outer, x, w, use_reentrant=False, context_fn=keeping(aten.mm.default)).tanh()
+
+    for function in (outer, of_all):
+        same(eager(function)[0], eager(function, keeping(aten.exp.default))[0])
+
+
+def test_an_eager_region_goes_back_once_and_is_the_same_twice() -> None:
+    x, w = dc.randn(6, 6, requires_grad=True), dc.randn(6, 6, requires_grad=True)
+    result = checkpoint(products, x, w, use_reentrant=False, context_fn=keeping(aten.mm.default)).sum()
+    result.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="Trying to backward an extra time"):
+        result.backward()
+    more: list[int] = []
+
+    def other(x: dc.Tensor, w: dc.Tensor) -> dc.Tensor:
+        more.append(1)
+        return products(x, w) if len(more) == 1 else products(x @ w, w)
+
+    changed = checkpoint(other, x, w, use_reentrant=False, context_fn=keeping(aten.mm.default)).sum()
+    with pytest.raises(RuntimeError, match="not found in storage"):
+        changed.backward()
 
 
 def test_gradients_and_refusals_are_torchs() -> None:

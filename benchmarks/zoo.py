@@ -5,12 +5,13 @@
                              [--peer-python PYTHON]
 
 A row (zoo_rows.py) runs in two processes (zoo_side.py), from the same weights on the same inputs: forward, backward and
-AdamW, on a GPU under bf16 autocast. They start in turn, with empty caches, then are timed in turn, a sample each a
-round. Shown: medians of both; ours over torch's (above 1: ours is slower), the median of the rounds' ratios, of CPU
-time on a CPU (one thread: whatever else the machine does) and of the clock on a GPU; peaks; the first step, which
-compiles; whether losses of the third step agree, within TOLERANCES. On a CPU a peak is what steps add to what is
-resident between them; on a GPU it is all that is allocated. --kernels: the three of ours that cost most, with their
-times and, in brackets, the least that their bytes or operations take at the speed of a copy or of a matrix product.
+AdamW, on a GPU under bf16 autocast. They start in turn, with caches of the run's own, which begin empty; then they are
+timed in turn, a sample each a round. Shown: medians of both; ours over torch's (above 1: ours is slower), the median of
+the rounds' ratios, of CPU time on a CPU (one thread: whatever else the machine does) and of the clock on a GPU; peaks;
+the first step, which compiles; whether losses of the third step agree, within TOLERANCES. On a CPU a peak is what steps
+add to what is resident between them; on a GPU it is all that is allocated. --kernels: the three of ours that cost most,
+with their times and, in brackets, the least that their bytes or operations take at the speed of a copy or of a matrix
+product.
 A row that fails says why, and the rest goes on. --json: a line a row, at once; --skip-done takes what is there.
 Exit code 1 if a row of ours failed, or its loss differs.
 """
@@ -96,28 +97,27 @@ def noted(row: Found, side: str) -> Iterator[None]:
         row["errors"][side] = str(error)
 
 
-def measure_row(name: str, given: argparse.Namespace, version: str) -> Found:
-    """torch's side first: it writes the weights."""
+def measure_row(name: str, given: argparse.Namespace, version: str, folder: str) -> Found:
+    """torch's side first: it writes the weights. folder: for these, and for caches."""
     row: Found = {"row": name, "mode": given.mode, "device": given.device, "threads": given.threads, "errors": {}}
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        sides = Sides(name, given, version, folder)
-        try:
-            for side in (PEER, OURS):
-                with noted(row, side):
-                    row[side] = {"seconds": [], "cpu": [], **sides.start(side)}
-            well = [side for side in (PEER, OURS) if side not in row["errors"]]
-            for side in well * given.rounds:
-                with noted(row, side):
-                    for key, value in sides.ask(side, "sample").items():
-                        row[side][key].append(value)
-            for side in well:
-                with noted(row, side):
-                    row[side] |= sides.ask(side, "memory")
-            if given.kernels and OURS in well:
-                with noted(row, OURS):
-                    row[OURS] |= sides.ask(OURS, "kernels")
-        finally:
-            sides.end()
+    sides = Sides(name, given, version, folder)
+    try:
+        for side in (PEER, OURS):
+            with noted(row, side):
+                row[side] = {"seconds": [], "cpu": [], **sides.start(side)}
+        well = [side for side in (PEER, OURS) if side not in row["errors"]]
+        for side in well * given.rounds:
+            with noted(row, side):
+                for key, value in sides.ask(side, "sample").items():
+                    row[side][key].append(value)
+        for side in well:
+            with noted(row, side):
+                row[side] |= sides.ask(side, "memory")
+        if given.kernels and OURS in well:
+            with noted(row, OURS):
+                row[OURS] |= sides.ask(OURS, "kernels")
+    finally:
+        sides.end()
     return row
 
 
@@ -212,11 +212,9 @@ def done_before(given: argparse.Namespace) -> dict[str, Found]:
     return {row["row"]: row for row in rows if all(row[key] == getattr(given, key) for key in same)}
 
 
-def main() -> int:
-    given, begun = parse(), time.monotonic()
-    version = peer_version(given.peer_python)
-    print(HEAD.format(f"{given.mode}, {given.device}"), "|---" * 11 + "|", sep="\n", flush=True)
-    known, rows = done_before(given), []
+def all_rows(given: argparse.Namespace, version: str, folder: str) -> list[Found]:
+    """Of those that are chosen, each as soon as it is there; those left out are only told."""
+    known, rows, begun = done_before(given), [], time.monotonic()
     for name in (n for n in ROWS if any(fnmatch.fnmatch(n, pattern) for pattern in given.only)):
         row = known.get(name)
         if row is None:
@@ -226,12 +224,21 @@ def main() -> int:
             if absent := missing(given.peer_python, ROWS[name].needs):
                 print(f"| {name} | left out: not installed: {', '.join(absent)} |", flush=True)
                 continue
-            row = measure_row(name, given, version)
+            row = measure_row(name, given, version, folder)
             if given.json:
                 with open(given.json, "a") as file:
                     file.write(json.dumps(row) + "\n")
         rows.append(row)
         print(line(row), flush=True)
+    return rows
+
+
+def main() -> int:
+    given = parse()
+    version = peer_version(given.peer_python)
+    print(HEAD.format(f"{given.mode}, {given.device}"), "|---" * 11 + "|", sep="\n", flush=True)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        rows = all_rows(given, version, folder)
     print(f"\n{summary(rows)}\n{given.rounds} rounds, {given.threads} thread(s). {machine.describe(given.peer_python)}")
     return int(any(OURS in row["errors"] or (not row["errors"] and not agrees(row)) for row in rows))
 

@@ -128,7 +128,7 @@ class Training:
             with profiling() as profile:
                 self.timed(steps)
             copied, multiplied = roofline(self.cuda)
-            limits = [max(row.nbytes / copied, row.flops / multiplied) for row in profile.rows]
+            limits = [max(row.nbytes / (row.copy_rate or copied), row.flops / multiplied) for row in profile.rows]
             names = [f"{row.label} {row.note}".split("  ")[0] for row in profile.rows]  # without the line of its source
             costs = list(zip(names, (row.seconds for row in profile.rows), limits))
         else:
@@ -142,10 +142,10 @@ class Training:
 
 @cache
 def roofline(cuda: bool) -> tuple[float, float]:
-    """Bytes a second of a copy, read and written, and operations a second of a matrix product, measured here."""
+    """Bytes a second of a copy in the host's memory, read and written, and operations a second of a matrix product."""
     device, size, dtype = ("cuda", 8192, torch.bfloat16) if cuda else ("cpu", 1024, torch.float32)
     matrix = torch.randn(size, size, device=device).to(dtype)
-    source, target = (torch.zeros(2**28 if cuda else 2**24, device=device) for _ in range(2))
+    source, target = np.ones(2**24, np.float32), np.ones(2**24, np.float32)
 
     def fastest(call: Callable[[], Any]) -> float:
         times = []
@@ -157,8 +157,7 @@ def roofline(cuda: bool) -> tuple[float, float]:
             times.append(time.perf_counter() - begun)
         return min(times)
 
-    copied = 2 * source.numel() * source.element_size() / fastest(lambda: target.copy_(source))
-    return copied, 2 * size**3 / fastest(lambda: matrix @ matrix)
+    return 2 * source.nbytes / fastest(lambda: np.copyto(target, source)), 2 * size**3 / fastest(lambda: matrix @ matrix)
 
 
 def main() -> None:

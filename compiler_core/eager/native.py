@@ -21,6 +21,7 @@ from compiler_core import log
 from compiler_core.errors import BackendError, DistCompileError, LoweringError
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
+from compiler_core.runtime.freed_memory import keep_freed
 from compiler_core.showing.notice import noticed
 
 LARGE = 1 << 15  # elements of the first array, from which on a call releases the GIL
@@ -111,6 +112,7 @@ def text_of(name: str) -> str:
 @cache
 def kernels() -> RowKernels | None:
     """The library, built if need be; None where it cannot be had, which is said once."""
+    keep_freed()
     return loaded(RowKernels, "eager", source, "eager composites")
 
 

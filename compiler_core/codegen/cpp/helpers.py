@@ -133,10 +133,16 @@ DC_INLINE dc_f16 dc_to_f16(float x) {  // to nearest even; overflow to infinity;
 }
 """),
     "max": ((), """\
-template <class T> DC_INLINE T dc_max(T a, T b) { return (a > b) | (a != a) ? a : b; }  // NaN propagates
+template <class T> DC_INLINE T dc_max(T a, T b) {  // NaN propagates; g++ vectorizes two in a row so
+  const T best = a > b ? a : b;
+  return a != a ? a : best;
+}
 """),
     "min": ((), """\
-template <class T> DC_INLINE T dc_min(T a, T b) { return (a < b) | (a != a) ? a : b; }  // NaN propagates
+template <class T> DC_INLINE T dc_min(T a, T b) {  // NaN propagates; g++ vectorizes two in a row so
+  const T best = a < b ? a : b;
+  return a != a ? a : best;
+}
 """),
     "reduce_max": (("max",), """\
 #pragma omp declare reduction(dc_max : float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, \\

@@ -1,9 +1,10 @@
 """Eager definition of convolution, in one to three spatial dims, with groups and a bias.
 
 In: x T[N, C, *n], weight T[O, C/groups, *k], bias T[O] or None, of f32 or all of f64. Out: see ops/whole.py.
-Method: windows are laid out as columns (kernels.h) for as many samples at a time as stay in the cache, and the products
-are the BLAS's (Chellapilla et al. 2006). Columns are laid out again for the gradient of the weight: kept, they would
-take prod(k) times the input.
+Method: oneDNN's convolutions, where it has one for f32 (runtime/onednn.py). Else, and for windows of one element, which
+are a product already, windows are laid out as columns (kernels.h) for as many samples at a time as stay in the cache,
+and the products are the BLAS's (Chellapilla et al. 2006). Columns are laid out again for the gradient of the weight:
+kept, they would take prod(k) times the input.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from typing import Any
 import numpy as np
 
 from compiler_core.eager.native import Kernel, RowKernels
-from compiler_core.eager.operands import Grads, alike, define_quietly, dense
+from compiler_core.eager.operands import F32, Grads, alike, define_quietly, dense
+from compiler_core.errors import BackendError
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
+from compiler_core.runtime.lasting_memory import arena_address
+from compiler_core.runtime.onednn import eager_plan
 
 _AT_A_TIME = 1 << 18  # elements of columns
 
@@ -60,6 +64,30 @@ def geometry(
     return Geometry(out, math.prod(weight[1:]), count, is_plain, np.array([x[1], *spatial], np.int64))
 
 
+# ---- by oneDNN
+
+Primitives = Callable[[str, tuple[Array, Array], Dims, dict[str, Any]], Array | None]
+
+
+def _primitives_by(run: Kernel) -> Primitives:
+    def primitives(name: str, operands: tuple[Array, Array], shape: Dims, attrs: dict[str, Any]) -> Array | None:
+        """The call's result, of that shape, by oneDNN; None where that does not compute it."""
+        first, second = operands
+        if first.dtype != F32:
+            return None
+        plan = eager_plan(name, (first.shape, second.shape, shape), **attrs)
+        if plan is None:
+            return None
+        out = np.empty(shape, F32)
+        if run((dense(first), dense(second), out), plan.address, arena_address(plan.scratch_nbytes)):
+            raise BackendError(f"oneDNN failed to compute an eager {name}")
+        return out
+
+    return primitives
+
+
+# ---- by columns
+
 Pieces = Callable[[Array, int, Geometry], Iterator[tuple[int, int, Array]]]
 
 
@@ -82,18 +110,21 @@ def _pieces_by(lay_out: Kernel) -> Pieces:
     return pieces
 
 
-def _forward_by(pieces: Pieces) -> Callable[..., Made]:
+def _forward_by(pieces: Pieces, primitives: Primitives) -> Callable[..., Made]:
     def convolution(x: Array, weight: Array, bias: Array | None, *, groups: int, **attrs: Any) -> Made:
         if not alike(x, weight, bias) or (bias is not None and bias.shape != weight.shape[:1]):
             return None
         shape = geometry(x.shape, weight.shape, groups=groups, **attrs)
         if shape is None:
             return None
-        channels, positions = weight.shape[0], math.prod(shape.out)
-        matrices = dense(weight).reshape(groups, channels // groups, shape.inner)
-        out = np.empty((len(x), groups, channels // groups, positions), x.dtype)
-        for start, stop, columns in pieces(dense(x), groups, shape):
-            np.matmul(matrices, columns, out[start:stop])
+        channels, positions, out = weight.shape[0], math.prod(shape.out), None
+        if not shape.is_plain:
+            out = primitives("convolution", (x, weight), (len(x), channels, *shape.out), {"groups": groups, **attrs})
+        if out is None:
+            matrices = dense(weight).reshape(groups, channels // groups, shape.inner)
+            out = np.empty((len(x), groups, channels // groups, positions), x.dtype)
+            for start, stop, columns in pieces(dense(x), groups, shape):
+                np.matmul(matrices, columns, out[start:stop])
         out = out.reshape(len(x), channels, positions)
         if bias is not None:
             np.add(out, bias[:, None], out)
@@ -118,7 +149,9 @@ def _slope_of_input_by(add_back: Kernel) -> Callable[[Array, Array, Array, Geome
     return of_input
 
 
-def _backward_by(pieces: Pieces, of_input: Callable[[Array, Array, Array, Geometry], Array]) -> Callable[..., Grads]:
+def _backward_by(
+    pieces: Pieces, primitives: Primitives, of_input: Callable[[Array, Array, Array, Geometry], Array]
+) -> Callable[..., Grads]:
     def backward(
         needs: Sequence[bool],
         g: Array,
@@ -132,11 +165,15 @@ def _backward_by(pieces: Pieces, of_input: Callable[[Array, Array, Array, Geomet
     ) -> Grads:
         shape = geometry(x.shape, weight.shape, groups=groups, **attrs)
         assert shape is not None, "the forward had one"
-        matrices = dense(weight).reshape(groups, -1, shape.inner)
+        matrices, told = dense(weight).reshape(groups, -1, shape.inner), {"groups": groups, **attrs}
         rows = dense(g).reshape(len(x), groups, -1, math.prod(shape.out))
-        dx = of_input(rows, x, matrices, shape) if needs[0] else None
-        dw = None
-        if needs[1]:
+        dx = dw = None
+        if not shape.is_plain:
+            dx = primitives("convolution_input", (g, weight), x.shape, told) if needs[0] else None
+            dw = primitives("convolution_weight", (x, g), weight.shape, told) if needs[1] else None
+        if needs[0] and dx is None:
+            dx = of_input(rows, x, matrices, shape)
+        if needs[1] and dw is None:
             total = np.zeros(matrices.shape, x.dtype)
             for start, stop, columns in pieces(dense(x), groups, shape):
                 total += np.add.reduce(np.matmul(rows[start:stop], columns.swapaxes(2, 3)), 0)
@@ -149,6 +186,6 @@ def _backward_by(pieces: Pieces, of_input: Callable[[Array, Array, Array, Geomet
 
 def define_convolution(k: RowKernels) -> None:
     """Define it."""
-    pieces = _pieces_by(k.named("columns"))
-    backward = _backward_by(pieces, _slope_of_input_by(k.named("columns_back")))
-    define_quietly("convolution", _forward_by(pieces), backward, reads=(0, 1))
+    pieces, primitives = _pieces_by(k.named("columns")), _primitives_by(k.named("primitives_of"))
+    backward = _backward_by(pieces, primitives, _slope_of_input_by(k.named("columns_back")))
+    define_quietly("convolution", _forward_by(pieces, primitives), backward, reads=(0, 1))

@@ -31,6 +31,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "batch_norm_backward": (_INT,),
     "columns": (),
     "columns_back": (),
+    "primitives_of": (_INT, _INT),
     "dropout": (_DOUBLE, _INT, _INT),
     "dropout_backward": (_DOUBLE,),
     "cross_entropy": (_INT,),
@@ -39,6 +40,15 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "sparse_product": (),
     "sparse_sampled": (),
 }
+# Runs a plan of runtime/onednn.py: x, weight, out as the plan has them; its scratch memory.
+_PRIMITIVES = """
+EXPORT dc_primitives_of(void* arrays, int64_t plan, int64_t scratch) {
+  const Tuple* t = (const Tuple*)arrays;
+  if (!is_dense(t)) return -1;
+  void* data[] = {at<void>(t, 0), at<void>(t, 1), at<void>(t, 2)};
+  return dc_primitives((const void*)plan, (char*)scratch, data);
+}
+"""
 L = TypeVar("L", bound="EagerLibrary")
 Kernel: TypeAlias = Callable[..., int]  # (arrays, *numbers) -> 0, or 1 for an index out of range
 
@@ -97,11 +107,12 @@ class RowKernels(EagerLibrary):
 def source() -> str:
     """The kernels as one translation unit."""
     from compiler_core.codegen.cpp.helpers import TYPES, helper_text, libm_declarations
+    from compiler_core.ops.convolution.last import PRIMITIVES
 
     declared = libm_declarations(["exp", "log"])
     helpers = helper_text(["exp", "philox", "reduce_max"])
     texts = "".join(map(text_of, ("arrays.h", "kernels.h", "sparse.h")))
-    return f"{TYPES}{helpers}{declared}{texts}"
+    return f"{TYPES}{helpers}{declared}{texts}{PRIMITIVES}{_PRIMITIVES}"
 
 
 def text_of(name: str) -> str:

@@ -11,6 +11,8 @@
 - `cuda/`: What runs on a CUDA device: its driver, the memory of compiled programs, executables.
 - `executor.py`: Calls one entry point of a compiled shared object: arrays in, arrays out, the GIL released in between.
 - `frames.py`: The extension that evaluates frames (frames.cpp): built at the first need, loaded once a process.
+- `freed_memory.py`: What the C library keeps of the memory that arrays give back, so that the next step does not
+  fault it in again.
 - `lasting_memory.py`: Memory that outlives a step: the scratch arena of each thread, and the recycled arrays behind a
   call's outputs.
 - `launching.py`: A compiled graph whose collectives are under way while it computes: `Executable` around `Executable`.

@@ -1,13 +1,14 @@
 """oneDNN's convolutions: whether the library is here and can do one, and the plan that generated code runs.
 
-In: one routine call (name, attributes, layouts of operands and result; activations lie channels last). Out: `verdict`:
-`Yes | No(why)`; `make_plan`: the address of a list of primitives with their arguments, and the scratch bytes they need.
+In: one call (name, attributes, layouts of operands and result): of a routine, whose activations lie channels last, or
+of eager code, whose do not. Out: `verdict`: `Yes | No(why)`; `make_plan`: the address of a list of primitives with
+their arguments, and the scratch bytes they need.
 
     plan     create, destroy, execute (functions), engine, stream, number of steps, steps
     step     primitive, number of arguments, arguments (name, place, memory descriptor)
     place    >= 0: the call's array of that number (operands, then the result); < 0: -(place + 1) bytes into the scratch
 All words are i64; the reader is in ops/convolution/last.py. A weight is reordered into the blocks that the primitive
-asks for (a blocked weight's gradient back), in the scratch; activations are never reordered.
+asks for (a blocked weight's gradient back), in the scratch; so are eager code's activations, but not those of routines.
 The library is that of the wheel onednn-cpu-gomp (2023.2.0 is oneDNN 3.2): its C API, called by address. Plans are made
 once a process, equal calls share one, and nothing of them is ever freed. Threads: OMP_NUM_THREADS, as OpenBLAS; a
 forked child uses one. Method: https://oneapi-src.github.io/oneDNN, "Convolution", "Memory format propagation".
@@ -21,33 +22,42 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from compiler_core import log
+from compiler_core.dtype import float32
 from compiler_core.errors import BackendError
 from compiler_core.graph.parse import parse_attrs
-from compiler_core.ops.routine import Strided, told_of_all_dims
+from compiler_core.graph.print import print_attrs
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.routine import Strided, contiguous, told_of_all_dims
 from compiler_core.runtime.callback import Callback
 
 _SPINS = 10_000  # of libgomp's threads, before they sleep: some tens of microseconds
 _WHEEL, _FILE = "onednn-cpu-gomp", "libdnnl.so.3"
 _LINE = 64
+EAGER_PLANS = 4096
 # values of oneDNN's enums (dnnl_types.h, dnnl_common_types.h), the same in all of 3.x
 _CPU, _IN_ORDER, _F32, _ANY, _FORWARD, _DIRECT, _USER = 1, 1, 3, 1, 64, 1, 1
 _QUERY_IMPLEMENTATION, _QUERY_SCRATCHPAD = 8, 136
 _SRC, _DST, _WEIGHTS, _SCRATCHPAD = 1, 17, 33, 80
 _DIFF_SRC, _DIFF_DST, _DIFF_WEIGHTS = 129, 145, 161
-_QUERY_WEIGHTS = {_WEIGHTS: 131, _DIFF_WEIGHTS: 132}
+_QUERY = {_SRC: 129, _DIFF_SRC: 130, _WEIGHTS: 131, _DIFF_WEIGHTS: 132, _DST: 133, _DIFF_DST: 134}
 
-# name of the routine -> the arguments that its operands and its result are
+_FORWARD_ROLES, _INPUT_ROLES = (_SRC, _WEIGHTS, _DST), (_DIFF_DST, _WEIGHTS, _DIFF_SRC)
+_WEIGHT_ROLES = (_SRC, _DIFF_DST, _DIFF_WEIGHTS)
+# name of the routine, or of eager code's op -> the arguments that its operands and its result are
 _ROLES: dict[str, tuple[int, int, int]] = {
-    "convolution_last": (_SRC, _WEIGHTS, _DST),
-    "convolution_last_input": (_DIFF_DST, _WEIGHTS, _DIFF_SRC),
-    "convolution_last_weight": (_SRC, _DIFF_DST, _DIFF_WEIGHTS),
+    "convolution_last": _FORWARD_ROLES,
+    "convolution_last_input": _INPUT_ROLES,
+    "convolution_last_weight": _WEIGHT_ROLES,
+    "convolution": _FORWARD_ROLES,
+    "convolution_input": _INPUT_ROLES,
+    "convolution_weight": _WEIGHT_ROLES,
 }
-_ACTIVATIONS = (_SRC, _DST, _DIFF_SRC, _DIFF_DST)
+_ACTIVATIONS, _RESULTS = (_SRC, _DST, _DIFF_SRC, _DIFF_DST), (_DST, _DIFF_SRC, _DIFF_WEIGHTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +217,13 @@ class _Convolution:
 def _describe(routine: str, attrs: dict[str, Any], arrays: tuple[Strided, ...]) -> _Convolution | None:
     """The primitive descriptor of a call; None if oneDNN has none."""
     lib, roles, groups = _onednn(), _ROLES[routine], int(attrs["groups"])
-    arrays = tuple(map(told_of_all_dims, arrays))
-    memory = {role: lib.strided(*_dims(role, layout, groups)) for role, layout in zip(roles, arrays)}
-    dims = {role: _dims(role, layout, groups)[0] for role, layout in zip(roles, arrays)}
-    free = lib.any_layout(dims.get(_WEIGHTS) or dims[_DIFF_WEIGHTS])
-    src = memory.get(_SRC) or memory[_DIFF_SRC]
-    dst = memory.get(_DST) or memory[_DIFF_DST]
+    is_last = _lies_last(routine)
+    told = {role: _dims(role, told_of_all_dims(layout), groups, is_last) for role, layout in zip(roles, arrays)}
+    memory = {role: lib.strided(*dims) for role, dims in told.items()}
+    asked = memory if is_last else {role: lib.any_layout(dims) for role, (dims, _) in told.items()}
+    free = lib.any_layout((told.get(_WEIGHTS) or told[_DIFF_WEIGHTS])[0])
+    src = asked.get(_SRC) or asked[_DIFF_SRC]
+    dst = asked.get(_DST) or asked[_DIFF_DST]
     dilates = tuple(d - 1 for d in attrs["dilation"])
     sizes = [_words(tuple(v)) for v in (attrs["stride"], dilates, attrs["low"], attrs["high"])]
     forward, backward = ctypes.c_void_p(), ctypes.c_void_p()
@@ -221,10 +232,10 @@ def _describe(routine: str, attrs: dict[str, Any], arrays: tuple[Strided, ...]) 
     begin = (ctypes.byref(forward), engine, _FORWARD, _DIRECT)
     if lib.status(f"{prefix}forward{suffix}", *begin, src, free, None, dst, *sizes, given):
         return None
-    if routine == "convolution_last":
+    if roles is _FORWARD_ROLES:
         return _Convolution(forward, memory)
     start = (ctypes.byref(backward), engine, _DIRECT)
-    if routine == "convolution_last_input":
+    if roles is _INPUT_ROLES:
         status = lib.status(f"{prefix}backward_data{suffix}", *start, src, free, dst, *sizes, forward, given)
     else:
         status = lib.status(f"{prefix}backward_weights{suffix}", *start, src, free, None, dst, *sizes, forward, given)
@@ -259,10 +270,19 @@ def told_of(call: Callback) -> Told:
     return Told(of_input, tuple(attrs["stride"]), dilation, low, high, src, weights, dst)
 
 
-def _dims(role: int, layout: Strided, groups: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _lies_last(routine: str) -> bool:
+    """Whether activations have channels last, and must stay so."""
+    return routine.startswith("convolution_last")
+
+
+def _dims(
+    role: int, layout: Strided, groups: int, is_last: bool = True
+) -> tuple[tuple[int, ...], tuple[int, ...]]:  # fmt: skip
     """oneDNN's logical dims and strides: (N, C, *n), or (O, I, *k), a weight of groups (groups, O/groups, I, *k)."""
     shape, strides = layout.shape, layout.strides
     if role in _ACTIVATIONS:
+        if not is_last:
+            return shape, strides
         order = (0, len(shape) - 1, *range(1, len(shape) - 1))
         return tuple(shape[d] for d in order), tuple(strides[d] for d in order)
     if groups == 1:
@@ -314,6 +334,7 @@ class _Steps:
 
 _Ends: TypeAlias = tuple[tuple[ctypes.c_void_p, int], tuple[ctypes.c_void_p, int]]  # descriptor, place: from, to
 _kept: list[Any] = []  # the words of all plans
+_of_eager: list[ConvolutionPlan] = []
 
 
 @cache
@@ -332,16 +353,15 @@ def make_plan(call: Callback) -> ConvolutionPlan:
     arguments = []
     for place, role in enumerate(_ROLES[call.routine]):
         own = found.memory[role]
-        if role in _QUERY_WEIGHTS:
-            blocked = lib.part(found.primitive, _QUERY_WEIGHTS[role])
-            if not lib.library.dnnl_memory_desc_equal(own, blocked):
-                inside = steps.reserve(lib.nbytes(blocked))
-                outer, inner = (own, place), (blocked, inside)
-                if role == _WEIGHTS:
-                    before.append((outer, inner))
-                else:
-                    after.append((inner, outer))
-                own, place = blocked, inside
+        blocked = lib.part(found.primitive, _QUERY[role])
+        if not lib.library.dnnl_memory_desc_equal(own, blocked):
+            inside = steps.reserve(lib.nbytes(blocked))
+            outer, inner = (own, place), (blocked, inside)
+            if role in _RESULTS:
+                after.append((inner, outer))
+            else:
+                before.append((outer, inner))
+            own, place = blocked, inside
         arguments.append((role, place, own))
     scratchpad = lib.part(found.primitive, _QUERY_SCRATCHPAD)
     arguments.append((_SCRATCHPAD, steps.reserve(lib.nbytes(scratchpad)), scratchpad))
@@ -356,6 +376,23 @@ def make_plan(call: Callback) -> ConvolutionPlan:
     words = _words((*head, *steps.words))
     _kept.append(words)
     return ConvolutionPlan(ctypes.addressof(words), steps.scratch_nbytes)
+
+
+@lru_cache(maxsize=4 * EAGER_PLANS)
+def eager_plan(name: str, shapes: tuple[tuple[int, ...], ...], **attrs: Any) -> ConvolutionPlan | None:
+    """Of convolution, convolution_input or convolution_weight over dense f32 arrays, channels first; None: not its own.
+
+    shapes: of the operands and the result. There are EAGER_PLANS at most, as a plan is never freed: then a warning.
+    """
+    arrays = tuple(contiguous(TensorMeta(shape, float32)) for shape in shapes)
+    call = Callback(name, print_attrs(attrs), arrays)
+    if not all(array.numel for array in arrays) or not verdict(call):
+        return None
+    if len(_of_eager) >= EAGER_PLANS:
+        log.warn_once("eager plans", f"oneDNN has plans for {EAGER_PLANS} eager convolutions: others are slower")
+        return None
+    _of_eager.append(make_plan(call))
+    return _of_eager[-1]
 
 
 def _add_reorder(steps: _Steps, ends: _Ends) -> None:

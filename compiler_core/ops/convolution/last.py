@@ -26,7 +26,7 @@ from compiler_core.ops.rules import OwnCode
 Dims = tuple[int, ...]
 _WHY = "the compiler writes it into graphs that are differentiated already"
 
-_HELPER = """\
+PRIMITIVES = """\
 // Runs the primitives of a plan of runtime/onednn.py. Memory objects live for one call: threads share nothing.
 struct dc_argument { int32_t name; void* memory; };
 static int32_t dc_primitives(const void* plan, char* scratch, void* const* arrays) {
@@ -139,7 +139,7 @@ def _routine(name: str, eager: Callable[..., Array], flops: Callable[..., int]) 
         with np.errstate(all="ignore"):
             out[...] = eager(np, *operands, **attrs)
 
-    native = Native(lambda operands, attrs: (), _emit, _HELPER, planned=True)
+    native = Native(lambda operands, attrs: (), _emit, PRIMITIVES, planned=True)
     return register_routine(Routine(name, define, native=native, accepts=is_contiguous, flops=flops))
 
 

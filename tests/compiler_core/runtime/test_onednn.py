@@ -55,8 +55,10 @@ def results(step: Any) -> list[Any]:
 def no_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onednn, "find_onednn", lambda: onednn.No("not here"))
     onednn.verdict.cache_clear()
+    onednn.eager_plan.cache_clear()
     yield
     onednn.verdict.cache_clear()
+    onednn.eager_plan.cache_clear()
 
 
 @needs_onednn
@@ -198,3 +200,69 @@ def test_a_batch_of_one_and_an_image_of_one_pixel_have_fast_kernels(batch: int, 
             grads.append([out, given.grad, conv.weight.grad])
     for got, want in zip(grads[1], grads[0], strict=True):
         dc.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+
+
+# ---- eager code
+
+EAGER: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+    "plain": ((2, 3, 9, 8), (4, 3, 3, 3), {"padding": 1}),
+    "blocks of channels": ((2, 32, 7, 7), (48, 32, 3, 3), {"stride": 2}),
+    "groups": ((2, 8, 9, 8), (12, 4, 3, 2), {"groups": 2, "stride": (2, 1), "dilation": (1, 2)}),
+    "depthwise": ((2, 16, 9, 9), (16, 1, 5, 5), {"groups": 16, "padding": 2}),
+    "one dim": ((2, 3, 20), (5, 3, 4), {"padding": "same"}),
+    "three dims": ((1, 2, 5, 6, 5), (3, 2, 2, 3, 2), {"padding": (0, 1, 1)}),
+    "of one pixel": ((1, 4, 1, 1), (2, 4, 1, 1), {"stride": 2}),
+}
+
+
+def eagerly(dtype: Any, case: str, bias: bool = True) -> list[Any]:
+    """The result and all gradients of an eager convolution."""
+    shape, weight, options = EAGER[case]
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal(s) for s in (shape, weight, weight[:1])]
+    x, w, b = (dc.tensor(array.astype(dtype), requires_grad=True) for array in arrays)
+    function = {3: F.conv1d, 4: F.conv2d, 5: F.conv3d}[len(shape)]
+    out = function(x, w, b if bias else None, **options)
+    out.backward(dc.tensor(rng.standard_normal(tuple(out.shape)).astype(dtype)))
+    return [out.detach().numpy(), *(p.grad.numpy() for p in (x, w, b) if p.grad is not None)]
+
+
+@needs_onednn
+@pytest.mark.parametrize("case", EAGER)
+def test_eager_convolutions_are_those_by_columns_in_float64(case: str) -> None:
+    onednn.eager_plan.cache_clear()
+    for ours, exact in zip(eagerly(np.float32, case), eagerly(np.float64, case), strict=True):
+        np.testing.assert_allclose(ours, exact, rtol=1e-4, atol=1e-5 * np.abs(exact).max())
+    assert onednn.eager_plan.cache_info().misses == 3
+
+
+def test_without_onednn_eager_convolutions_are_columns(no_onednn: None) -> None:
+    for ours, exact in zip(eagerly(np.float32, "groups"), eagerly(np.float64, "groups"), strict=True):
+        np.testing.assert_allclose(ours, exact, rtol=1e-4, atol=1e-5 * np.abs(exact).max())
+
+
+@needs_onednn
+def test_eager_plans_have_an_end_which_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onednn, "EAGER_PLANS", 0)
+    onednn.eager_plan.cache_clear()
+    with pytest.warns(DistCompileWarning, match="oneDNN has plans for 0 eager convolutions: others are slower"):
+        ours = eagerly(np.float32, "plain")
+    np.testing.assert_allclose(ours[0], eagerly(np.float64, "plain")[0], rtol=1e-4, atol=1e-5)
+    onednn.eager_plan.cache_clear()
+
+
+@needs_onednn
+def test_eager_convolutions_of_many_threads_share_plans_and_nothing_else() -> None:
+    expected, wrong = eagerly(np.float32, "blocks of channels"), []
+
+    def work() -> None:
+        for _ in range(20):
+            found = eagerly(np.float32, "blocks of channels")
+            wrong.extend(n for n, (a, b) in enumerate(zip(found, expected)) if not np.array_equal(a, b))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -113,11 +113,7 @@ def _judge(routine: str, attrs: Mapping[str, Any], arrays: tuple[Strided, ...]) 
     """Whether oneDNN computes a convolution."""
     from compiler_core.runtime import onednn
 
-    verdict = onednn.verdict(Callback(routine, print_attrs(attrs), arrays))
-    if isinstance(verdict, onednn.No):
-        what = "convolutions are computed as windows and matrix products, which is slower"
-        log.warn_once(f"onednn {verdict.why}", f"{what}: {verdict.why}")
-    return verdict
+    return onednn.told_verdict(Callback(routine, print_attrs(attrs), arrays))
 
 
 def _is_shown() -> bool:

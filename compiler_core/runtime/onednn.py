@@ -310,6 +310,15 @@ def verdict(call: Callback) -> Yes | No:
     return Yes(implementation)
 
 
+def told_verdict(call: Callback) -> Yes | No:
+    """`verdict`; each reason for a No is told once."""
+    found = verdict(call)
+    if isinstance(found, No):
+        what = "convolutions are computed as windows and matrix products, which is slower"
+        log.warn_once(f"onednn {found.why}", f"{what}: {found.why}")
+    return found
+
+
 # ---- plans
 
 
@@ -386,7 +395,7 @@ def eager_plan(name: str, shapes: tuple[tuple[int, ...], ...], **attrs: Any) -> 
     """
     arrays = tuple(contiguous(TensorMeta(shape, float32)) for shape in shapes)
     call = Callback(name, print_attrs(attrs), arrays)
-    if not all(array.numel for array in arrays) or not verdict(call):
+    if not all(array.numel for array in arrays) or not told_verdict(call):
         return None
     if len(_of_eager) >= EAGER_PLANS:
         log.warn_once("eager plans", f"oneDNN has plans for {EAGER_PLANS} eager convolutions: others are slower")

@@ -57,8 +57,14 @@ class Executable(Protocol):
 class SharesMemory(Protocol):
     """An executable whose fresh outputs may share memory, if it is told which of them live equally long."""
 
-    def hold_together(self, groups: Sequence[Sequence[int]]) -> None:
-        """groups: outputs of which no one is to outlive the others by much."""
+    def hold_together(self, groups: Sequence[Sequence[int]], stacks: Sequence[Mapping[int, int]] = ()) -> None:
+        """groups: outputs of which no one is to outlive the others by much. stacks: of each, at which byte of one block
+        its outputs begin."""
+
+
+def stack_of(run: object) -> tuple[tuple[int, int], ...]:
+    """(input, first byte) of the inputs that an executable wants in one block: others it copies there at each call."""
+    return tuple(getattr(run, "stack", ()))
 
 
 @runtime_checkable

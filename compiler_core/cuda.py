@@ -296,7 +296,7 @@ class _Memory:
     """
 
     def __init__(self, module: Any) -> None:
-        self.pool = module.get_default_memory_pool()
+        self.pool, self.apart = module.get_default_memory_pool(), module.cuda.MemoryPool()
         self._device = module.cuda.runtime.getDevice
         self.most: dict[int, int] = {}
         self.most_held: dict[int, int] = {}
@@ -329,15 +329,49 @@ class _Memory:
         """CuPy's allocator."""
         if self.used_by or self._pending:
             self.sweep()
-        made = self.pool.malloc(nbytes)
+        made = self._malloc(nbytes)
         self._add(-(-nbytes // _UNIT) * _UNIT)
         return made
+
+    def _malloc(self, nbytes: int) -> Any:
+        try:
+            return self.pool.malloc(nbytes)
+        except MemoryError:
+            if not self.apart.total_bytes():
+                raise
+            self.apart.free_all_blocks()
+            return self.pool.malloc(nbytes)
+
+    def allocate_apart(self, nbytes: int) -> Any:
+        """A block of gigabytes that comes again at each step: from a pool that no others break pieces off."""
+        if self.pool.get_limit():
+            return self.allocate(nbytes)  # the limit is one pool's
+        try:
+            made = self.apart.malloc(nbytes)
+        except MemoryError:
+            self.pool.free_all_blocks()
+            made = self.apart.malloc(nbytes)
+        self._add(-(-nbytes // _UNIT) * _UNIT)
+        return made
+
+    def in_use(self) -> int:
+        """Bytes on the current device."""
+        return int(self.pool.used_bytes() + self.apart.used_bytes())
+
+    def held(self) -> int:
+        """Bytes on the current device, those that nobody uses included."""
+        return int(self.pool.total_bytes() + self.apart.total_bytes())
+
+    def free(self) -> None:
+        """Give back what nobody uses."""
+        self.pool.free_all_blocks()
+        self.apart.free_all_blocks()
 
     def allocate_all(self, sizes: Sequence[int]) -> list[Any]:
         """Memory of each of these sizes: for a program's outputs, of which there are hundreds."""
         if self.used_by or self._pending:
             self.sweep()
-        malloc = self.pool.malloc
+        malloc = self._malloc
         made = [malloc(nbytes) for nbytes in sizes]
         self._add(sum([-(-nbytes // _UNIT) * _UNIT for nbytes in sizes]))
         return made
@@ -350,10 +384,10 @@ class _Memory:
 
     def ask(self, number: int) -> int:
         """What is in use on the current device, whose number is `number`; notes whether it is the most."""
-        used: int = self.pool.used_bytes()
+        used = self.in_use()
         if used > self.most.get(number, 0):
             self.most[number] = used
-            self.most_held[number] = max(self.pool.total_bytes(), self.most_held.get(number, 0))
+            self.most_held[number] = max(self.held(), self.most_held.get(number, 0))
         return used
 
 
@@ -370,6 +404,18 @@ def allocate_all(sizes: Sequence[int]) -> list[Any]:
     return [allocator(size) for size in sizes]
 
 
+def allocate_apart(nbytes: int) -> Any:
+    """Memory on the current device of a block of gigabytes that comes again at each step."""
+    if module().cuda.get_allocator() == _found.memory.allocate:
+        return _found.memory.allocate_apart(nbytes)
+    return module().cuda.get_allocator()(nbytes)
+
+
+def free_unused() -> None:
+    """Give back what the pools of the current device hold and nobody uses."""
+    _found.memory.free()
+
+
 def record_stream(array: Array, stream: Any) -> None:
     """`stream`, CuPy's, uses the memory of `array`, which another stream's work has made."""
     with on(array.data.device_id):
@@ -380,7 +426,7 @@ def memory_of(number: int) -> tuple[int, int, int, int]:
     """Bytes on a device: in use, most in use, held by the pool, most held."""
     memory = _look().memory
     with on(number):
-        used, held = memory.pool.used_bytes(), memory.pool.total_bytes()
+        used, held = memory.in_use(), memory.held()
     return used, max(used, memory.most.get(number, 0)), held, max(held, memory.most_held.get(number, 0))
 
 
@@ -393,7 +439,7 @@ def reset_peak(number: int) -> None:
     """The most in use on a device is what is in use now."""
     memory = _look().memory
     with on(number):
-        memory.most[number], memory.most_held[number] = memory.pool.used_bytes(), memory.pool.total_bytes()
+        memory.most[number], memory.most_held[number] = memory.in_use(), memory.held()
 
 
 @contextmanager
@@ -411,9 +457,8 @@ LARGEST: Late[Callable[[int], list[str]]] = Late("memory: largest tensors")  # l
 def raise_out_of_memory(error: MemoryError, number: int) -> NoReturn:
     """Raise CudaMemoryError of device `number`: how much is in use, and the largest tensors that gc finds."""
     _found.memory.failures += 1
-    pool = module().get_default_memory_pool()
     with on(number):
-        used, total = pool.used_bytes(), pool.total_bytes()
+        used, total = _found.memory.in_use(), _found.memory.held()
         free, there = module().cuda.runtime.memGetInfo()
     held = "\n    ".join(LARGEST.get()(number))
     raise CudaMemoryError(

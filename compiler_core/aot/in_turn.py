@@ -7,14 +7,14 @@ Only the second may write parameters and state in place: what the first had writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from compiler_core.aot.joint import Joint
 from compiler_core.aot.partition import Partition
 from compiler_core.aot.within import Within
-from compiler_core.backend import Executable, SharesMemory, Spends, WritesOver
+from compiler_core.backend import Executable, SharesMemory, Spends, WritesOver, stack_of
 from compiler_core.events import Events
 from compiler_core.ops.registry import Array
 
@@ -87,14 +87,15 @@ class InTurn:
         made = (first, second)
         return [made[which][place] for which, place in turns.outputs]
 
-    def hold_together(self, groups: Sequence[Sequence[int]]) -> None:
-        """groups: outputs of which no one is to outlive the others by much."""
+    def hold_together(self, groups: Sequence[Sequence[int]], stacks: Sequence[Mapping[int, int]] = ()) -> None:
+        """groups: outputs of which no one is to outlive the others by much. stacks: none, but between the two."""
         found = [[self.turns.outputs[i] for i in group] for group in groups]
+        stack = {self.turns.reads[k][1]: start for k, start in stack_of(self.second)}
         saved = {(_FIRST, i) for i in range(self.turns.sizes[0])}.difference(self.turns.outputs)
         for which, executable in enumerate((self.first, self.second)):
             if isinstance(executable, SharesMemory):
                 mine = [[place for w, place in group if w == which] for group in (*found, sorted(saved))]
-                executable.hold_together(mine)
+                executable.hold_together(mine, [stack] if stack and which == _FIRST else ())
 
     def _over_inputs(self) -> list[tuple[int, int]]:
         if not isinstance(self.second, WritesOver):

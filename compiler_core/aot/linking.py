@@ -17,7 +17,7 @@ from compiler_core.aot.layout import arriving
 from compiler_core.aot.partition import Partition
 from compiler_core.aot.strategy import GradientPlan
 from compiler_core.aot.wrapper import SCALE, BackwardStep, Cut
-from compiler_core.backend import Executable, Spends
+from compiler_core.backend import Executable, Spends, stack_of
 from compiler_core.device import check_device
 from compiler_core.dtype import float32
 from compiler_core.errors import GraphError
@@ -60,9 +60,11 @@ def link_segments(
         gradients = tuple((k, index) for k, index in enumerate(piece.outputs) if index is not None and index < count)
         announced = _parts(piece)
         pools = {k: _pool(outputs[k].meta, piece.graph.device) for part in announced for k, _ in part}
-        spends: tuple[int, ...] = getattr(run, "spends", ())
+        spends, stack = getattr(run, "spends", ()), stack_of(run)
         run = run.spend if isinstance(run, Spends) else run
-        steps.append(BackwardStep(run, reads, makes, gradients, piece.numbers, announced, pools, spends=spends))
+        steps.append(
+            BackwardStep(run, reads, makes, gradients, piece.numbers, announced, pools, spends=spends, stack=stack)
+        )
     expected = range(count) if wanted is None else wanted
     _check_complete(parts.backward, list(expected), [index for step in steps for _, index in step.gradients])
     stages = [piece.stage for piece in pieces]

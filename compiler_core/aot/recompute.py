@@ -106,7 +106,7 @@ class CostModel:
             return self._may_at_a_price(node)
         if isinstance(node.op.lower, Reduction | IndexedReduction):
             return No("a reduction")
-        if not isinstance(node.op.lower, Pointwise) and not (self.on_gpu and node.op.name == "cast"):
+        if not self._is_elementwise(node):
             return No(f"{node.op.name} is not elementwise")
         is_cast = node.op.name == "cast"
         if not node.op.cheap and not is_cast and (not node.op.work or node.dtype.is_complex):
@@ -124,6 +124,10 @@ class CostModel:
             return Yes()
         return No(f"{call.op.name} is not known to give the same again")
 
+    def _is_elementwise(self, call: Call) -> bool:
+        """Whether a kernel computes it on the way, for an operation or a few an element."""
+        return isinstance(call.op.lower, Pointwise) or (self.on_gpu and call.op.name == "cast")
+
     def recompute_cost(self, node: Node) -> int:
         """Bytes that could be moved while the backward computes `node` again from its operands."""
         if not self.may_recompute(node):
@@ -133,15 +137,15 @@ class CostModel:
         if is_view(node) or not node.args:
             return 0
         again = node.meta.nbytes if node in self.library_operands else 0
-        if is_library(node) or not isinstance(node.op.lower, Pointwise):
+        if not self._is_elementwise(node):
             read = sum(arg.meta.nbytes for arg in node.args)
             return (
                 again + read + node.meta.nbytes + _flops(node) // (ROUTINE_FLOPS * (GPU_FASTER if self.on_gpu else 1))
             )
-        work = CHEAP_WORK if node.op.cheap else node.op.work
+        work = CHEAP_WORK if node.op.cheap else node.op.work  # of a conversion 0: on a GPU it is an operation
         if self.on_gpu:
-            # what no kernel keeps in registers anyway (a residual stream) costs reading what it is made of
-            again += 2 * node.meta.nbytes if node in self.crossing else 0
+            # what no kernel keeps in registers anyway (a residual stream, an operand) costs reading what it is made of
+            again += 2 * node.meta.nbytes if node in self.crossing or node in self.library_operands else 0
             return again + node.meta.nbytes * max(work, 1) // (4 * GPU_FASTER)
         return again + node.meta.numel * work * max(node.dtype.itemsize, 4) // 4
 

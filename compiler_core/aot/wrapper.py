@@ -56,7 +56,7 @@ class BackwardStep:
     reads: places of its inputs. makes: places of its outputs. gradients: (its output, output index of the backward).
     numbers: of the segment, or of each part that it announces. parts: of each of these, its gradients; empty if it is
     one part. pools: where gradients go that are announced, but have no place of their own, by output. halts: what comes
-    right before it. spends: those of its inputs (counted in `reads`) that it writes over.
+    right before it. spends: those of its inputs (counted in `reads`) that it writes over. stack: see `stack_of`.
     """
 
     run: Executable
@@ -68,6 +68,7 @@ class BackwardStep:
     pools: Mapping[int, Places] = field(default_factory=dict)
     halts: tuple[Halt, ...] = ()
     spends: tuple[int, ...] = ()
+    stack: tuple[tuple[int, int], ...] = ()
 
 
 class PartEvents:
@@ -174,6 +175,11 @@ class CompiledBackward:
             missing = halting.missing
         found.update({**session.finish(), **(halting.delivered if halting is not None else {})})
         return [None if i in missing else found[i] for i in range(len(layout.wanted))]
+
+    def stacks(self) -> list[dict[int, int]]:
+        """Of each step that wants some outputs of the forward in one block, at which byte of it they are to begin."""
+        steps = [{self.layout.saved[step.reads[k]]: start for k, start in step.stack} for step in self.cut.steps]
+        return [stack for stack in steps if stack]
 
     @property
     def is_local(self) -> bool:

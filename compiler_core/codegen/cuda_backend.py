@@ -286,11 +286,19 @@ def _programs(graphs: Sequence[Graph], name: str, capability: int, *, opened: bo
     from compiler_core.lowering.target import GPU
     from compiler_core.schedule.from_graphs import lower_and_schedule
 
-    programs = with_symbols(lower_and_schedule(graphs, name, replace(GPU, many_sizes=opened)), named=not opened)
+    target = replace(GPU, many_sizes=opened, stacked=_stacked(graphs))
+    programs = with_symbols(lower_and_schedule(graphs, name, target), named=not opened)
     if library_for(graphs, capability):
         with compiling(name, "cudnn"):
             programs = [by_cudnn(program) for program in programs]
     return programs
+
+
+def _stacked(graphs: Sequence[Graph]) -> frozenset[str]:
+    """What a forward, compiled with what comes after it, makes: it is told of a stack in which that is to lie."""
+    first, *others = graphs
+    is_forward = not any(node.role in ("saved", "spent", "tangent", "hooked") for node in first.inputs)
+    return frozenset(node.name for node in first.outputs) if others and is_forward else frozenset()
 
 
 def _emitted(
@@ -407,9 +415,12 @@ def _describe(
         ),
         tuple(place for event in graph.signals for place in event),
         tuple(place for event in graph.waits for place in event),
-        tuple(k for k, buffer in enumerate(program.buffers[: len(graph.inputs)]) if buffer.kind == "spent"),
+        tuple(
+            k for k, buffer in enumerate(program.buffers[: len(graph.inputs)]) if buffer.kind in ("spent", "stacked")
+        ),
         plan.products,
         planned=plan.planned,
+        stack=tuple((k, b.offset) for k, b in enumerate(program.buffers[: len(graph.inputs)]) if b.kind == "stacked"),
         over_inputs=() if plan.callbacks else over_inputs(program, lambda _: False),
     )
 

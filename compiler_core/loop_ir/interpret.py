@@ -107,12 +107,12 @@ def run_program(
     events: Events | None = None,
 ) -> list[Array]:
     """The steps of `program` in order, its kernels by `run`; other arguments as for `interpret_program`."""
-    arena = np.full(program.arena_nbytes, GARBAGE, np.uint8)
-    memory: dict[str, Array] = {}
     given = dict(zip(program.inputs, inputs, strict=True))
+    arena, stack = np.full(program.arena_nbytes, GARBAGE, np.uint8), np.full(program.stack_nbytes, GARBAGE, np.uint8)
+    memory: dict[str, Array] = {}
     wanted = dict(zip(program.outputs, outs or [None] * len(program.outputs), strict=True))
     for buffer in program.buffers:
-        memory[buffer.name] = _buffer_memory(buffer, given, wanted, arena)
+        memory[buffer.name] = _buffer_memory(buffer, given, wanted, (arena, stack))
     results: dict[str, Array] = {}
     for step in program.steps:
         match step:
@@ -125,7 +125,7 @@ def run_program(
                 events.signal(event)
             case ir.Wait(event, names) if events is not None:
                 events.wait(event)
-                memory |= {name: _buffer_memory(program.buffer(name), given, wanted, arena) for name in names}
+                memory |= {name: _buffer_memory(program.buffer(name), given, wanted, (arena, stack)) for name in names}
     rest = (name for name in program.outputs if name not in results)
     results |= {name: _returned(memory[name], wanted[name]) for name in rest}
     return [results[name] for name in program.outputs]
@@ -139,8 +139,9 @@ def _returned(memory: Array, out: Array | None) -> Array:
 
 
 def _buffer_memory(
-    buffer: ir.Buffer, given: Mapping[str, Array], wanted: Mapping[str, Array | None], arena: Array
+    buffer: ir.Buffer, given: Mapping[str, Array], wanted: Mapping[str, Array | None], rooms: tuple[Array, Array]
 ) -> Array:
+    """rooms: the arena, and the stack."""
     if buffer.kind == "input":
         return np.ascontiguousarray(given[buffer.name]).reshape(-1)
     if buffer.kind == "spent":
@@ -148,8 +149,12 @@ def _buffer_memory(
     if buffer.kind == "constant":
         assert buffer.array is not None, f"constant {buffer.name} without data"
         return np.ascontiguousarray(buffer.array).reshape(-1)
-    if buffer.kind == "temp":
-        return arena[buffer.offset : buffer.offset + buffer.nbytes].view(buffer.dtype.numpy)
+    if buffer.kind in ("temp", "stacked", "lent"):
+        room = rooms[buffer.kind != "temp"]
+        found = room[buffer.offset : buffer.offset + buffer.nbytes].view(buffer.dtype.numpy)
+        if buffer.kind == "stacked":
+            found[...] = np.array(given[buffer.name]).reshape(-1)
+        return found
     return np.full(buffer.nbytes, GARBAGE, np.uint8).view(buffer.dtype.numpy)
 
 

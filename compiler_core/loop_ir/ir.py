@@ -77,7 +77,9 @@ LoopKind = Literal["serial", "parallel", "block", "vector"]
 StoreMode = Literal["set", "add", "mul", "max", "min"]
 ReduceKind = Literal[ReductionKind, "expsum"]
 Access = Literal["in", "out", "inout"]
-BufferKind = Literal["input", "spent", "output", "temp", "constant"]  # spent: an input that is written over
+# spent: an input that is written over; stacked: one of those that lie one after another in one block, at its offset
+# there; lent: a temp in that block
+BufferKind = Literal["input", "spent", "stacked", "output", "temp", "lent", "constant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +221,8 @@ class Kernel:
 class Buffer:
     """Memory of a program:
 
-    one contiguous array. `offset`: bytes into the arena, for temps. `array`: the data of a constant.
+    one contiguous array. `offset`: bytes into the arena, for temps; into the stack, for what is stacked or lent.
+    `array`: the data of a constant.
     """
 
     name: str
@@ -313,6 +316,11 @@ class Program:
     def kernels(self) -> tuple[Kernel, ...]:
         """The distinct kernels, in order of first call."""
         return tuple(dict.fromkeys(s.kernel for s in self.steps if isinstance(s, KernelCall)))
+
+    @property
+    def stack_nbytes(self) -> int:
+        """Of the block that stacked inputs lie in; 0 if there are none."""
+        return max((buffer.offset + buffer.nbytes for buffer in self.buffers if buffer.kind == "stacked"), default=0)
 
     def buffer(self, name: str) -> Buffer:
         return next(b for b in self.buffers if b.name == name)

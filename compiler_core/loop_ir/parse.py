@@ -182,8 +182,8 @@ def _read_buffer(text: str) -> ir.Buffer:
     words = text.split(" ", 3)
     name, dtype, numel = _read_declaration(" ".join(words[:2]))
     kind, rest = words[2], words[3] if len(words) > 3 else ""
-    if kind == "temp":
-        return ir.Buffer(name, dtype, numel, "temp", int(rest.lstrip("@")))
+    if kind in ("temp", "stacked", "lent"):
+        return ir.Buffer(name, dtype, numel, kind, int(rest.lstrip("@")))  # type: ignore[arg-type]
     array = _read_array(rest, dtype) if kind == "constant" else None
     return ir.Buffer(name, dtype, numel, kind, array=array)  # type: ignore[arg-type]
 

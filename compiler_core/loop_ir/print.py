@@ -96,7 +96,7 @@ def print_step(step: ir.Step) -> str:
 
 def _print_buffer(buffer: ir.Buffer, elide: bool) -> str:
     tail = ""
-    if buffer.kind == "temp":
+    if buffer.kind in ("temp", "stacked", "lent"):
         tail = f" @{buffer.offset}"
     elif buffer.array is not None:
         tail = f" {print_array(buffer.array.ravel(), elide=elide)}"

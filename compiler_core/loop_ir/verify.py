@@ -227,9 +227,11 @@ def verify_program(program: ir.Program) -> None:
             raise GraphError(f"program {program.name}: {name} is an input or output but no buffer")
     if len({*program.inputs, *program.outputs}) != len(program.inputs) + len(program.outputs):
         raise GraphError(f"program {program.name}: an output aliases another, or an input")
+    stack_nbytes = program.stack_nbytes
     for buffer in program.buffers:
-        if buffer.kind == "temp" and (buffer.offset % 64 or buffer.offset + buffer.nbytes > program.arena_nbytes):
-            raise GraphError(f"program {program.name}: {buffer.name} lies outside the arena or unaligned")
+        for kind, room, nbytes in (("temp", "arena", program.arena_nbytes), ("lent", "stack", stack_nbytes)):
+            if buffer.kind == kind and (buffer.offset % 64 or buffer.offset + buffer.nbytes > nbytes):
+                raise GraphError(f"program {program.name}: {buffer.name} lies outside the {room} or unaligned")
     for step in program.steps:
         _check_step(step, buffers, program.name)
     check_events(program)
@@ -258,7 +260,7 @@ def _check_overlaps(step: ir.KernelCall, buffers: dict[str, ir.Buffer], where: s
     spans = []
     for slot, param in zip(step.slots, step.kernel.params):
         buffer = buffers[slot.buffer]
-        room = "arena" if buffer.kind == "temp" else buffer.name
+        room = {"temp": "arena", "stacked": "stack", "lent": "stack"}.get(buffer.kind, buffer.name)
         begin = buffer.offset + slot.offset * buffer.dtype.itemsize
         spans.append((param, room, begin, begin + param.numel * buffer.dtype.itemsize))
     safe = set(safe_pairs(step.kernel))

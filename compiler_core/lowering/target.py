@@ -18,6 +18,7 @@ class Target:
     A GPU waits for nobody while a bucket leaves some kernels later; each pass over memory that a merge saves counts.
     small: elements of what is computed in less time than a launch takes.
     many_sizes: the graph is one of many that differ in sizes, and that are to make the same code where they can.
+    stacked: values that lie one after another in one block, if they are written over (schedule/lending.py).
     """
 
     kind: Literal["cpu", "gpu"]
@@ -25,6 +26,7 @@ class Target:
     patience: int = 0
     small: int = 0
     many_sizes: bool = False
+    stacked: frozenset[str] = frozenset()
 
     @property
     def is_gpu(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler_core.backend import Executable, Spends, WritesOver
+from compiler_core.backend import Executable, Spends, WritesOver, stack_of
 from compiler_core.events import Events
 from compiler_core.graph.passes.launch import Launched
 from compiler_core.meta import TensorMeta
@@ -30,6 +30,7 @@ class Launching:
                 for output, place in run.over_inputs
                 if output < len(plan.kept) and place < plan.inputs
             )
+        self.stack = stack_of(run)
         self.spends: tuple[int, ...] = tuple(k for k in getattr(run, "spends", ()) if k < plan.inputs)
         self.place = {old: new for new, old in enumerate(plan.kept)}
 

@@ -5,6 +5,8 @@ A value saved for a backward dies in the course of it; what the backward compute
 an arena beside it. Method: the steps in order, as an allocator: an input that has been read for the last time is free
 memory from then on, a temp that is born takes the smallest free piece that it fits into, and gives it back when it
 dies. Temps begin on cache lines. Only memory of the same dtype serves: a buffer of the loop IR has one.
+On a GPU these inputs lie one after another in one block (a stack), and what is free of it is one piece, whatever lay
+there: many small values that are dead make room for a large one.
 The arena is what the caches hold, so a temp goes elsewhere only if the arena would be larger for it than for those that
 have no other place.
 Limits: temps that fit nowhere, and small ones, are the arena's.
@@ -20,6 +22,8 @@ from compiler_core.dtype import DType
 from compiler_core.schedule.arena_plan import ALIGNMENT, Life, plan_memory
 
 LEAST = 4096  # bytes below which a temp is not worth looking for a place
+STACK = ""  # the block that inputs lie in one after another
+STACKED = 512  # bytes on which each of them starts there
 
 Place = tuple[str, int]  # an input, and the first byte
 
@@ -61,20 +65,31 @@ class _Free:
         return end
 
 
+def stack(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Input -> first byte, of inputs that lie one after another in one block. sizes: bytes of each; small ones stay."""
+    starts, at = {}, 0
+    for name, nbytes in sizes.items():
+        if nbytes >= LEAST:
+            starts[name] = at
+            at += -(-nbytes // STACKED) * STACKED
+    return starts
+
+
 def place(
-    temps: Sequence[Life], spent: Sequence[Life], dtypes: Mapping[str, DType]
+    temps: Sequence[Life], spent: Sequence[Life], dtypes: Mapping[str, DType], starts: Mapping[str, int] | None = None
 ) -> tuple[dict[str, Place], dict[str, int], int]:
     """Temp -> its place in a spent input; the others -> byte offsets in the arena; the bytes of that.
 
-    spent: none where code is for many sizes, as which temps fit differs from size to size.
+    spent: none where code is for many sizes, as which temps fit differs from size to size. starts: where these lie, if
+    in one block: places are in STACK then.
     """
     offsets, total = plan_memory(temps)
-    movable = lend(temps, spent, dtypes)
+    movable = lend(temps, spent, dtypes, starts)
     if not movable:
         return {}, offsets, total
     _, least = plan_memory([life for life in temps if life.name not in movable])
     high = [life for life in temps if offsets[life.name] + life.nbytes > least + least // 16]  # how tight plans are
-    lent = lend(high, spent, dtypes)
+    lent = lend(high, spent, dtypes, starts)
     kept = [life for life in temps if life.name not in lent]
     total = max((offsets[life.name] + life.nbytes for life in kept), default=0)
     total = -(-total // ALIGNMENT) * ALIGNMENT
@@ -82,12 +97,18 @@ def place(
     return (lent, again, planned) if planned < total else (lent, offsets, total)
 
 
-def lend(temps: Sequence[Life], spent: Sequence[Life], dtypes: Mapping[str, DType]) -> dict[str, Place]:
+def lend(
+    temps: Sequence[Life], spent: Sequence[Life], dtypes: Mapping[str, DType], starts: Mapping[str, int] | None = None
+) -> dict[str, Place]:
     """Temp -> where it lies in a spent input. The lives of inputs end with what lies in their place as a whole."""
-    free: defaultdict[DType, _Free] = defaultdict(_Free)
-    ending: defaultdict[int, list[tuple[str, int, int, DType]]] = defaultdict(list)
+    free: defaultdict[DType | None, _Free] = defaultdict(_Free)
+    ending: defaultdict[int, list[tuple[str, int, int, DType | None]]] = defaultdict(list)
     for life in spent:
-        ending[life.last].append((life.name, 0, life.nbytes, dtypes[life.name]))
+        piece: tuple[str, int, int, DType | None] = (life.name, 0, life.nbytes, dtypes[life.name])
+        if starts is not None:
+            begin = starts[life.name]
+            piece = (STACK, begin, begin + -(-life.nbytes // STACKED) * STACKED, None)
+        ending[life.last].append(piece)
     found: dict[str, Place] = {}
     step = min((life.last for life in spent), default=0)
     for life in sorted(temps, key=lambda life: (life.first, -life.nbytes, life.name)):
@@ -95,7 +116,7 @@ def lend(temps: Sequence[Life], spent: Sequence[Life], dtypes: Mapping[str, DTyp
             for name, begin, end, dtype in ending.pop(past, ()):
                 free[dtype].give(name, begin, end)
         step = max(step, life.first)
-        dtype = dtypes[life.name]
+        dtype = dtypes[life.name] if starts is None else None
         taken = free[dtype].take(life.nbytes) if life.nbytes >= LEAST else None
         if taken is not None:
             found[life.name] = taken[:2]

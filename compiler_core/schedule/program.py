@@ -8,7 +8,7 @@ early (signals) and as late (waits) as the steps allow.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 
@@ -19,6 +19,7 @@ from compiler_core.graph.ir import Graph, Node
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.placement import place_events
 from compiler_core.lowering import definition as d
+from compiler_core.lowering.target import Target
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.linear_algebra.gemm import GEMM
 from compiler_core.ops.routine import Strided
@@ -30,7 +31,7 @@ from compiler_core.schedule.fuse import Order, fuse
 from compiler_core.schedule.in_place import share
 from compiler_core.schedule.kernel import build_kernel
 from compiler_core.schedule.legality import Group, Info
-from compiler_core.schedule.lending import place
+from compiler_core.schedule.lending import STACK, place, stack
 from compiler_core.schedule.places import build_places
 from compiler_core.schedule.recompute import recompute_cheap
 from compiler_core.schedule.scan import build_scan
@@ -64,8 +65,7 @@ def schedule(graph: Graph, defined: d.Defined, table: KernelTable) -> ir.Program
         steps += _steps(group, infos, needed, defined, table, partials)
     if table.target.is_gpu and not events:
         steps = batched(steps, table)
-    lends = not table.target.many_sizes
-    return _assemble(graph, defined, place_events(steps, signals, waits), partials, lends=lends)
+    return _assemble(graph, defined, place_events(steps, signals, waits), partials, table.target)
 
 
 def order_of(graph: Graph, defined: d.Defined) -> Order:
@@ -182,41 +182,81 @@ def _matrix(operand: d.Operand, dtype: DType, batch: tuple[int, ...], rows: int,
 # ---- buffers
 
 
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where temps lie. inside: in inputs that are written over. arena: the first byte there; stack: in the block in
+    which inputs lie at the bytes `starts`. nbytes: of the arena."""
+
+    inside: Mapping[str, ir.Slot]
+    arena: Mapping[str, int]
+    stack: Mapping[str, int]
+    starts: Mapping[str, int]
+    nbytes: int
+
+
 def _assemble(
-    graph: Graph, defined: d.Defined, steps: Sequence[ir.Step], partials: dict[str, Partial], *, lends: bool
+    graph: Graph, defined: d.Defined, steps: Sequence[ir.Step], partials: dict[str, Partial], target: Target
 ) -> ir.Program:
     inputs = tuple(node.name for node in graph.inputs)
     arrays = {node.name: node.array for node in graph.constants}
     touched = dict.fromkeys(slot.buffer for step in steps for slot in ir.slots_of(step))
     lasting = {*inputs, *arrays, *defined.outputs}
     temps = [name for name in touched if name not in lasting]
-    spent = {node.name for node in graph.inputs if node.role == "spent" and node.name in touched}
     sources: dict[str, TensorMeta | Partial] = {**defined.metas, **partials}
-    lives, homes = share(steps, _lives(steps, [*temps, *spent], sources))
-    lent, offsets, arena = place(
-        [life for life in lives if life.name not in spent],
-        [life for life in lives if life.name in spent and lends],
-        {name: source.dtype for name, source in sources.items()},
-    )
-    lent |= {name: lent.get(home, (home, 0)) for name, home in homes.items() if home in spent or home in lent}
-    inside = {name: ir.Slot(home, begin // sources[name].dtype.itemsize) for name, (home, begin) in lent.items()}
-    written = {slot.buffer for slot in inside.values()}
-    steps, temps = [_renamed(step, inside) for step in steps], [name for name in temps if name not in inside]
-    offsets |= {name: offsets[home] for name, home in homes.items() if name not in inside}
+    spent = [node.name for node in graph.inputs if node.role == "spent" and node.name in touched]
+    places = _place(steps, temps, spent, sources, target)
+    written = {slot.buffer for slot in places.inside.values()}
     buffers = [
-        ir.Buffer(node.name, node.dtype, node.meta.numel, "spent" if node.name in written else "input")
+        ir.Buffer(node.name, node.dtype, node.meta.numel, "stacked", places.starts[node.name])
+        if node.name in places.starts
+        else _buffer(node.name, "spent" if node.name in written else "input", node.meta)
         for node in graph.inputs
     ]
     buffers += [_buffer(name, "output", defined.metas[name]) for name in defined.outputs]
     for name in touched:
         if name in arrays:
-            meta = defined.metas[name]
-            buffers.append(ir.Buffer(name, meta.dtype, meta.numel, "constant", array=arrays[name]))
-    buffers += [ir.Buffer(name, sources[name].dtype, sources[name].numel, "temp", offsets[name]) for name in temps]
+            buffers.append(replace(_buffer(name, "constant", defined.metas[name]), array=arrays[name]))
+    buffers += [replace(_buffer(name, "temp", sources[name]), offset=begin) for name, begin in places.arena.items()]
+    buffers += [replace(_buffer(name, "lent", sources[name]), offset=begin) for name, begin in places.stack.items()]
     if log.is_on("memory"):
-        beside = f", {len(inside)} where values lay that had been read" if inside else ""
-        log.emit("memory", f"{graph.name}: {len(temps)} temps in an arena of {arena} bytes{beside}")
-    return ir.Program(graph.name, tuple(buffers), tuple(steps), inputs, defined.outputs, arena)
+        lent = len(places.inside) + len(places.stack)
+        beside = f", {lent} where values lay that had been read" if lent else ""
+        text = f"{graph.name}: {len(temps) - lent} temps in an arena of {places.nbytes} bytes{beside}"
+        log.emit("memory", text)
+    steps = tuple(_renamed(step, places.inside) for step in steps)
+    return ir.Program(graph.name, tuple(buffers), steps, inputs, defined.outputs, places.nbytes)
+
+
+def _place(
+    steps: Sequence[ir.Step],
+    temps: Sequence[str],
+    spent: Sequence[str],
+    sources: Mapping[str, TensorMeta | Partial],
+    target: Target,
+) -> _Places:
+    """spent: inputs that may be written over. On a GPU these lie in one block, if anything is to lie in their place."""
+    lives, homes = share(steps, _lives(steps, [*temps, *spent], sources))
+    sizes = {name: _nbytes(sources[name]) for name in spent}
+    starts = stack({name: n for name, n in sizes.items() if name in target.stacked}) if target.is_gpu else None
+    lending = {name for name in (spent if starts is None else starts) if not target.many_sizes}
+    lent, offsets, nbytes = place(
+        [life for life in lives if life.name not in spent],
+        [life for life in lives if life.name in lending],
+        {name: source.dtype for name, source in sources.items()},
+        starts,
+    )
+    starts = starts if starts and lent else {}
+    homes_of_theirs = {name: (STACK, starts[name]) if name in starts else (name, 0) for name in spent} | lent
+    lent |= {name: homes_of_theirs[home] for name, home in homes.items() if home in homes_of_theirs}
+    inside = {
+        name: ir.Slot(home, begin // sources[name].dtype.itemsize)
+        for name, (home, begin) in lent.items()
+        if home != STACK
+    }
+    offsets |= {name: offsets[home] for name, home in homes.items() if name not in lent}
+    arena = {name: offsets[name] for name in temps if name not in lent}
+    stacked = {name: begin for name, (home, begin) in lent.items() if home == STACK}
+    return _Places(inside, arena, stacked, starts, nbytes)
 
 
 def _renamed(step: ir.Step, places: Mapping[str, ir.Slot]) -> ir.Step:
@@ -234,8 +274,12 @@ def _renamed(step: ir.Step, places: Mapping[str, ir.Slot]) -> ir.Step:
     return replace(step, operands=operands, result=replace(step.result, slot=renamed(step.result.slot)))
 
 
-def _buffer(name: str, kind: ir.BufferKind, meta: TensorMeta) -> ir.Buffer:
+def _buffer(name: str, kind: ir.BufferKind, meta: TensorMeta | Partial) -> ir.Buffer:
     return ir.Buffer(name, meta.dtype, meta.numel, kind)
+
+
+def _nbytes(source: TensorMeta | Partial) -> int:
+    return source.numel * source.dtype.itemsize
 
 
 def _lives(steps: Sequence[ir.Step], temps: Sequence[str], sources: Mapping[str, TensorMeta | Partial]) -> list[Life]:
@@ -247,6 +291,5 @@ def _lives(steps: Sequence[ir.Step], temps: Sequence[str], sources: Mapping[str,
             last[slot.buffer] = k
     lives = []
     for name in temps:
-        source = sources[name]
-        lives.append(Life(name, source.numel * source.dtype.itemsize, first[name], last[name]))
+        lives.append(Life(name, _nbytes(sources[name]), first[name], last[name]))
     return lives

@@ -55,7 +55,7 @@ reset_max_memory_allocated = reset_max_memory_cached = reset_accumulated_memory_
 def empty_cache() -> None:
     """Give back what the pool holds and nobody uses."""
     if core.is_loaded():
-        core.module().get_default_memory_pool().free_all_blocks()
+        core.free_unused()
         core.module().get_default_pinned_memory_pool().free_all_blocks()
 
 

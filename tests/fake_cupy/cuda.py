@@ -167,9 +167,9 @@ def _memory_classes(state: State) -> dict[str, Any]:
     """Pools and places."""
 
     class MemoryPool:
-        """The default pool: of the current device, as CuPy's is."""
+        """The default pool: of the current device, as CuPy's is. Another counts as part of it."""
 
-        def __init__(self, of: State | None) -> None:
+        def __init__(self, of: State | None = None) -> None:
             self._state = of
 
         def used_bytes(self) -> int:

@@ -121,7 +121,8 @@ class CompiledEntry:
         self.n_results = len(captured.outputs.nodes)
         self.n_kept = self.n_results + len(captured.written)
         if isinstance(self.forward, SharesMemory):  # what is written, and what only the backward reads
-            self.forward.hold_together([range(self.n_results, self.n_kept), self._only_saved()])
+            groups = [range(self.n_results, self.n_kept), self._only_saved()]
+            self.forward.hold_together(groups, [] if self.backward is None else self.backward.stacks())
         self.random = captured.random
         self.buffers = buffers_of(captured)
         self.bound = bound_cells(captured)

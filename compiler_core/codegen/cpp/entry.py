@@ -113,13 +113,17 @@ class EntryPrinter:
 
 
 def placed_buffers(program: Program) -> Iterator[tuple[str, str]]:
-    """Every buffer with the C++ expression of its address: args hold inputs, constants, outputs, in that order."""
+    """Every buffer with the C++ expression of its address: args hold inputs, constants, outputs, in that order. What is
+    lent lies behind the first of the stacked inputs."""
     constants = [b.name for b in program.buffers if b.kind == "constant"]
     for position, name in enumerate([*program.inputs, *constants, *program.outputs]):
         yield name, f"args[{position}]"
+    first = next((b.name for b in program.buffers if b.kind == "stacked" and not b.offset), "")
     for buffer in program.buffers:
         if buffer.kind == "temp":
             yield buffer.name, f"(arena + {buffer.offset})"
+        elif buffer.kind == "lent":
+            yield buffer.name, f"((char*)args[{program.inputs.index(first)}] + {buffer.offset})"
 
 
 def buffer_line(buffer: Buffer, address: str) -> str:

@@ -42,7 +42,8 @@ class CudaEntry:
     awaited: the outputs that it signals, the inputs that it waits for. spent: the inputs that it writes over.
     products: cuBLASLt's; choices: for each the algorithm that was measured to be the fastest, None: the first that
     cuBLASLt names; measured_on: where that was (products.py). over_inputs: (output, input) pairs that may be one memory
-    (schedule/over_inputs.py).
+    (schedule/over_inputs.py). stack: (input, first byte) of those that lie in one block, what is between them the
+    program's too (schedule/lending.py).
     """
 
     symbol: str
@@ -67,6 +68,12 @@ class CudaEntry:
     planned: tuple[Callback, ...] = ()
     numbers: tuple[int, ...] = ()
     over_inputs: tuple[tuple[int, int], ...] = ()
+    stack: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def stack_nbytes(self) -> int:
+        """Of the block in which the inputs of the stack lie."""
+        return max((start + self.inputs[k].nbytes for k, start in self.stack), default=0)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -88,6 +95,7 @@ class CudaEntry:
             "planned": [call.to_json() for call in self.planned],
             "numbers": list(self.numbers),
             "over_inputs": [list(pair) for pair in self.over_inputs],
+            "stack": [list(row) for row in self.stack],
         }
 
     @staticmethod
@@ -117,6 +125,7 @@ class CudaEntry:
             tuple(Callback.from_json(row) for row in data["planned"]),
             tuple(data["numbers"]),
             tuple((output, place) for output, place in data["over_inputs"]),
+            tuple((k, start) for k, start in data["stack"]),
         )
 
 

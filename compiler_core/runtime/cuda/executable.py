@@ -32,7 +32,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.callback import RAISED, Callbacks
 from compiler_core.runtime.cuda import checks, context, driver, products
-from compiler_core.runtime.cuda.blocks import lay_out
+from compiler_core.runtime.cuda.blocks import Stack, lay_out
 from compiler_core.runtime.cuda.definitions import definition_on_device, device_array_at
 from compiler_core.runtime.cuda.entry import CALL_FAILED, WORKSPACE_NBYTES, CudaEntry
 from compiler_core.runtime.cuda.known import Known
@@ -95,7 +95,8 @@ class CudaExecutable:
     """One compiled graph of a CUDA device. cubins: file -> contents. number: of the device; None: the current one.
 
     costs: what each step moves and computes. calls: how often it was called. spends: the inputs that a call writes
-    over: nobody may want them afterwards. over_inputs: see `backend.WritesOver`. blocks: of its outputs.
+    over: nobody may want them afterwards. over_inputs: see `backend.WritesOver`. blocks: of its outputs. stack: see
+    `backend.stack_of`.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class CudaExecutable:
         costs: Sequence[StepCost] = (),
     ) -> None:
         self.entry, self.library, self.number = entry, library, number
-        self.costs, self.symbol = tuple(costs), entry.symbol
+        self.costs, self.symbol, self.stack = tuple(costs), entry.symbol, entry.stack
         self._marks: list[Marks] | None = None  # of the calls that are measured
         self.calls, self.spends, self.over_inputs = 0, entry.spent, frozenset(entry.over_inputs)
         self.constants = tuple(constants)
@@ -128,9 +129,9 @@ class CudaExecutable:
         self.blocks = lay_out(entry.outputs)
         announce(self)
 
-    def hold_together(self, groups: Sequence[Sequence[int]]) -> None:
-        """The outputs of a group live equally long: small ones may share memory."""
-        self.blocks = lay_out(self.entry.outputs, groups)
+    def hold_together(self, groups: Sequence[Sequence[int]], stacks: Sequence[Stack] = ()) -> None:
+        """The outputs of a group live equally long: small ones may share memory. Those of a stack lie in one block."""
+        self.blocks = lay_out(self.entry.outputs, groups, stacks)
 
     def made(self, output: int, array: Array) -> bool:
         """Whether an array is memory for an output that is handed out again: here there is none."""
@@ -173,9 +174,10 @@ class CudaExecutable:
             raise BackendError(f"{entry.symbol} has {len(entry.outputs)} outputs, got {len(outs)} places for them")
         prepared, device = Prepared(), xp.cuda.runtime.getDevice()
         self._add_inputs(inputs, prepared, device)
+        self._stack(inputs, prepared)
         prepared.addresses += self.load(device).addresses
         if pointers is None:
-            pointers = self._new_pointers(outs)
+            pointers = self.blocks.allocate(None if outs is None else self.blocks_for(outs))
         prepared.pointers = pointers
         starts = [0 if pointer is None else pointer.ptr for pointer in pointers]
         at = [starts[block] + offset for block, offset in self.blocks.places]
@@ -199,6 +201,22 @@ class CudaExecutable:
         if again:
             self._known = Known(device, inputs, prepared.addresses, set(strangers).difference(again))
 
+    def _stack(self, inputs: Sequence[Array], prepared: Prepared) -> None:
+        """Inputs that are to lie in one block are copied into one if they do not."""
+        if not self.stack:
+            return
+        at = prepared.addresses
+        first = at[self.stack[0][0]]
+        if all(at[k] == first + start for k, start in self.stack):
+            return
+        block = context.cupy().cuda.alloc(self.entry.stack_nbytes)
+        for k, start in self.stack:
+            meta = self.entry.inputs[k]
+            place = context.cupy().ndarray(meta.shape, meta.dtype.numpy, block + start)
+            place[...] = inputs[k]
+            prepared.kept.append(place)
+            at[k] = _address(place)
+
     def _looked_at(self, k: int, array: Array, prepared: Prepared, device: int) -> bool:
         """Put the address of an input in its place. Returns whether the array is to be known from now on."""
         meta = self.entry.inputs[k]
@@ -212,14 +230,6 @@ class CudaExecutable:
                 return came_before and self._comings[k] <= COMINGS
         self._add_input(k, array, prepared, device)
         return False
-
-    def _new_pointers(self, outs: Sequence[Array | None] | None) -> list[Any]:
-        """New memory for the blocks of outputs without a place."""
-        if outs is None:
-            return cuda.allocate_all(self.blocks.sizes)
-        wanted = self.blocks_for(outs)
-        made = iter(cuda.allocate_all([size for k, size in enumerate(self.blocks.sizes) if k in wanted]))
-        return [next(made) if k in wanted else None for k in range(len(self.blocks.sizes))]
 
     def _add_outputs(self, outs: Sequence[Array | None], at: Sequence[int], prepared: Prepared, device: int) -> None:
         """The addresses of places, and of outputs without one. at: where each of these lies."""

@@ -29,6 +29,7 @@ from compiler_core import cuda, log
 from compiler_core.events import Events
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cuda import checks, context, driver
+from compiler_core.runtime.cuda.blocks import Stack
 from compiler_core.runtime.cuda.executable import CudaExecutable, Prepared
 from compiler_core.runtime.cuda.settling import Settling
 
@@ -55,7 +56,7 @@ class Replaying:
     """One program. replays, records: how often a graph was launched, and made."""
 
     def __init__(self, run: CudaExecutable) -> None:
-        self.run, self.entry, self.spends = run, run.entry, run.spends
+        self.run, self.entry, self.spends, self.stack = run, run.entry, run.spends, run.stack
         self.replays = self.records = 0
         self._graphs: OrderedDict[Key, RecordedGraph] = OrderedDict()
         self._seen: OrderedDict[Key, None] = OrderedDict()
@@ -83,9 +84,9 @@ class Replaying:
                 target[...] = source
             return self.run.results(prepared)
 
-    def hold_together(self, groups: Sequence[Sequence[int]]) -> None:
+    def hold_together(self, groups: Sequence[Sequence[int]], stacks: Sequence[Stack] = ()) -> None:
         """As the program's own."""
-        self.run.hold_together(groups)
+        self.run.hold_together(groups, stacks)
 
     def _prepare(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None) -> tuple[Prepared, dict[int, Any]]:
         """A call, and where blocks of its outputs are copied to after it."""

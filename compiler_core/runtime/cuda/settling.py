@@ -74,8 +74,8 @@ class Settling:
         """Copy what lies at these places among the addresses from now on, if it is little. Returns whether."""
         layout, first = self.run.blocks, len(self.entry.inputs) + len(self.run.constants)
         outputs = [k - first for k in places if k >= first]
-        if any(prepared.results[k] is not None for k in outputs):
-            return False
+        if any(prepared.results[k] is not None for k in outputs) or any(k in places for k, _ in self.entry.stack):
+            return False  # a stack moves as a whole, or not
         inputs = self.inputs | {k for k in places if k < len(self.entry.inputs)}
         blocks = self.blocks | {layout.places[k][0] for k in outputs}
         nbytes = sum(self.entry.inputs[k].nbytes for k in inputs) + sum(layout.sizes[k] for k in blocks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -14,10 +14,12 @@ from compiler_core.dtype import DType, float32, int64
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
 from compiler_core.loop_ir.interpret import interpret_program
+from compiler_core.loop_ir.parse import parse_program
 from compiler_core.loop_ir.verify import verify_program
+from compiler_core.lowering.target import GPU
 from compiler_core.schedule.arena_plan import Life
 from compiler_core.schedule.from_graphs import lower_and_schedule
-from compiler_core.schedule.lending import ALIGNMENT, LEAST, lend, place
+from compiler_core.schedule.lending import ALIGNMENT, LEAST, STACK, STACKED, lend, place, stack
 from distcompile import nn
 
 
@@ -42,15 +44,21 @@ def case(seed: int) -> Case:
     return Case(temps, spent, {one.name: rng.choice([float32, float32, int64]) for one in (*temps, *spent)})
 
 
-def check_apart(made: Case, lent: dict[str, tuple[str, int]]) -> None:
+def check_apart(made: Case, lent: dict[str, tuple[str, int]], starts: dict[str, int] | None = None) -> None:
     sizes = {life.name: life for life in (*made.temps, *made.spent)}
     spans: list[tuple[str, int, int, Life]] = []
+    if starts is not None:
+        spans += [(STACK, starts[life.name], starts[life.name] + life.nbytes, life) for life in made.spent]
+        end = max((end for _, _, end, _ in spans), default=0)
     for name, (home, begin) in lent.items():
         life = sizes[name]
         assert begin % ALIGNMENT == 0
-        assert begin + life.nbytes <= sizes[home].nbytes
-        assert life.first > sizes[home].last
-        assert made.dtypes[name] is made.dtypes[home]
+        if starts is None:
+            assert begin + life.nbytes <= sizes[home].nbytes
+            assert life.first > sizes[home].last
+            assert made.dtypes[name] is made.dtypes[home]
+        else:
+            assert begin + life.nbytes <= -(-end // STACKED) * STACKED
         for other_home, other_begin, other_end, other in spans:
             meets = other.first <= life.last and life.first <= other.last
             apart = home != other_home or begin + life.nbytes <= other_begin or other_end <= begin
@@ -72,6 +80,23 @@ def test_lent_memory_is_apart_in_bytes_or_in_time(seed: int) -> None:
             if b.first <= a.last and a.first <= b.last:
                 begin, other = offsets[a.name], offsets[b.name]
                 assert begin + a.nbytes <= other or other + b.nbytes <= begin
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_lent_memory_of_a_stack_is_apart_too(seed: int) -> None:
+    made = case(seed)
+    made.spent = [life for life in made.spent if life.nbytes >= LEAST]
+    starts = stack({life.name: life.nbytes for life in made.spent})
+    check_apart(made, lend(made.temps, made.spent, made.dtypes, starts), starts)
+    lent, _, _ = place(made.temps, made.spent, made.dtypes, starts)
+    check_apart(made, lent, starts)
+
+
+def test_many_small_values_make_room_for_a_large_one() -> None:
+    spent = [Life(f"s{k}", LEAST + 4, 0, k) for k in range(9)]
+    large, dtypes = Life("t", 8 * LEAST, 9, 10), {"t": int64, **{life.name: float32 for life in spent}}
+    assert lend([large], spent, dtypes) == {}
+    assert lend([large], spent, dtypes, stack({life.name: life.nbytes for life in spent})) == {"t": (STACK, 0)}
 
 
 def test_what_cannot_lie_elsewhere_decides_the_arena() -> None:
@@ -109,6 +134,22 @@ def test_a_program_that_writes_over_saved_values_computes_the_same() -> None:
     rng = np.random.default_rng(0)
     inputs = [rng.random(node.shape).astype(node.dtype.numpy) for node in graph.inputs]
     for mine, theirs in zip(interpret_program(program, inputs), interpret(graph, inputs), strict=True):
+        np.testing.assert_allclose(mine.reshape(theirs.shape), theirs, rtol=0, atol=2e-5 * np.abs(theirs).max())
+
+
+def test_so_does_one_whose_saved_values_lie_in_one_block() -> None:
+    compiled = dc.compile(model())
+    compiled(X).sum().backward()
+    forward, backward = dict(compiled.explain().entries[0].graphs)["forward"], backward_of(compiled)
+    stacked = frozenset(node.name for node in forward.outputs)
+    program = lower_and_schedule([forward, backward], "stacked", replace(GPU, stacked=stacked))[1]
+    verify_program(program)
+    kinds = [buffer.kind for buffer in program.buffers]
+    assert min(kinds.count("stacked"), kinds.count("lent")) >= 2
+    assert str(parse_program(str(program))) == str(program)
+    rng = np.random.default_rng(0)
+    inputs = [rng.random(node.shape).astype(node.dtype.numpy) for node in backward.inputs]
+    for mine, theirs in zip(interpret_program(program, inputs), interpret(backward, inputs), strict=True):
         np.testing.assert_allclose(mine.reshape(theirs.shape), theirs, rtol=0, atol=2e-5 * np.abs(theirs).max())
 
 

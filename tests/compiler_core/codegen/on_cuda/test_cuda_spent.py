@@ -105,3 +105,84 @@ def test_what_the_caller_got_is_never_written_over(fake_cuda: FakeCuda, rng: Any
     np.testing.assert_array_equal(product.detach().cpu().numpy(), before)
     for got, want in zip(grads_of(x, w), wanted, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+# ---- in one block
+
+
+def deep(x: Any, w: Any) -> Any:
+    """Layers whose results are as large as a page: their memory is the gradients'."""
+    for _ in range(4):
+        x = dc.tanh(dc.nn.functional.layer_norm(x @ w, (40,)))
+    return x.square().sum()
+
+
+@pytest.fixture
+def copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of each call, how many of its inputs had to be brought into one block."""
+    found: list[int] = []
+    plain = CudaExecutable._stack
+
+    def counting(self: CudaExecutable, inputs: Any, prepared: Any) -> None:
+        before = list(prepared.addresses)
+        plain(self, inputs, prepared)
+        found.append(sum(a != b for a, b in zip(before, prepared.addresses)))
+
+    monkeypatch.setattr(CudaExecutable, "_stack", counting)
+    return found
+
+
+def large(rng: Any) -> tuple[Any, Any]:
+    x, w = (dc.tensor(rng.standard_normal(s).astype(np.float32), device="cuda") for s in ((64, 40), (40, 40)))
+    return x.requires_grad_(), w.requires_grad_()
+
+
+def test_saved_values_lie_in_one_block_in_which_the_backward_computes(
+    fake_cuda: FakeCuda, rng: Any, copies: list[int]
+) -> None:
+    x, w = large(rng)
+    deep(x, w).backward()
+    wanted = grads_of(x, w)
+    backend = Watched()
+    compiled = dc.compile(deep, backend=backend)
+    for _ in range(2):
+        x.grad = w.grad = None
+        compiled(x, w).backward()
+        for got, want in zip(grads_of(x, w), wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+    forward, backward = backend.made
+    assert (forward.blocks.stacks, len(backward.stack) >= 4) == (1, True)
+    assert forward.blocks.sizes[0] == backward.entry.stack_nbytes
+    assert copies == [0] * 4
+
+
+def test_those_that_are_read_again_are_brought_into_another(fake_cuda: FakeCuda, rng: Any, copies: list[int]) -> None:
+    x, w = large(rng)
+    deep(x, w).backward()
+    wanted = grads_of(x, w)
+    x.grad = w.grad = None
+    loss = dc.compile(deep, backend=Watched())(x, w)
+    loss.backward(retain_graph=True)
+    loss.backward()
+    for got, want in zip(grads_of(x, w), wanted, strict=True):
+        np.testing.assert_allclose(got, 2 * want, rtol=1e-3, atol=1e-4)
+    assert [count > 0 for count in copies] == [False, True, False]
+
+
+def test_a_whole_step_has_one_between_its_halves(fake_cuda: FakeCuda, rng: Any, copies: list[int]) -> None:
+    x, w = large(rng)
+    deep(x, w).backward()
+    wanted = grads_of(x, w)
+    x.grad = w.grad = None
+    backend = Watched()
+
+    def step() -> Any:
+        loss = deep(x, w)
+        loss.backward()
+        return x.grad * 1, w.grad * 1, loss.detach()
+
+    *found, _ = dc.compile(step, backend=backend, fullgraph=True)()
+    for got, want in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(got.detach().cpu().numpy(), want, rtol=1e-3, atol=1e-4)
+    assert [run.blocks.stacks for run in backend.made] == [1, 0]
+    assert not any(copies)

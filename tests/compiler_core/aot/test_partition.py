@@ -273,3 +273,33 @@ def test_a_gpu_keeps_what_a_convolution_reads(device: str, again: int) -> None:
     operands = {call.args[0].name for call in parts.backward.calls if call.op.name == "convolution_weight"}
     made = {call.name for call in parts.backward.calls}
     assert len(operands & made) == again
+
+
+WINDOW = "dilation=(1, 1) groups=1 high=(1, 1) low=(1, 1) stride=(1, 1)"
+EXCITED = f"""
+graph excited(%x: bf16[2, 4, 6, 6] input 'x', %w: bf16[4, 4, 3, 3] parameter 'w', %u: f32[4, 4] parameter 'u',
+              %v: bf16[4, 4, 3, 3] parameter 'v') on cuda:0 {{
+  %a: bf16[2, 4, 6, 6] = convolution(%x, %w) {WINDOW}
+  %f: f32[2, 4, 6, 6] = cast(%a) dtype=f32
+  %g: f32[2, 4, 6, 6] = sigmoid(%f)
+  %h: f32[2, 4, 6, 6] = mul(%f, %g)
+  %s: bf16[2, 4, 6, 6] = cast(%h) dtype=bf16
+  %t: f32[2, 4, 6, 6] = cast(%s) dtype=f32
+  %m: f32[2, 4] = sum(%t) dims=(2, 3)
+  %p: f32[2, 4] = matmul(%m, %u)
+  %q: bf16[2, 4] = cast(%p) dtype=bf16
+  %e: bf16[2, 4, 1, 1] = reshape(%q) shape=(2, 4, 1, 1)
+  %k: bf16[2, 4, 6, 6] = expand(%e) shape=(2, 4, 6, 6)
+  %y: bf16[2, 4, 6, 6] = mul(%k, %s)
+  %b: bf16[2, 4, 6, 6] = convolution(%y, %v) {WINDOW}
+  return %b
+}}
+"""
+
+
+def test_a_gpu_keeps_no_silu_that_is_read_again_across_a_product() -> None:
+    """What convolutions make and read is kept (squeeze and excitation), not the silu between them, which is scaled."""
+    parts = partition(joint_of(parse_graph(EXCITED)))
+    kept = [parts.forward.outputs[i] for i in parts.saved]
+    assert sum(node.shape == (2, 4, 6, 6) for node in kept) == 2
+    assert "sigmoid" in {call.op.name for call in parts.backward.calls}

@@ -28,11 +28,13 @@ from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.batching.value import held, levels, levels_of
-from compiler_core.ops.primitives.custom_gradient import CUSTOM_GRADIENT
+from compiler_core.ops.primitives.convert import DETACH
+from compiler_core.ops.primitives.custom_gradient import BEGINS, CUSTOM_GRADIENT, ENDS, HISTORY
 from compiler_core.ops.registry import Value, bind, current_trace, meta_of, use_trace
 from compiler_core.symbolic.size import symbols_in
 from compiler_core.tensor.autograd.taped import depth
 from compiler_core.tensor.memory.cell import Cell, ViewCell
+from compiler_core.tensor.memory.writing import HistoryCell
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.trees import flatten
 
@@ -49,7 +51,7 @@ def is_mapped(pred: Tensor) -> bool:
 _DOES = (  # what the parts of `Branches._state` say
     "writes to a tensor that is there outside of it",
     "draws random numbers",
-    "has hooks, or a checkpointed function",
+    "has hooks",
     "changes what is there outside of it",
     "changes what is there outside of it",
     "takes part in a collective",
@@ -59,8 +61,10 @@ _DOES = (  # what the parts of `Branches._state` say
 class Recording:
     """Functions that are captured one after the other, so that their parts of the graph can be taken out.
 
-    starts: where each begins in the trace; notes: what it read; before: how things were.
+    part: what each is. starts: where each begins in the trace; notes: what it read; before: how things were.
     """
+
+    part = "a branch"
 
     def __init__(self, name: str, functions: Sequence[Callable[..., Any]]) -> None:
         self.name, self.functions = name, functions
@@ -84,10 +88,10 @@ class Recording:
         if self.starts:
             self.trace.noted[:] = [notes for notes in self.trace.noted if notes is not self.notes[-1]]
             if self._writes():
-                raise self._broken(f"a branch {_DOES[0]}")
+                raise self._broken(f"{self.part} {_DOES[0]}")
             for why, before, now in zip(_DOES, self.before[-1], self._state(), strict=True):
                 if before != now:
-                    raise self._broken(f"a branch {why}")
+                    raise self._broken(f"{self.part} {why}")
 
     def drop(self) -> None:
         """Nothing is taken out."""
@@ -98,14 +102,20 @@ class Recording:
         own, journal = set(self.trace.body[self.starts[-1] :]), self.trace.journal
         written = [(cell, value) for cell, value in journal.before(self.changes, "raw") if not cell.is_external]
         cells = [value for cell, value in written if not isinstance(cell, ViewCell)]
-        cells += [cell.raw for _, cell in journal.before(self.changes, "_cell")]
+        moved = [change for change in journal.before(self.changes, "_cell") if not self._is_leaf(*change)]
+        cells += [cell.raw for _, cell in moved]
         are_own = all(isinstance(held(value), Node) and held(value) in own for value in cells)
         return not are_own or bool(journal.before(self.changes, "_grad"))
+
+    def _is_leaf(self, handle: Tensor, before: Cell) -> bool:
+        """Whether a tensor has become a leaf, by `requires_grad_()`, that the functions do not reach from outside."""
+        seen = {part for parts in self.before[-1][-2].values() for part in parts}
+        return isinstance(handle._cell, HistoryCell) and handle._cell.base is before and id(handle) not in seen
 
     def refuse(self, error: Exception) -> None:
         """A branch raises. Raises GraphBreak while that is captured: perhaps the other one is taken."""
         if self.trace is not None:
-            raise self._broken(f"a branch raises {type(error).__name__}: {error}")
+            raise self._broken(f"{self.part} raises {type(error).__name__}: {error}")
 
     def _broken(self, why: str) -> GraphBreak:
         return GraphBreak(f"{self.name}: {why}", where=user_location())
@@ -115,7 +125,7 @@ class Recording:
         trace = self.trace
         written = tuple((id(cell), id(value)) for cell, value in trace.written.items())
         draws = trace.rng, trace.draws, len(trace.outside_draws)
-        told = len(trace.boundaries), len(trace.hooked), trace.regions
+        told = len(trace.boundaries), len(trace.hooked)
         return written, draws, told, trace.changes(), reached(self.functions), trace.effects
 
     def _parts(self, columns: Sequence[Sequence[Tensor]]) -> list[Part]:
@@ -126,7 +136,7 @@ class Recording:
             for start, end, column in zip(self.starts, ends, columns, strict=True)
         ]
         if any(part.is_of_autograd for part in parts):
-            raise self._broken("a branch has a gradient of its own, or hooks")
+            raise self._broken(f"{self.part} has a gradient of its own, or hooks")
         return parts
 
     def _handle(self, node: Node) -> Tensor:
@@ -135,7 +145,7 @@ class Recording:
             if node in notes:
                 return notes[node]
         if node.dtype.is_inexact and (depth() or forward.on):
-            raise self._broken("a branch reads a value of which it is not known what it was computed from")
+            raise self._broken(f"{self.part} reads a value of which it is not known what it was computed from")
         return Tensor._from_cell(Cell(node))
 
     def _take_out(self, start: int) -> None:
@@ -181,9 +191,9 @@ class Branches(Recording):
                 changed[cell] = value
                 cell.write(before)
                 if self.is_mapped or isinstance(cell, ViewCell) or self.trace.history(cell) is not None:
-                    raise self._broken(f"a branch {_DOES[0]}")
+                    raise self._broken(f"{self.part} {_DOES[0]}")
         if not now.keys() >= self.held.keys():
-            raise self._broken(f"a branch {_DOES[0]}")
+            raise self._broken(f"{self.part} {_DOES[0]}")
         return changed
 
     def begin(self, number: int) -> tuple[Any, ...]:
@@ -204,7 +214,7 @@ class Branches(Recording):
         size = len(columns[0])
         cells = list(dict.fromkeys(cell for changed in self.changed for cell in changed))
         if any(isinstance(x, Tensor) and x._cell.root in cells for column in columns for x in column):
-            raise self._broken(f"a branch {_DOES[0]}, and returns it")
+            raise self._broken(f"{self.part} {_DOES[0]}, and returns it")
         for column, changed in zip(columns, self.changed):
             column += [Tensor._from_cell(Cell(changed.get(cell) or self.trace.written[cell])) for cell in cells]
         pairs = list(zip(*columns, strict=True))
@@ -298,7 +308,7 @@ class Part:
     """What one branch recorded. nodes: what its outputs need; free: of that, what was there before."""
 
     def __init__(self, trace: Any, own: set[Node], outputs: list[Node]) -> None:
-        self.outputs, self.region = outputs, trace.region
+        self.outputs = outputs
         needed: set[Node] = set()
         todo = list(outputs)
         while todo:
@@ -324,7 +334,7 @@ class Part:
 
     @property
     def is_of_autograd(self) -> bool:
-        return any(is_boundary(call) or call.op is CUSTOM_GRADIENT or call.region != self.region for call in self.calls)
+        return any(is_boundary(call) or (call.op is CUSTOM_GRADIENT and not _is_within(call)) for call in self.calls)
 
     def _graph(self, nodes: Sequence[Node], outputs: Sequence[Node]) -> Graph:
         return Graph("branch", tuple(nodes), tuple(outputs))
@@ -336,7 +346,7 @@ class Part:
             if isinstance(node, Constant):
                 found[node] = node
             elif isinstance(node, Call):
-                found[node] = bind(node.op, *(found[arg] for arg in node.args), **node.attrs)
+                found[node] = _bound(node, [found[arg] for arg in node.args])
         return [x if hasattr(x, "_cell") else Tensor._from_cell(Cell(x)) for x in (found[out] for out in self.outputs)]
 
     def text(self, free: Sequence[Node], places: Sequence[int] | None = None) -> str:
@@ -348,9 +358,22 @@ class Part:
                 if isinstance(node, Constant):
                     found[node] = builder.constant(node.array)
                 elif isinstance(node, Call):
-                    found[node] = builder.call(node.op, [found[arg] for arg in node.args], node.attrs)
+                    found[node] = _bound(node, [found[arg] for arg in node.args])
         chosen = range(len(self.outputs)) if places is None else places
         return closed(builder, *(found[self.outputs[k]] for k in chosen))
+
+
+def _is_within(call: Call) -> bool:
+    """Whether a rule is that of a gradient which the branch itself asks for, of a leaf that it makes."""
+    rule, source = call.attrs["rule"], call.args[1]
+    return rule in (BEGINS, ENDS) or (rule == HISTORY and isinstance(source, Call) and source.op is DETACH)
+
+
+def _bound(call: Call, args: Sequence[Value]) -> Value:
+    """`call` of other operands. What such a rule is of is told without it."""
+    if call.op is CUSTOM_GRADIENT:
+        return prims.detach(args[0]) if call.attrs["rule"] == HISTORY else args[0]
+    return bind(call.op, *args, **call.attrs)
 
 
 def reached(functions: Sequence[Callable[..., Any]]) -> Any:
@@ -362,12 +385,12 @@ def reached(functions: Sequence[Callable[..., Any]]) -> Any:
         if id(thing) in seen or isinstance(thing, NOT_HELD) or thing is None:
             continue
         if hasattr(type(thing), "__next__"):
-            raise GraphBreak("a branch of torch.cond holds an iterator", where=user_location())
+            raise GraphBreak("a function given to torch.cond or while_loop holds an iterator", where=user_location())
         parts = _parts_of(thing)
         seen[id(thing)] = tuple(map(id, parts))
         todo += parts
     if todo:
-        raise GraphBreak("a branch of torch.cond reaches too many objects", where=user_location())
+        raise GraphBreak("a function given to torch.cond or while_loop reaches too many objects", where=user_location())
     return seen
 
 

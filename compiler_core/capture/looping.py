@@ -43,6 +43,8 @@ def check_turned(test: Any) -> None:
 class Loop(Recording):
     """A loop that is captured. See the head of this file. carried: what the turn is to be captured with."""
 
+    part = "a turn"
+
     def __init__(self, functions: Sequence[Callable[..., Any]], given: Sequence[Tensor]) -> None:
         super().__init__("torch.while_loop", functions)
         self.given = given

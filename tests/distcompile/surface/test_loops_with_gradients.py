@@ -1,0 +1,161 @@
+"""torch.while_loop with gradients: torch's, of any order, under transforms, and in graphs.
+
+Eager code is the judge where torch's gradients are not those of the turns.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distcompile as dc
+from compiler_core.errors import BatchError, GraphBreak
+from tests.distcompile.surface.test_control_flow_against_torch import Ours, X, Y, ran, theirs, torch
+
+pytestmark = pytest.mark.torch
+assert theirs  # a fixture
+
+
+TURNED = {
+    "counted": lambda h, s, w, a, b, r: h.while_loop(
+        lambda i, x: i < 3, lambda i, x: (i + 1, (x * w).sin()), (h.lib.tensor(0), a)
+    ),
+    "by the data": lambda h, s, w, a, b, r: h.while_loop(
+        lambda x: x.abs().sum() < 400, lambda x: (x * 1.5 + w * x[0],), (a,)
+    ),
+    "several carries": lambda h, s, w, a, b, r: h.while_loop(
+        lambda i, x, d, m: i < 4,
+        lambda i, x, d, m: (i + 1, x * d["y"] + b, {"y": d["y"].sin() + x.mean()}, m ^ (x > 0)),
+        (h.lib.tensor(0), a, {"y": r[0] * 1}, a > 9),
+    ),
+    "of two precisions": lambda h, s, w, a, b, r: h.while_loop(
+        lambda x, y: y.sum() < 40, lambda x, y: (x * w, y + (x * x).float() + 1), (a, b.float())
+    ),
+    "in a loop": lambda h, s, w, a, b, r: h.while_loop(
+        lambda i, x: i < 3,
+        lambda i, x: (
+            i + 1,
+            h.while_loop(lambda j, y: j <= i, lambda j, y: (j + 1, (y * w + a).sin()), (h.lib.tensor(0), x))[1] + x,
+        ),
+        (h.lib.tensor(0), b),
+    )[1],
+    "with a choice": lambda h, s, w, a, b, r: h.while_loop(
+        lambda i, x: i < 4,
+        lambda i, x: (i + 1, h.cond(x.sum() > 0, lambda x: x - w, lambda x: (x * a).cos(), (x,))),
+        (h.lib.tensor(0), a),
+    )[1],
+    "a layer": lambda h, s, w, a, b, r: h.while_loop(
+        lambda i, x: i < 3,
+        lambda i, x: (i + 1, h.lib.nn.functional.layer_norm(h.lib.tanh(r @ x)[:3] + x, (3,), w)),
+        (h.lib.tensor(0), a),
+    )[1],
+    "a detached carry": lambda h, s, w, a, b, r: h.while_loop(
+        lambda i, x, y: i < 3, lambda i, x, y: (i + 1, x * w, y.detach() * x), (h.lib.tensor(0), a, b)
+    )[2],
+}
+
+
+@pytest.mark.parametrize("name", list(TURNED))
+def test_a_loop_with_gradients_is_part_of_the_graph(name: str, theirs: Any) -> None:
+    torch._dynamo.reset()
+    expected = ran(theirs, TURNED[name], 1.0)
+    for how in ({}, {"fullgraph": True}, {"fullgraph": True, "backend": "aot_eager"}):
+        for found, value in zip(ran(Ours, TURNED[name], 1.0, **how), expected, strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-6, atol=1e-9, err_msg=f"{name} {how}")
+
+
+def turned(w: Any, x: Any) -> Any:
+    return dc.while_loop(lambda x: x.abs().sum() < 60, lambda x: ((x * w).sin() * 3 + x * 1.3,), (x,))[0]
+
+
+def descended(x: Any, w: Any) -> Any:
+    def turn(i: Any, y: Any) -> Any:
+        with dc.enable_grad():
+            leaf = y.detach().requires_grad_()
+            (slope,) = dc.autograd.grad(((leaf - w) ** 4).sum(), leaf)
+        return i + 1, (y - 0.01 * slope) * w
+
+    return dc.while_loop(lambda i, y: i < 3, turn, (dc.tensor(0), x))[1]
+
+
+def again(x: Any, w: Any) -> Any:
+    def turn(i: Any, y: Any) -> Any:
+        return i + 1, dc.utils.checkpoint.checkpoint(lambda y: (y * w).sin(), y, use_reentrant=False)
+
+    return dc.while_loop(lambda i, y: i < 3, turn, (dc.tensor(0), x))[1]
+
+
+def in_a_branch(x: Any, w: Any) -> Any:
+    def cubed(x: Any) -> Any:
+        leaf = (x * w).detach().requires_grad_()
+        return dc.autograd.grad((leaf**3).sum(), leaf)[0] @ w * w + leaf.detach() * w
+
+    return dc.cond(x.sum() < 0, cubed, lambda x: x * w, (x,))
+
+
+@pytest.mark.parametrize("program", [descended, again, in_a_branch])
+def test_a_gradient_or_a_checkpoint_in_a_turn(program: Any) -> None:
+    found = []
+    for call in (
+        program,
+        dc.compile(program, fullgraph=True),
+        dc.compile(program, fullgraph=True, backend="aot_eager"),
+    ):
+        x, w = dc.tensor(X, requires_grad=True), dc.tensor([0.5, -1.5, 2.0], dtype=dc.float64, requires_grad=True)
+        value = call(x, w)
+        (value**2).sum().backward()
+        found.append([value.detach().numpy(), np.zeros(3) if x.grad is None else x.grad.numpy(), w.grad.numpy()])
+    for made in found[1:]:
+        for ours, expected in zip(made, found[0], strict=True):
+            np.testing.assert_allclose(ours, expected, rtol=1e-9)
+
+
+def test_a_loop_that_does_not_turn_passes_gradients_on() -> None:
+    """torch 2.13 runs a turn back that was not run."""
+    call = dc.compile(lambda a, w: dc.while_loop(lambda x: x.sum() > 99, lambda x: (x * w,), (a,))[0], fullgraph=True)
+    a, w = dc.tensor(X, requires_grad=True), dc.tensor(Y, requires_grad=True)
+    call(a, w).sum().backward()
+    assert (a.grad.tolist(), w.grad.tolist()) == ([1.0] * 3, [0.0] * 3)
+
+
+SECOND = {
+    "create_graph": lambda f, x: dc.autograd.grad((f(x) ** 2).sum(), x, create_graph=True)[0],
+    "grad": lambda f, x: dc.func.grad(lambda x: (f(x) ** 2).sum())(x),
+    "hessian": lambda f, x: dc.func.hessian(lambda x: (f(x) ** 2).sum())(x),
+    "jacrev": lambda f, x: dc.func.jacrev(f)(x),
+    "jvp": lambda f, x: dc.func.jvp(f, (x,), (x * 2,))[1],
+}
+
+
+@pytest.mark.parametrize("name", list(SECOND))
+def test_derivatives_of_a_loop(name: str) -> None:
+    """Eager code is the judge: outside of what is compiled, and, but for the tape's own, inside."""
+    w = dc.tensor([0.5, -1.5, 2.0], dtype=dc.float64, requires_grad=True)
+    ways: list[Any] = [lambda x: SECOND[name](lambda x: turned(w, x), x)]
+    loop = dc.compile(lambda x: turned(w, x), fullgraph=True)
+    ways += [lambda x: SECOND[name](loop, x)]
+    ways += [dc.compile(ways[0], fullgraph=True)] if name != "create_graph" else []
+    found = []
+    for call in ways:
+        x = dc.tensor(X, requires_grad=True)
+        w.grad = None
+        value = call(x)
+        (value**2).sum().backward()
+        found.append([value.detach().numpy(), x.grad.numpy(), w.grad.numpy()])
+    for made in found[1:]:
+        for ours, expected in zip(made, found[0], strict=True):
+            np.testing.assert_allclose(ours, expected, rtol=1e-8)
+
+
+def test_a_loop_under_vmap_runs_while_any_example_wants() -> None:
+    w, rows = dc.tensor([0.5, -1.5, 2.0], dtype=dc.float64), dc.tensor(X) * dc.tensor([[1.0], [0.3], [100.0]])
+    for of_one in (lambda x: turned(w, x), dc.func.grad(lambda x: (turned(w, x) ** 2).sum())):
+        expected = dc.stack([of_one(row) for row in rows])
+        for call in (dc.vmap(of_one), dc.vmap(dc.compile(of_one)), dc.compile(dc.vmap(of_one))):
+            np.testing.assert_allclose(call(rows).numpy(), expected.numpy(), rtol=1e-9)
+    with pytest.raises(GraphBreak, match="under vmap"):
+        dc.compile(dc.vmap(lambda x: turned(w, x)), fullgraph=True)(rows)
+    with pytest.raises(BatchError, match="carries a number"):
+        dc.vmap(lambda x: dc.while_loop(lambda i, x: x.sum() < 9, lambda i, x: (i + 1, x + 1), (0, x)))(rows)

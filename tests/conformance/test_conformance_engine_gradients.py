@@ -19,7 +19,7 @@ from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.registry import NotDifferentiable, bind, meta_of, use_trace
 from tests.sharing import every
 
-ENGINES = ("onnxrt", "openxla")
+ENGINES = ("onnxrt", "openxla", pytest.param("openvino", marks=pytest.mark.long))
 DTYPES = (dt.float32, dt.float64)
 LEFT_OUT = {("openxla", "div-0-f32-special")}  # of numbers below 1.2e-38, which XLA takes for 0 on the CPU
 

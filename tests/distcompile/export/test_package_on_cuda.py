@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exported_programs import Counting
-from test_export import One, assert_same
+from exported_programs import PROGRAMS, Counting
+from test_export import One, _copied, assert_same
 from test_package import _environment, _rewritten, program_in_cpp
 
 import distcompile as torch
@@ -20,13 +20,16 @@ from compiler_core.config import config
 from compiler_core.errors import DeviceError, ShapeError
 from compiler_core.runtime.cuda import context, cudnn
 from distcompile import nn
+from distcompile.cli import main
 from distcompile.errors import ArgumentError, PackageError
 from distcompile.export import Dim, export
 from distcompile.package import aot_compile, load_package
+from distcompile.utils import _pytree
 from tests.fake_cuda import FakeCuda
 from tests.fake_cuda import fake_cuda as fake_cuda  # a fixture
 from tests.fake_cuda.dnn import add_cudnn
 from tests.fake_cupy import on_fake_device
+from tests.sharing import every
 
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT", "ignore::RuntimeWarning")]
@@ -117,6 +120,16 @@ def test_an_argument_that_is_written(fake_cuda: FakeCuda, tmp_path: Path) -> Non
         assert float(x.sum()) == 6
 
 
+def test_the_command_runs_it(fake_cuda: FakeCuda, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = packaged(tmp_path, One(lambda x: x * 2), torch.ones(3, device="cuda"))
+    x, y = tmp_path / "x.npy", tmp_path / "y.npy"
+    np.save(x, np.arange(3, dtype=np.float32))
+    assert main(["run", str(path), "--input", str(x), "--output", str(y)]) == 0
+    np.testing.assert_array_equal(np.load(y), [0, 2, 4])
+    assert main(["run", str(path)]) == 0
+    assert "x: float32[3]" in capsys.readouterr().out
+
+
 def test_calls_of_something_else_are_errors(fake_cuda: FakeCuda, tmp_path: Path) -> None:
     package = load_package(packaged(tmp_path, One(lambda x: x * 2), torch.ones(3, device="cuda")))
     with pytest.raises(DeviceError, match="x is not on the device of the package"):
@@ -185,3 +198,31 @@ def test_cubins_lie_in_the_file_and_a_machine_without_a_gpu_is_told(tmp_path: Pa
     assert "for a GPU, and there is none here" in done.stdout
     result = subprocess.run([program_in_cpp(tmp_path), path], capture_output=True, text=True, timeout=60, check=False)
     assert (result.returncode, "for a GPU" in result.stderr) == (1, True), result.stderr
+
+
+def _moved(tree: Any) -> Any:
+    return _pytree.tree_map(lambda leaf: leaf.cuda() if isinstance(leaf, torch.Tensor) else leaf, tree)
+
+
+def _on_host(tree: Any) -> Any:
+    return _pytree.tree_map(lambda leaf: leaf.cpu().detach() if isinstance(leaf, torch.Tensor) else leaf, tree)
+
+
+OF_THE_CPU = {  # they make tensors there; the last one has complex numbers
+    "a_tensor_that_is_no_buffer", "positions", "a_mask_of_heads", "solved", "keys_and_values_in_a_buffer",
+    "rotary_positions", "a_loop_over_time", "many_dtypes",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", every([name for name in PROGRAMS if name not in OF_THE_CPU], 4))
+def test_programs_are_themselves_on_a_gpu(name: str, fake_cuda: FakeCuda, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    it = PROGRAMS[name]()
+    module, args, kwargs = it.module.cuda(), _moved(it.args), _moved(it.kwargs or {})
+    program = export(module, args, kwargs, dynamic_shapes=it.dynamic_shapes)
+    package = load_package(aot_compile(program, tmp_path / "m.dcpkg"))
+    for _ in range(2):  # buffers are written
+        given, own = _copied((args, kwargs)), _copied((args, kwargs))
+        expected = module(*given[0], **given[1])
+        assert_same(_on_host(package(*own[0], **own[1])), _on_host(_copied(expected)))
+        assert_same(_on_host(own), _on_host(given))

@@ -188,19 +188,30 @@ class CallableBackend:
         return run
 
 
+@runtime_checkable
+class ServesAllSizes(Backend, Protocol):
+    """A backend that may have one program for all sizes of a graph."""
+
+    def for_all_sizes(self, graph: Graph) -> Run | None:
+        """What runs a graph whose sizes are symbols; None: it is compiled for each size."""
+
+
 class OneForAllSizes:
-    """A user's function that is given one graph, whose sizes are symbols, for all the sizes of the calls."""
+    """A backend for one graph, whose sizes are symbols: what runs it serves all the sizes of the calls.
+
+    make: that, by the same graph without symbols, which is asked for once.
+    """
 
     announces = False
 
-    def __init__(self, inner: CallableBackend, graph: Graph) -> None:
-        self.inner, self.graph, self.name, self.lay_out = inner, graph, inner.name, inner.lay_out
+    def __init__(self, inner: Backend, make: Callable[[Graph], Run]) -> None:
+        self.name, self.lay_out, self._make = inner.name, inner.lay_out, make
         self._run: Run | None = None
 
     def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
         """graphs: that graph, of the sizes of one call."""
         (sized,) = graphs
-        self._run = self._run or self.inner.call(self.graph, sized)
+        self._run = self._run or self._make(sized)
         return [partial(_run_checked, self.name, sized, self._run)]
 
 
@@ -212,7 +223,7 @@ def _run_checked(
     outs: Sequence[Array | None] | None = None,
     events: Events | None = None,
 ) -> list[Array]:
-    """Run a user's executable; its results must be what the graph says. Its events come before and after it."""
+    """Run somebody else's executable; its results must be what the graph says. Its events come before and after."""
     for event in range(len(graph.waits)):
         if events is not None:
             events.wait(event)

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from compiler_core import log
-from compiler_core.backend import Executable, find_backend
+from compiler_core.backend import Executable, Run, find_backend
 from compiler_core.engines.cutting import Segment, cut
 from compiler_core.engines.engine import Engine, Places, Program
 from compiler_core.engines.executable import Segmented, Step
-from compiler_core.errors import BackendError, DistCompileError
+from compiler_core.errors import BackendError, ClosedSizesError, DistCompileError
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Call, Graph
 from compiler_core.graph.passes import Cse, Dce, Decompose, run_passes
@@ -55,6 +55,22 @@ class EngineBackend:
             Segmented(graph, [self._step(segment, programs) for segment in part], self.name)
             for graph, part in zip(ready, parts, strict=True)
         ]
+
+    def for_all_sizes(self, graph: Graph) -> Run | None:
+        """What runs a graph whose sizes are symbols, where the engine takes it whole; None: it does not."""
+        if not self.engine.any_sizes:
+            return None
+        try:
+            ready = self.decomposed(graph)
+            why = next((f"{call.op.name}: {why}" for call in ready.calls if (why := self.engine.refuses(call))), "")
+            run = None if why else self.engine.build(ready)
+        except (BackendError, ClosedSizesError) as error:
+            why, run = str(error), None
+        if run is None:
+            log.emit("recompiles", f"{graph.name} by {self.name} is compiled for each size: {why}")
+            return None
+        program, places = run, [None] * len(graph.outputs)
+        return lambda *inputs: program(inputs, places)
 
     def decomposed(self, graph: Graph) -> Graph:
         """The graph as the engine is asked for it."""

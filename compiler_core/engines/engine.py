@@ -31,14 +31,16 @@ class Program(Protocol):
 class Engine(Protocol):
     """An engine. name: of the backend. devices: those whose graphs it takes, as `Graph.on_gpu` says: False, True.
 
-    whole: names of ops that are not decomposed for it, though it would take what they become, and why: our own routines
-    are much faster.
+    any_sizes: whether it builds graphs whose sizes are symbols. whole: names of ops that are not decomposed for it,
+    though it would take what they become, and why: our own routines are much faster.
     """
 
     @property
     def name(self) -> str: ...
     @property
     def devices(self) -> frozenset[bool]: ...
+    @property
+    def any_sizes(self) -> bool: ...
     @property
     def whole(self) -> Mapping[str, str]: ...
 

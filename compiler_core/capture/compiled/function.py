@@ -29,6 +29,7 @@ from compiler_core.backend import (
     GraphsOnly,
     InterpreterBackend,
     OneForAllSizes,
+    ServesAllSizes,
     check_backend,
     find_backend,
 )
@@ -206,7 +207,7 @@ class State:
         """What runs a captured segment. is_whole: from the beginning of the call to its return."""
         log.emit("guards", f"{captured.graph.name}:\n" + "\n".join(captured.guards.texts))
         backend = find_backend(self.backend)
-        if captured.sizes and self.dynamic and isinstance(backend, CallableBackend):
+        if captured.sizes:
             backend = self._of_all_sizes(is_whole, backend, captured)
         make = functools.partial(self._compile, is_whole, backend)
         if not captured.sizes:
@@ -214,13 +215,24 @@ class State:
         at_once = config.size_instances if self.learns_sizes and not self.fullgraph else None
         return SizedEntry(captured, make, functools.partial(self._graphs_of, is_whole), at_once)
 
-    def _of_all_sizes(self, is_whole: bool, backend: CallableBackend, captured: Captured) -> Backend:
-        """One graph for all sizes, where no gradient flows: what is saved for one is chosen by sizes."""
+    def _of_all_sizes(self, is_whole: bool, backend: Backend, captured: Captured) -> Backend:
+        """One graph for all sizes, where no gradient flows: what is saved for one is chosen by sizes.
+
+        A user's function is given it where that was asked for, an engine where it takes it.
+        """
+        is_function = isinstance(backend, CallableBackend)
+        if not (self.dynamic if is_function else isinstance(backend, ServesAllSizes)):
+            return backend
         request = self._request(is_whole, captured)
         flows = differentiable_nodes(request.graph, request.wanted)
         if any(node in flows for node in request.graph.outputs[: request.results]):
             return backend
-        return OneForAllSizes(backend, Dce().apply(captured.graph))
+        graph = Dce().apply(captured.graph)
+        if isinstance(backend, CallableBackend):
+            return OneForAllSizes(backend, functools.partial(backend.call, graph))
+        assert isinstance(backend, ServesAllSizes)
+        run = backend.for_all_sizes(graph)
+        return backend if run is None else OneForAllSizes(backend, lambda _: run)
 
     def _compile(self, is_whole: bool, backend: Backend, captured: Captured) -> Instance:
         """The same, of a graph whose sizes are constants."""

@@ -86,7 +86,7 @@ class Emitter:
         if node not in self.names:
             if isinstance(node, Constant):
                 self.names[node] = self.constant(node.array)
-            elif 0 in node.shape and not symbols_in(node.shape):  # engines' operators differ on these
+            elif not symbols_in(node.shape) and 0 in node.shape:  # engines' operators differ on these
                 self.names[node] = self.constant(np.empty(node.shape, node.dtype.numpy))
             else:
                 assert isinstance(node, Call)

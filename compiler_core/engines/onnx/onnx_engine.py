@@ -33,6 +33,7 @@ class OnnxEngine(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     devices: ClassVar[frozenset[bool]] = frozenset((False,))
+    any_sizes: ClassVar[bool] = False
     takes_nothing: ClassVar[bool] = True
     whole: ClassVar[Mapping[str, str]] = {
         "convolution_weight": "its convolution of transposed images is slow; our own routine is not",

@@ -18,6 +18,7 @@ from compiler_core.engines.backend import EngineBackend
 from compiler_core.engines.engine import Places, Program, require_package
 from compiler_core.engines.onnx.onnx_engine import OnnxEngine
 from compiler_core.graph.ir import Call, Graph
+from compiler_core.graph.sizes import symbols_of
 from compiler_core.ops.registry import Array
 
 _PROVIDERS = ["CPUExecutionProvider"]
@@ -28,6 +29,7 @@ class OnnxRuntime(OnnxEngine):
     """The engine."""
 
     name, title = "onnxrt", "ONNX Runtime"
+    any_sizes = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +41,8 @@ class OnnxRuntime(OnnxEngine):
         return ""
 
     def load(self, graph: Graph, model: Any, *, quick: bool = False) -> Program:
-        return _Bound(graph, session(model, quick=quick))
+        made = session(model, quick=quick)
+        return _OfAnySizes(graph, made) if symbols_of(graph) else _Bound(graph, made)
 
 
 def session(model: Any, *, quick: bool = False) -> Any:
@@ -55,6 +58,19 @@ def session(model: Any, *, quick: bool = False) -> Any:
     options.graph_optimization_level = level.ORT_DISABLE_ALL if quick else level.ORT_ENABLE_ALL
     data = serialized(model)
     return runtime.InferenceSession(data, options, providers=_PROVIDERS, disabled_optimizers=_UNSOUND)
+
+
+class _OfAnySizes:
+    """A session that makes its results itself, of the sizes that come."""
+
+    def __init__(self, graph: Graph, session: Any) -> None:
+        self.session, self.names = session, [node.name for node in graph.inputs]
+
+    def __call__(self, inputs: Sequence[Array], outs: Places) -> Sequence[Array]:
+        assert not any(out is not None for out in outs)
+        arrays = (np.ascontiguousarray(array).reshape(array.shape) for array in inputs)
+        made: Sequence[Array] = self.session.run(None, dict(zip(self.names, arrays)))
+        return made
 
 
 class _Bound:

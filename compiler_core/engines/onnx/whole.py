@@ -186,9 +186,14 @@ def _of_other_than_f32(call: Call) -> str:
     return "" if call.dtype is float32 else "its operator is of float32 alone in most engines"
 
 
+def _of_changing_kernels(call: Call) -> str:
+    return "its kernel is an attribute" if symbols_in(call.args[1].shape[2:]) else ""
+
+
 _INVERSE = ("asin", "acos", "asinh", "acosh", "atanh")
 REFUSALS = {  # why the operator does not take a call
     "recurrent": _of_several_runs,
+    "convolution": _of_changing_kernels,
     "convolution_input": _of_changing_sizes,
     "window_max": _of_nothing,
     "window_sum": _not_averaged,

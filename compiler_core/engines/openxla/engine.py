@@ -34,6 +34,7 @@ class OpenXla:
 
     name = NAME
     devices = frozenset((False, True))
+    any_sizes = False
     whole: Mapping[str, str] = {}
 
     def __init__(self) -> None:

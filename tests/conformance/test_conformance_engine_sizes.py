@@ -1,0 +1,60 @@
+"""Each op with sizes that the call decides, through engines that take such graphs: the numbers of the interpreter.
+
+One program serves the sample's sizes and others. What an engine takes at constant sizes alone is compiled for each;
+of the core set that is named (`LEFT`), so that it cannot pass by refusing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cases import Case, by_op, check_each
+from test_conformance_engines import CORE, assert_equal, engine
+from test_conformance_sizes import CASES, Symbolic, _arrays
+
+from compiler_core.backend import Run
+from compiler_core.graph.interpret import interpret
+
+LEFT = {  # beside what it has not at constant sizes either (atan, erf: of f64)
+    "onnxrt": {
+        "complex", "atan", "erf", "iota",  # iota: its size is no dim of an input
+        "convolution",  # the samples' kernels change
+    }
+}  # fmt: skip
+
+
+def program(name: str, case: Case) -> tuple[Symbolic, Run | None]:
+    made = Symbolic(case)
+    graph = made.graph()
+    made.sizes.close()
+    return made, engine(name).for_all_sizes(graph)
+
+
+def check(name: str, case: Case) -> None:
+    made, run = program(name, case)
+    if run is None:
+        return
+    for numbers in [made.hints, *made.others()]:
+        sized = made.graph_at(numbers)
+        arrays = _arrays(case, sized, numbers == made.hints)
+        if arrays is None:
+            continue
+        with np.errstate(all="ignore"):
+            expected = interpret(sized, arrays)
+        for result, right in zip(run(*arrays), expected, strict=True):
+            assert_equal(np.asarray(result), np.asarray(right))
+
+
+@pytest.mark.filterwarnings("ignore:.*is run by our own code")
+@pytest.mark.parametrize("cases", by_op(CASES))
+@pytest.mark.parametrize("name", LEFT)
+def test_one_program_serves_all_sizes(name: str, cases: tuple[Case, ...]) -> None:
+    engine(name)
+    check_each(lambda case: check(name, case), cases)
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_an_engine_takes_symbols_of_the_core_set(name: str) -> None:
+    engine(name)
+    taken = {case.op.name for case in CASES if case.op.name in CORE and program(name, case)[1] is not None}
+    assert CORE - taken == LEFT[name]

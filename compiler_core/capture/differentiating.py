@@ -167,9 +167,14 @@ class _Sweep:
 
 
 def requiring(calls: Iterable[Node], trace: CaptureTrace) -> set[Node]:
-    """The nodes that have a history: through which gradients flow to any input that takes one."""
-    ends: set[Node] = {lift.placeholder for lift in trace.lifted.values() if lift.edge is not None} | {*trace.leaves}
+    """The nodes through which gradients flow to any input that takes one."""
+    ends: set[Node] = {lift.placeholder for lift in trace.lifted.values() if lift.edge is not None}
     return flowing([call for call in calls if isinstance(call, Call)], ends)
+
+
+def having_history(trace: CaptureTrace) -> set[Node]:
+    """The nodes that have a history: that of an input, or of a leaf that the graph makes."""
+    return requiring(trace.body, trace) | flowing([n for n in trace.body if isinstance(n, Call)], {*trace.leaves})
 
 
 def add_in_place(before: Tensor, gradient: Tensor) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler_core.capture.compiled.kept import KeptTensor
-from compiler_core.capture.differentiating import flowing, spent_among
+from compiler_core.capture.differentiating import flowing, requiring, spent_among
 from compiler_core.capture.guards.guards import is_plain
 from compiler_core.capture.numbers.selections import SelectionCell
 from compiler_core.capture.outside_memory import Known, Rebound
@@ -181,13 +181,21 @@ class _Description:
         self.sharers: dict[Cell, set[int]] = {}  # root -> the handles on it that are returned
         self.owners: dict[Cell, Tensor] = {}  # root -> the one of these that is the output itself
         self.spent = spent_among(trace)
-        self.inward = flowing([n for n in trace.body if isinstance(n, Call)], {*trace.leaves}) if trace.leaves else ()
+        self.inward = self.seen_inward() if trace.leaves else set()
         moved = [before.handle for before in trace.rebound.values() if what_changed(before)[0]]
         for leaf in (*leaves, *moved):
             if isinstance(leaf, Tensor):
                 self.sharers.setdefault(leaf._cell.root, set()).add(id(leaf))
                 if leaf._cell is leaf._cell.root and leaf._edge() is not None:
                     self.owners.setdefault(leaf._cell, leaf)
+
+    def seen_inward(self) -> set[Node]:
+        """What has a history that somebody can tell ends in a leaf which the graph makes: it has no other, or others
+        have the leaf."""
+        calls = [node for node in self.trace.body if isinstance(node, Call)]
+        found = flowing(calls, {*self.trace.leaves})
+        is_kept = any(leaf is own for own in self.trace.leaves.values() for leaf in self.leaves)
+        return found if is_kept else found - requiring(calls, self.trace)
 
     def outputs(self) -> Outputs:
         results = tuple(map(self.result, self.leaves))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.aot.strategy import ReducesInGraph
 from compiler_core.bytecode.semantics import Break
-from compiler_core.capture.differentiating import gradients_within, refused, requiring
+from compiler_core.capture.differentiating import gradients_within, having_history, refused
 from compiler_core.capture.polyfills.of_autograd import accumulate
 from compiler_core.capture.tracing.native import Seam
 from compiler_core.graph.ir import Node
@@ -121,7 +121,7 @@ def _grad(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
         for node in wanted:
             if (leaf := _leaf_of(parts, node)) is not None:
                 _check_leaf(parts, leaf)
-        recorded = requiring(trace.body, trace) if create else set()
+        recorded = having_history(trace) if create else set()
         given_back = [(tensor, found.get(node)) for tensor, node in zip(inputs, wanted, strict=True)]
         results = [g if g is None else _finished(parts, of, g, g in recorded) for of, g in given_back]
         unused, materialize = bool(given["allow_unused"]), given["materialize_grads"]

@@ -200,6 +200,36 @@ def spent_result(T: Any, wrap: Wrap) -> Any:
     return [loss, loss.requires_grad, loss.is_leaf, told, *state(m)]
 
 
+@program
+def forces(T: Any, wrap: Wrap) -> Any:
+    """A model with a leaf of its own whose results are trained outside."""
+    m = mlp(T)
+
+    def model(x: Any) -> Any:
+        places = x.clone().requires_grad_()
+        energy = m(places).sum()
+        return energy, -T.autograd.grad(energy, places, create_graph=True)[0]
+
+    c, out = wrap(model), []
+    for i in range(4):
+        m.zero_grad()
+        energy, force = c(data(T, i))
+        (energy.square() + (force - 1).square().mean()).backward()
+        out.append([energy, force, *state(m)])
+    return out
+
+
+@breaks
+def history_of_a_leaf_alone(T: Any, wrap: Wrap) -> Any:
+    def step(x: Any) -> Any:
+        return (x.clone().requires_grad_() * 2).sum()
+
+    results = [wrap(step)(data(T, i)) for i in range(3)]
+    for result in results:
+        result.backward()
+    return [*results, *(result.requires_grad for result in results)]
+
+
 @breaks
 def leaf_that_is_returned(T: Any, wrap: Wrap) -> Any:
     m = mlp(T)

@@ -149,6 +149,78 @@ template <class T> static int64_t columns_back(const Tuple* t) { return windows<
 EXPORT dc_columns(void* arrays) { return BY_DTYPE(columns); }
 EXPORT dc_columns_back(void* arrays) { return BY_DTYPE(columns_back); }
 
+// ---- maxima of windows, of planes; method: ops/pooling/windows_maximum.py
+
+template <class T> struct OffsetOf { typedef int32_t type; };  // as wide as T, so that both are lanes of one vector
+template <> struct OffsetOf<double> { typedef int64_t type; };
+
+// The maxima of n <= 64 windows of a row and where they are, counted from each window's corner. step: between windows.
+template <class T, int64_t step, class I>
+DC_INLINE void maxima_of_row(const T* x, int64_t n, int64_t stride, int64_t width, const int64_t* kernel,
+                             const int64_t* dilation, T* best, I* at) {
+  for (int64_t kh = 0; kh < kernel[0]; ++kh)
+    for (int64_t kw = 0; kw < kernel[1]; ++kw) {
+      const I offset = (I)(kh * dilation[0] * width + kw * dilation[1]);
+      const T* const from = x + offset;
+#pragma omp simd
+      for (int64_t i = 0; i < n; ++i) {
+        const T value = from[i * (step ? step : stride)];
+        const bool better = (value > best[i]) | (value != value);
+        best[i] = better ? value : best[i];
+        at[i] = better ? offset : at[i];
+      }
+    }
+}
+
+// x[P, H, W], out[P, OH, OW], places in their planes i32[P, OH, OW], i64[8]: kernel, stride, dilation, padding in front
+template <class T> static int64_t window_max(const Tuple* t) {
+  typedef typename OffsetOf<T>::type I;
+  const T* x = at<T>(t, 0);
+  T* out = at<T>(t, 1);
+  int32_t* places = at<int32_t>(t, 2);
+  const int64_t *kernel = at<int64_t>(t, 3), *stride = kernel + 2, *dilation = kernel + 4, *low = kernel + 6;
+  const int64_t *in = t->items[0]->shape, *counts = t->items[1]->shape;
+  for (int64_t p = 0; p < in[0]; ++p, x += in[1] * in[2])
+    for (int64_t oh = 0; oh < counts[1]; ++oh, out += counts[2], places += counts[2]) {
+      const int64_t over = low[0] - oh * stride[0], above = over > 0 ? (over + dilation[0] - 1) / dilation[0] : 0;
+      for (int64_t begin = 0; begin < counts[2]; begin += 64) {
+        const int64_t n = counts[2] - begin < 64 ? counts[2] - begin : 64;
+        const int64_t corner = oh * stride[0] * in[2] + begin * stride[1];
+        T best[64];
+        I found[64];
+        for (int64_t i = 0; i < n; ++i) {
+          const int64_t left = low[1] - (begin + i) * stride[1];
+          const int64_t before = left > 0 ? (left + dilation[1] - 1) / dilation[1] * dilation[1] : 0;
+          best[i] = -(T)__builtin_inf();
+          found[i] = (I)(above * dilation[0] * in[2] + before);
+        }
+        const auto run = stride[1] == 1   ? maxima_of_row<T, 1, I>
+                         : stride[1] == 2 ? maxima_of_row<T, 2, I>
+                                          : maxima_of_row<T, 0, I>;
+        run(x + corner, n, stride[1], in[2], kernel, dilation, best, found);
+        for (int64_t i = 0; i < n; ++i) {
+          out[begin + i] = best[i];
+          places[begin + i] = (int32_t)(corner + i * stride[1] + found[i]);
+        }
+      }
+    }
+  return 0;
+}
+
+// g[P, windows], places i32[P, windows] -> dx[P, H * W], zeros before
+template <class T> static int64_t window_max_backward(const Tuple* t) {
+  const T* g = at<T>(t, 0);
+  const int32_t* places = at<int32_t>(t, 1);
+  T* dx = at<T>(t, 2);
+  const int64_t windows = t->items[0]->shape[1], size = t->items[2]->shape[1];
+  for (int64_t p = 0; p < t->items[0]->shape[0]; ++p, g += windows, places += windows, dx += size)
+    for (int64_t i = 0; i < windows; ++i) dx[places[i]] += g[i];
+  return 0;
+}
+
+EXPORT dc_window_max(void* arrays) { return BY_DTYPE(window_max); }
+EXPORT dc_window_max_backward(void* arrays) { return BY_DTYPE(window_max_backward); }
+
 // ---- cross entropy with class indices
 
 // x[N, C], target i64[N] -> loss[N], 0 where ignored; logarithms of the rows' sums of exp(x), [N]; counted, T[1]

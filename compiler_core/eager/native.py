@@ -32,6 +32,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "columns": (),
     "columns_back": (),
     "primitives_of": (_INT, _INT),
+    "window_max": (),
+    "window_max_backward": (),
     "dropout": (_DOUBLE, _INT, _INT),
     "dropout_backward": (_DOUBLE,),
     "cross_entropy": (_INT,),

@@ -20,9 +20,11 @@ from compiler_core.eager.convolution import define_convolution
 from compiler_core.eager.native import RowKernels, kernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas, gathered, product, spreads
 from compiler_core.eager.pointwise import define_pointwise
+from compiler_core.eager.pooling import define_pooling
 from compiler_core.eager.rows import RowFunctions, define_rows, row_functions
 from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
+from compiler_core.ops.pooling import composite as composite_pooling  # noqa: F401  declares the composites
 from compiler_core.ops.registry import Array
 from compiler_core.ops.special import elementary as composite_special  # noqa: F401  declares the composites
 from compiler_core.ops.whole import COMPOSITES, DEFINITIONS, Composite, Made
@@ -175,6 +177,7 @@ def _define_all() -> None:
     _classes(found)
     define_channels(found)
     define_convolution(found)
+    define_pooling(found)
 
 
 def _derive(composite: Composite) -> None:

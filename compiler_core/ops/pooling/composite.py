@@ -31,6 +31,7 @@ from compiler_core.ops.ranks import at_rank
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.size_numbers import of_sizes
+from compiler_core.ops.whole import whole
 from compiler_core.symbolic.expression import is_symbol
 
 
@@ -158,11 +159,17 @@ def max_pool_nd(
     padded = _padded(x, windows, lowest(dtype_of(x)))
     where = windows.kernel, windows.stride, windows.dilation
     attrs = dict(zip(("kernel", "stride", "dilation", "low"), (*where, windows.low)))
-    values = unbatched(prims.window_max(padded, **attrs), had_batch)
+    values = unbatched(_maxima_of_windows(padded, **attrs), had_batch)
     if not return_indices:
         return values
     places = _flat_places(prims.window_argmax(prims.detach(padded), *where), sizes, windows)
     return values, unbatched(places, had_batch)
+
+
+@whole
+def _maxima_of_windows(x: Value, *, kernel: Shape, stride: Shape, dilation: Shape, low: Shape) -> Value:
+    """Of T[*lead, *n], of whose n the first `low` elements are padding."""
+    return prims.window_max(x, kernel=kernel, stride=stride, dilation=dilation, low=low)
 
 
 max_pool1d = lies("signals")(at_rank(1, max_pool_nd))

@@ -18,6 +18,7 @@ from compiler_core.config import config
 from compiler_core.eager import native, rules
 from compiler_core.errors import AutogradError, BackendError, IndexError_, OpDefinitionError
 from compiler_core.ops import functional as F
+from compiler_core.ops.pooling.composite import _maxima_of_windows
 from compiler_core.ops.whole import COMPOSITES, define
 from compiler_core.tensor.autograd.backward import grad
 from compiler_core.tensor.autograd.grad_mode import no_grad
@@ -51,6 +52,12 @@ def places(rank: int, **given: Any) -> dict[str, Any]:
     return {"stride": ones, "low": zeros, "high": zeros, "dilation": ones, "groups": 1, **given}
 
 
+def windows(kernel: tuple[int, ...], **given: Any) -> dict[str, Any]:
+    """Attributes of the maxima of windows."""
+    ones, zeros = (1,) * len(kernel), (0,) * len(kernel)
+    return {"kernel": kernel, "stride": ones, "dilation": ones, "low": zeros, **given}
+
+
 KEY, SHIFTS, SPREADS = np.array([5, 6, 1], np.uint64), np.array([0.5, -1.0, 0.0]), np.array([0.5, 1.0, 2.0])
 CASES = (
     Case("linear", ((4, 3), (5, 3), (5,)), {}),
@@ -75,6 +82,10 @@ CASES = (
     Case("convolution", ((2, 3, 4, 4), (5, 3, 1, 1), (5,)), places(2)),
     Case("convolution", ((2, 2, 4, 5, 6), (3, 2, 2, 3, 2), (3,)), places(3, stride=(1, 2, 1), high=(1, 0, 1))),
     Case("convolution", ((40, 8, 12, 12), (8, 1, 3, 3), None), places(2, groups=8, low=(1, 1), high=(1, 1))),
+    Case("maxima_of_windows", ((2, 3, 7, 6),), windows((3, 3), stride=(2, 2), low=(1, 1))),
+    Case("maxima_of_windows", ((2, 5, 150),), windows((2, 2), stride=(1, 1))),
+    Case("maxima_of_windows", ((2, 1, 9, 140),), windows((2, 3), stride=(2, 3), dilation=(3, 2), low=(4, 2))),
+    Case("maxima_of_windows", ((2, 3, 130),), windows((4,), stride=(2,), low=(2,))),
     Case("dropout", ((40, 9), KEY), {"p": 0.3, "stream": 4}),
     *(Case("with_number", ((3, 11),), {"op": op, "number": 0.3}) for op in ("mul", "div")),
     Case("masked", ((3, 5), SEEN), {"p": 0.3}),
@@ -142,6 +153,23 @@ def weighted(out: Tensor) -> Tensor:
 def close(ours: Any, theirs: Any, dtype: Any) -> None:
     tolerance = 2e-5 if dtype is dt.float32 else 1e-12
     np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=tolerance, atol=tolerance)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_maxima_of_ties_nan_and_padding_are_the_compositions(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    array = rng.integers(0, 3, (4, 9, 10)).astype(dtype)
+    array[0, :, :2], array[1, 3:5], array[2].flat[::7], array[3] = -np.inf, np.inf, np.nan, -np.inf
+    for attrs in (windows((3, 2), stride=(2, 1), low=(1, 0)), windows((2, 3), stride=(1, 3), low=(1, 2))):
+        found = []
+        for function in (_maxima_of_windows, COMPOSITES["maxima_of_windows"].compose):
+            x = tensor(array, requires_grad=True)
+            out = function(x, **attrs)
+            out.backward(tensor(np.arange(out.numel(), dtype=dtype).reshape(tuple(out.shape))))
+            found.append((out.detach().numpy(), x.grad.numpy()))
+        for ours, composed in zip(*found):
+            np.testing.assert_array_equal(ours, composed)
 
 
 @needs_compiler

@@ -143,6 +143,24 @@ def test_draws_are_those_of_the_program(tmp_path: Path) -> None:
         assert not torch.equal(expected[0][0], expected[1][0])
 
 
+def test_a_process_without_generators_draws_others_each_time(tmp_path: Path) -> None:
+    """It imports no more than for a package that does not draw."""
+    path = packaged(tmp_path, nn.Dropout(0.5), torch.ones(64))
+    code = """
+        import sys
+        from distcompile.package import load_package
+        import numpy as np
+        package, x = load_package(sys.argv[1]), np.ones(64, np.float32)
+        print(*(int(number) for _ in range(2) for number in package(x)))
+        assert "compiler_core.tensor" not in sys.modules
+    """
+    command = [sys.executable, "-c", inspect.cleandoc(code), path]
+    done = [subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)]
+    each = [text.split()[part : part + 64] for text in done for part in (0, 64)]
+    assert {number for numbers in each for number in numbers} == {"0", "2"}
+    assert len({tuple(numbers) for numbers in each}) == 4
+
+
 @pytest.mark.parametrize(
     "function",
     [torch.fft.fft, lambda x: torch.linalg.svdvals(x) * 2, lambda x: torch.linalg.eigvals(x).abs() + torch.rand(3)],

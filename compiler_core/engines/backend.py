@@ -23,7 +23,7 @@ from compiler_core.engines.engine import Engine, Places, Program
 from compiler_core.engines.executable import Segmented, Step
 from compiler_core.errors import BackendError, ClosedSizesError, DistCompileError
 from compiler_core.graph.interpret import interpret
-from compiler_core.graph.ir import Call, Graph
+from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.graph.passes import Cse, Dce, Decompose, run_passes
 from compiler_core.ops.registry import OPS, Array
 from compiler_core.ops.rules import Decomposed
@@ -63,14 +63,14 @@ class EngineBackend:
         try:
             ready = self.decomposed(graph)
             why = next((f"{call.op.name}: {why}" for call in ready.calls if (why := self.engine.refuses(call))), "")
-            run = None if why else self.engine.build(ready)
+            parts = [] if why else cut(ready, dict.fromkeys(ready.calls, ""))
+            programs = [self.engine.build(part.graph) for part in parts]
         except (BackendError, ClosedSizesError) as error:
-            why, run = str(error), None
-        if run is None:
-            log.emit("recompiles", f"{graph.name} by {self.name} is compiled for each size: {why}")
+            why, programs = str(error), []
+        if not programs:
+            log.emit("recompiles", f"{graph.name} by {self.name} is compiled for each size: {why or 'it has no calls'}")
             return None
-        program, places = run, [None] * len(graph.outputs)
-        return lambda *inputs: program(inputs, places)
+        return partial(_at_any_sizes, ready, parts[0], programs[0])
 
     def decomposed(self, graph: Graph) -> Graph:
         """The graph as the engine is asked for it."""
@@ -113,6 +113,14 @@ class EngineBackend:
             program = partial(_checked, self.name, segment.graph, self.engine.build(segment.graph))
             return Step(program, segment.inputs, segment.outputs)
         return Step(own[segment.graph], segment.inputs, segment.outputs)
+
+
+def _at_any_sizes(graph: Graph, whole: Segment, program: Program, *inputs: Array) -> list[Array]:
+    """The outputs of a graph of which one segment is all calls."""
+    values = dict[Node, Array](zip(graph.inputs, inputs, strict=True))
+    made = program([values[node] for node in whole.inputs], [None] * len(whole.outputs))
+    values.update(zip(whole.outputs, made, strict=True))
+    return [node.array if isinstance(node, Constant) else values[node] for node in graph.outputs]
 
 
 def _checked(name: str, graph: Graph, program: Program, inputs: Sequence[Array], outs: Places) -> Sequence[Array]:

@@ -19,6 +19,7 @@ from compiler_core.engines.backend import EngineBackend
 from compiler_core.engines.engine import Places, Program, require_package
 from compiler_core.engines.onnx.onnx_engine import OnnxEngine
 from compiler_core.graph.ir import Call, Graph
+from compiler_core.graph.sizes import symbols_of
 from compiler_core.ops.registry import Array
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class OpenVino(OnnxEngine):
     """The engine."""
 
     name, title = "openvino", "OpenVINO"
+    any_sizes = True
     takes_nothing = checks_indices = False
 
     def corrections(self) -> Mapping[str, Rule | None]:
@@ -70,24 +72,30 @@ class OpenVino(OnnxEngine):
 
 
 class _Requests:
-    """A compiled model; each thread that is in it has a request of its own."""
+    """A compiled model; each thread that is in it has a request of its own. Of any sizes, it makes its results."""
 
     def __init__(self, graph: Graph, compiled: Any, tensor: Any) -> None:
         self.compiled, self.tensor = compiled, tensor
         self.metas = [node.meta for node in graph.outputs]
+        self.any_sizes = bool(symbols_of(graph))
         self._idle: list[Any] = []
 
     def __call__(self, inputs: Sequence[Array], outs: Places) -> Sequence[Array]:
         request = self._idle.pop() if self._idle else self.compiled.create_infer_request()
-        results = [np.empty(m.shape, m.dtype.numpy) if o is None else o for o, m in zip(outs, self.metas)]
+        results = [] if self.any_sizes else self._places(outs)
         arrays = [np.ascontiguousarray(array).reshape(array.shape) for array in inputs]
         for number, array in enumerate(arrays):
             request.set_input_tensor(number, self.tensor(array, shared_memory=True))
         for number, array in enumerate(results):
             request.set_output_tensor(number, self.tensor(array, shared_memory=True))
         request.infer()
+        if self.any_sizes:
+            results = [request.get_output_tensor(k).data.copy() for k in range(len(outs))]
         self._idle.append(request)
         return results
+
+    def _places(self, outs: Places) -> list[Array]:
+        return [np.empty(m.shape, m.dtype.numpy) if o is None else o for o, m in zip(outs, self.metas)]
 
 
 ENGINES["openvino"].fill(lambda: EngineBackend(OpenVino()))

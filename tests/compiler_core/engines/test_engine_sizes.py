@@ -10,7 +10,9 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 import distcompile as dc
+from compiler_core.engines.engine import Program
 from compiler_core.engines.onnx import onnxrt
+from compiler_core.graph.ir import Graph
 from distcompile import nn
 
 SIZES = ((2, 5, 8), (3, 7, 8), (4, 9, 8))
@@ -57,6 +59,27 @@ def test_a_training_step_is_two_sessions_a_size(sessions: list[str]) -> None:
         found = dc.autograd.grad(compiled(x).square().sum(), [*net.parameters()])
         assert all(dc.allclose(a, b, atol=1e-4) for a, b in zip(found, expected))
     assert len(sessions) == 4
+
+
+def test_openvino_is_one_model_for_all_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino")
+    from compiler_core.engines.onnx.openvino import OpenVino
+
+    built: list[str] = []
+    build = OpenVino.build
+
+    def counted(self: OpenVino, graph: Graph) -> Program:
+        built.append(graph.name)
+        return build(self, graph)
+
+    monkeypatch.setattr(OpenVino, "build", counted)
+    net = encoder()
+    compiled = dc.compile(net, backend="openvino", dynamic=True)
+    with dc.no_grad():
+        for size in SIZES:
+            x = dc.randn(*size)
+            assert dc.allclose(compiled(x), net(x), atol=1e-5)
+    assert len(built) == 1
 
 
 @pytest.mark.filterwarnings("ignore:.*is run by our own code")

@@ -21,6 +21,7 @@ from compiler_core.errors import (
 )
 from compiler_core.graph.verify import verify
 from compiler_core.ops.rules import Decomposed
+from compiler_core.tensor.making.random_state import set_shard
 from distcompile import nn
 from distcompile.errors import ArgumentError, CheckpointError, NotSupportedError
 from distcompile.export import Dim, ExportedProgram, export, load, save
@@ -399,3 +400,29 @@ def test_what_a_program_asks_of_layout_is_assumed(size: Any) -> None:
         module(torch.ones(1, 3))
     free = export(One(lambda x: x.t().reshape(-1)), (torch.ones(4, 3),), dynamic_shapes={"x": {0: size}}).module()
     assert_same(free(torch.ones(1, 3)), torch.ones(3))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_program_that_draws_is_compiled_as_its_module(dynamic: bool) -> None:
+    """Its draws are the next ones of the code around it."""
+    net = One(lambda x: nn.functional.dropout(x, 0.5) + torch.rand(x.shape[0], 1))
+    module = export(net, (torch.ones(4, 16),), dynamic_shapes={"x": {0: Dim("n")}}).module()
+
+    def around(f: Any) -> Any:
+        return torch.compile(lambda x: (torch.rand(2), f(x), f(x)), dynamic=dynamic)
+
+    ours, theirs = around(module), around(net)
+    for n in (4, 5):
+        x = torch.ones(n, 16)
+        torch.manual_seed(n)
+        expected = theirs(x)
+        torch.manual_seed(n)
+        found = ours(x)
+        assert_same(found, expected)
+        assert not torch.equal(found[1], found[2])
+
+
+def test_a_program_that_draws_is_of_one_shard() -> None:
+    module = export(nn.Dropout(0.5), (torch.ones(4),)).module()
+    with set_shard(1), pytest.raises(NotSupportedError, match="another shard"):
+        torch.compile(module, fullgraph=True)(torch.ones(4))

@@ -18,18 +18,21 @@
   however.
 - `linking.py`: Links what a backend compiled of one backward: which step reads and makes which places of one flat list
   of values.
-- `loop.py`: while_loop: a graph is run as long as another one says so (torch.while_loop in a graph).
+- `loop.py`: while_loop: a graph is run as long as another one says so (torch.while_loop in a graph); and its gradient.
 - `memory.py`: What a compiled call takes beside its inputs, as its plans have it: known once it is compiled, before it
   runs.
 - `min_cut.py`: Minimum cut of a flow network with integer capacities.
 - `needs.py`: What the backward of each output needs: which values it reads, and whose backward has to run in the same
   pass.
+- `of_graphs.py`: What ops need that run graphs, which are their attributes as texts: several results as one, texts made
+  of others.
 - `packed.py`: A compiled call on the tape under `saved_tensors_hooks`: what it saves is packed.
 - `partition.py`: Cuts a joint graph into a forward and a backward graph at the cheapest set of saved values.
 - `pruning.py`: The backward of some of a call's outputs: what no cotangent that came can reach is not computed.
 - `recompute.py`: What it costs to keep a forward value for the backward, and which values may be computed again
   instead.
 - `regions.py`: Checkpointed functions in a joint graph: which of their values may be kept for the backward.
+- `scan.py`: scan: a graph is run for each place of some arrays, and hands values on (scan of control flow in a graph).
 - `stops.py`: Stops: where a compiled backward goes to Python, as data of the joint graph.
 - `strategy.py`: Who owns the gradients of a compiled backward: how it is cut, where each gradient is written, what
   happens to it.

@@ -20,11 +20,23 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.aot.branch import EXECUTABLE, closed, parsed, where
+from compiler_core.aot.branch import parsed, where
+from compiler_core.aot.of_graphs import (
+    Run,
+    as_text,
+    executable,
+    inexact_of,
+    interpreted,
+    metas_of,
+    pack,
+    pack_arrays,
+    results,
+    unpack,
+    vector_of,
+)
 from compiler_core.dtype import DType, bool_, float32, float64, int64, uint8
 from compiler_core.errors import GraphError
 from compiler_core.graph.interpret import interpret
-from compiler_core.graph.ir import GraphBuilder
 from compiler_core.graph.over_batch import over_batch
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as F
@@ -35,82 +47,23 @@ from compiler_core.ops.registry import Array, Attrs, Op, Sample, Value, bind, me
 from compiler_core.ops.routine import call_back, is_contiguous
 from compiler_core.ops.rules import OwnCode
 
-Run = Callable[[Sequence[Array]], Sequence[Array]]
-
 
 def looped(
     carried: Sequence[Value], others: Sequence[Value], test: str, body: str, *, has_gradients: bool
 ) -> list[Value]:
     """The carried values after the last turn. has_gradients: an op for each dtype that has some, else one for all."""
-    metas = [meta_of(x) for x in carried]
-    found: list[Value] = [None] * len(metas)
-    dtypes = {meta.dtype: None for meta in metas if has_gradients and meta.dtype.is_inexact}
-    for dtype in (*dtypes, uint8):
-        places = tuple(k for k, meta in enumerate(metas) if (meta.dtype if meta.dtype in dtypes else uint8) is dtype)
-        if places:
-            attrs = {"test": test, "body": body, "carried": len(metas), "places": places, "dtype": dtype}
-            packed = bind(WHILE, *carried, *others, **attrs)
-            for k, value in zip(places, _unpacked(packed, [metas[k] for k in places]), strict=True):
-                found[k] = value
-    return found
-
-
-# ---- values behind each other
-
-
-def _nbytes(meta: TensorMeta) -> int:
-    return meta.numel * meta.dtype.itemsize
-
-
-def _vector(metas: Sequence[TensorMeta], dtype: DType) -> TensorMeta:
-    return TensorMeta((sum(map(_nbytes, metas)) // dtype.itemsize,), dtype)
-
-
-def _read_as(x: Value, dtype: DType) -> Value:
-    return x if meta_of(x).dtype is dtype else prims.bitcast(x, dtype)
-
-
-def _packed(values: Sequence[Value], dtype: DType, front: tuple[int, ...] = ()) -> Value:
-    """Values behind each other, read as `dtype`; front: of a batch, its size."""
-    flat = [prims.reshape(x, (*front, meta_of(x).numel // int(np.prod(front)))) for x in values]
-    return prims.cat([_read_as(x, dtype) for x in flat], len(front))
-
-
-def _unpacked(packed: Value, metas: Sequence[TensorMeta], front: tuple[int, ...] = ()) -> list[Value]:
-    """The values of these metas that were packed."""
-    found, start, size = [], 0, meta_of(packed).dtype.itemsize
-    for meta in metas:
-        stop = start + _nbytes(meta) // size
-        part = prims.slice(packed, (*(0 for _ in front), start), (*front, stop), (1,) * (len(front) + 1))
-        found.append(prims.reshape(_read_as(part, meta.dtype), (*front, *meta.shape)))
-        start = stop
-    return found
+    attrs = {"test": test, "body": body, "carried": len(carried)}
+    return results(WHILE, (*carried, *others), attrs, [meta_of(x) for x in carried], has_gradients=has_gradients)
 
 
 # ---- graphs made of graphs
 
 
-def _text(name: str, metas: Sequence[TensorMeta], function: Callable[..., Sequence[Value]]) -> str:
-    """The graph of function(*values)."""
-    builder = GraphBuilder(name)
-    given = [builder.placeholder(f"x{k}", meta) for k, meta in enumerate(metas)]
-    with use_trace(builder):
-        return closed(builder, *function(*given))
-
-
-def _metas(text: str) -> list[TensorMeta]:
-    return [node.meta for node in parsed(text).inputs]
-
-
-def _inexact(metas: Sequence[TensorMeta]) -> list[int]:
-    return [k for k, meta in enumerate(metas) if meta.dtype.is_inexact]
-
-
 @lru_cache(256)
 def _turn_back(body: str, carried: int) -> str:
     """Of (cotangents behind a turn, its operands): those before it. Of operands that go round they are sums."""
-    metas = _metas(body)
-    kept = _inexact(metas)
+    metas = metas_of(body)
+    kept = inexact_of(metas)
 
     def before(*values: Value) -> list[Value]:
         behind, operands = dict(zip(kept, values)), values[len(kept) :]
@@ -123,13 +76,13 @@ def _turn_back(body: str, carried: int) -> str:
 
         return [cotangent(k) for k in kept]
 
-    return _text("turn_back", [*(metas[k] for k in kept), *metas], before)
+    return as_text("turn_back", [*(metas[k] for k in kept), *metas], before)
 
 
 @lru_cache(256)
 def _batched(test: str, body: str, size: int) -> tuple[str, str]:
     """Both for `size` examples: a turn as long as any of them wants one, which those alone get that do."""
-    metas = [TensorMeta((size, *meta.shape), meta.dtype) for meta in _metas(body)]
+    metas = [TensorMeta((size, *meta.shape), meta.dtype) for meta in metas_of(body)]
     tests, bodies = (over_batch(parsed(text), size, [True] * len(metas)) for text in (test, body))
 
     def turn(*values: Value) -> list[Value]:
@@ -137,7 +90,7 @@ def _batched(test: str, body: str, size: int) -> tuple[str, str]:
         gated = [where(want, x, prims.detach(x)) if meta_of(x).dtype.is_inexact else x for x in values]
         return [where(want, a, b) for a, b in zip(interpret(bodies, gated), values)]
 
-    return _text("tests", metas, lambda *values: [F.any(interpret(tests, values)[0])]), _text("bodies", metas, turn)
+    return as_text("tests", metas, lambda *values: [F.any(interpret(tests, values)[0])]), as_text("bodies", metas, turn)
 
 
 # ---- while_loop
@@ -151,16 +104,7 @@ def _infer(
             raise GraphError(f"the operands of while_loop do not fit graph {graph.name}", got=str(operands))
         if tuple(node.meta for node in graph.outputs) != outputs:
             raise GraphError(f"graph {graph.name} of while_loop gives something else", expected=str(outputs))
-    return _vector([operands[k] for k in places], dtype)
-
-
-@lru_cache(256)
-def _executable(text: str) -> Run:
-    return EXECUTABLE.get()(parsed(text))  # type: ignore[no-any-return]
-
-
-def _interpreted(text: str) -> Run:
-    return partial(interpret, parsed(text))
+    return vector_of([operands[k] for k in places], dtype)
 
 
 def _turns(test: Run, body: Run, operands: Sequence[Array], carried: int) -> Iterator[list[Array]]:
@@ -172,10 +116,6 @@ def _turns(test: Run, body: Run, operands: Sequence[Array], carried: int) -> Ite
         yield values
 
 
-def _behind(xp: Any, values: Sequence[Array], dtype: DType) -> Array:
-    return xp.concatenate([xp.ascontiguousarray(x).reshape(-1).view(dtype.numpy) for x in values])  # type: ignore[no-any-return]
-
-
 def _eager(
     xp: Any,
     *operands: Array,
@@ -184,25 +124,25 @@ def _eager(
     carried: int,
     places: tuple[int, ...],
     dtype: DType,
-    run: Callable[[str], Run] = _interpreted,
+    run: Callable[[str], Run] = interpreted,
 ) -> Array:
     with use_trace(None):
         (values,) = deque(_turns(run(test), run(body), operands, carried), maxlen=1)
-    return _behind(xp, [values[k] for k in places], dtype)
+    return pack_arrays(xp, [values[k] for k in places], dtype)
 
 
 def _called_back(xp: Any, *operands: Array, **attrs: Any) -> Array:
     """The graphs are compiled for the CPU."""
-    return _eager(xp, *operands, **attrs, run=_executable if xp is np else _interpreted)
+    return _eager(xp, *operands, **attrs, run=executable if xp is np else interpreted)
 
 
 def _vjp(g: Value, out: Value, *operands: Value, dtype: DType, **attrs: Any) -> tuple[Value | None, ...]:
     metas = [meta_of(x) for x in operands]
     found: list[Value | None] = [None] * len(metas)
-    for of in dict.fromkeys(metas[k].dtype for k in _inexact(metas)):
-        which = tuple(k for k in _inexact(metas) if metas[k].dtype is of)
+    for of in dict.fromkeys(metas[k].dtype for k in inexact_of(metas)):
+        which = tuple(k for k in inexact_of(metas) if metas[k].dtype is of)
         packed = bind(GRADIENT, g, *operands, **attrs, which=which)
-        for k, share in zip(which, _unpacked(packed, [metas[k] for k in which]), strict=True):
+        for k, share in zip(which, unpack(packed, [metas[k] for k in which]), strict=True):
             found[k] = share
     return tuple(found)
 
@@ -218,7 +158,7 @@ def _of_examples(
     """What each example has of the operands `places`, behind each other. every: operands that have the batch."""
     test, body = _batched(attrs["test"], attrs["body"], size)
     packed = bind(op, *every, **{**attrs, "test": test, "body": body})
-    return _packed(_unpacked(packed, [_metas(body)[k] for k in places]), dtype, (size,))
+    return pack(unpack(packed, [metas_of(body)[k] for k in places]), dtype, (size,))
 
 
 # ---- its gradient
@@ -229,7 +169,7 @@ def _infer_gradient(
 ) -> TensorMeta:
     if _infer(*operands, **attrs, places=places, dtype=g.dtype) != g:
         raise GraphError("the cotangent of while_loop does not fit it", got=str(g))
-    return _vector([operands[k] for k in which], operands[which[0]].dtype)
+    return vector_of([operands[k] for k in which], operands[which[0]].dtype)
 
 
 def _eager_gradient(
@@ -241,42 +181,42 @@ def _eager_gradient(
     carried: int,
     places: tuple[int, ...],
     which: tuple[int, ...],
-    run: Callable[[str], Run] = _interpreted,
+    run: Callable[[str], Run] = interpreted,
 ) -> Array:
-    kept = _inexact([meta_of(x) for x in operands])
+    kept = inexact_of([meta_of(x) for x in operands])
     with use_trace(None):
         *turns, last = _turns(run(test), run(body), operands, carried)
-        given = dict(zip(places, _unpacked(g, [meta_of(last[k]) for k in places])))
+        given = dict(zip(places, unpack(g, [meta_of(last[k]) for k in places])))
         flows: Sequence[Array] = [given[k] if k in given else xp.zeros_like(operands[k]) for k in kept]
         back = run(_turn_back(body, carried))
         for values in reversed(turns):
             flows = back((*flows, *values, *operands[carried:]))
-    return _behind(xp, [flows[kept.index(k)] for k in which], meta_of(operands[which[0]]).dtype)
+    return pack_arrays(xp, [flows[kept.index(k)] for k in which], meta_of(operands[which[0]]).dtype)
 
 
 def _gradient_called_back(xp: Any, *operands: Array, **attrs: Any) -> Array:
-    return _eager_gradient(xp, *operands, **attrs, run=_executable if xp is np else _interpreted)
+    return _eager_gradient(xp, *operands, **attrs, run=executable if xp is np else interpreted)
 
 
 def _as_loops(
     g: Value, *operands: Value, test: str, body: str, carried: int, places: tuple[int, ...], which: tuple[int, ...]
 ) -> Value:
     """The gradient as a loop over the turns, the last first, in which a loop comes to what a turn was given."""
-    metas, number = _metas(body), TensorMeta((), int64)
-    kept = _inexact(metas)
+    metas, number = metas_of(body), TensorMeta((), int64)
+    kept = inexact_of(metas)
     zero = prims.full((), 0, int64)
 
     def counted(i: Value, *values: Value) -> list[Value]:
         return [prims.add(i, prims.full((), 1, int64)), *interpret(parsed(body), values)]
 
     many = {
-        "test": _text("counted", [number, *metas], lambda i, *values: interpret(parsed(test), values)),
-        "body": _text("counting", [number, *metas], counted),
+        "test": as_text("counted", [number, *metas], lambda i, *values: interpret(parsed(test), values)),
+        "body": as_text("counting", [number, *metas], counted),
     }
     count = bind(WHILE, zero, *operands, **many, carried=carried + 1, places=(0,), dtype=int64)
     reaching = [number, *metas[:carried], number, *metas[carried:]]
-    until = _text("until", reaching, lambda i, *values: [prims.lt(i, values[carried])])
-    reach = _text("reach", reaching, lambda i, *values: counted(i, *values[:carried], *values[carried + 1 :]))
+    until = as_text("until", reaching, lambda i, *values: [prims.lt(i, values[carried])])
+    reach = as_text("reach", reaching, lambda i, *values: counted(i, *values[:carried], *values[carried + 1 :]))
 
     def turn(left: Value, *values: Value) -> list[Value]:
         now = prims.sub(left, prims.full((), 1, int64))
@@ -286,13 +226,13 @@ def _as_loops(
         return [now, *interpret(parsed(_turn_back(body, carried)), (*flows, *reached, *rest))]
 
     backwards = [number, *(metas[k] for k in kept), *metas]
-    left = _text("left", backwards, lambda left, *values: [prims.lt(prims.full((), 0, int64), left)])
-    given = dict(zip(places, _unpacked(g, [metas[k] for k in places])))
+    left = as_text("left", backwards, lambda left, *values: [prims.lt(prims.full((), 0, int64), left)])
+    given = dict(zip(places, unpack(g, [metas[k] for k in places])))
     flows = [given[k] if k in given else prims.full(metas[k].shape, 0, metas[k].dtype) for k in kept]
     _, *found = looped(
-        [prims.reshape(count, ()), *flows], operands, left, _text("back", backwards, turn), has_gradients=True
+        [prims.reshape(count, ()), *flows], operands, left, as_text("back", backwards, turn), has_gradients=True
     )
-    return _packed([found[kept.index(k)] for k in which], metas[which[0]].dtype)
+    return pack([found[kept.index(k)] for k in which], metas[which[0]].dtype)
 
 
 def _vjp_gradient(h: Value, out: Value, g: Value, *operands: Value, **attrs: Any) -> tuple[Value | None, ...]:
@@ -301,9 +241,9 @@ def _vjp_gradient(h: Value, out: Value, g: Value, *operands: Value, **attrs: Any
 
 def _mapped_gradient(op: Op, size: int, are_batched: Sequence[bool], values: Sequence[Value], attrs: Attrs) -> Value:
     g, *every = [x if yes else spread(x, size) for x, yes in zip(values, are_batched, strict=True)]
-    places, which, metas = attrs["places"], attrs["which"], _metas(attrs["body"])
-    split = _unpacked(g, [metas[k] for k in places], (size,))
-    return _of_examples(GRADIENT, size, [_packed(split, meta_of(g).dtype), *every], attrs, which, metas[which[0]].dtype)
+    places, which, metas = attrs["places"], attrs["which"], metas_of(attrs["body"])
+    split = unpack(g, [metas[k] for k in places], (size,))
+    return _of_examples(GRADIENT, size, [pack(split, meta_of(g).dtype), *every], attrs, which, metas[which[0]].dtype)
 
 
 # ---- the ops

@@ -72,12 +72,14 @@ class Recording:
         self.starts: list[int] = []
         self.notes: list[dict[Node, Tensor]] = []
         self.before: list[Any] = []
+        self.held: dict[Cell, Node] = {}  # what memory from outside held before the last of them, if it was written
 
     def start(self) -> None:
         """One of them is about to be run."""
         if self.trace is not None:
             self._end()
             self.before.append(self._state())
+            self.held = dict(self.trace.written)
             self.starts.append(len(self.trace.body))
             self.changes = len(self.trace.journal)
             self.notes.append({})
@@ -111,6 +113,20 @@ class Recording:
         """Whether a tensor has become a leaf, by `requires_grad_()`, that the functions do not reach from outside."""
         seen = {part for parts in self.before[-1][-2].values() for part in parts}
         return isinstance(handle._cell, HistoryCell) and handle._cell.base is before and id(handle) not in seen
+
+    def _put_back(self) -> dict[Cell, Node]:
+        """What the branch has written to memory from outside, which holds again what it held."""
+        now, changed = dict(self.trace.written), {}
+        for cell, value in now.items():
+            before = self.held.get(cell) or self.trace.read_before(cell)
+            if value is not before:
+                changed[cell] = value
+                cell.write(before)
+                if isinstance(cell, ViewCell) or self.trace.history(cell) is not None:
+                    raise self._broken(f"{self.part} {_DOES[0]}")
+        if not now.keys() >= self.held.keys():
+            raise self._broken(f"{self.part} {_DOES[0]}")
+        return changed
 
     def refuse(self, error: Exception) -> None:
         """A branch raises. Raises GraphBreak while that is captured: perhaps the other one is taken."""
@@ -169,7 +185,6 @@ class Branches(Recording):
         self.pred: Tensor = flat if flat.dtype.kind == "b" else prims.ne(flat, prims.full_like(flat, 0))
         self.operands = operands
         self.is_mapped = bool(levels()) or is_mapped(pred)
-        self.held: dict[Cell, Node] = {}  # what memory from outside held before the branch, if it was written
         self.changed: list[dict[Cell, Node]] = []  # for each branch: what it leaves there
 
     def _state(self) -> tuple[Any, ...]:
@@ -180,26 +195,13 @@ class Branches(Recording):
     def _end(self) -> None:
         if self.starts:
             self.changed.append(self._put_back())
+            if self.is_mapped and self.changed[-1]:
+                raise self._broken(f"{self.part} {_DOES[0]}")
             super()._end()
-
-    def _put_back(self) -> dict[Cell, Node]:
-        """What the branch has written to memory from outside, which holds again what it held."""
-        now, changed = dict(self.trace.written), {}
-        for cell, value in now.items():
-            before = self.held.get(cell) or self.trace.read_before(cell)
-            if value is not before:
-                changed[cell] = value
-                cell.write(before)
-                if self.is_mapped or isinstance(cell, ViewCell) or self.trace.history(cell) is not None:
-                    raise self._broken(f"{self.part} {_DOES[0]}")
-        if not now.keys() >= self.held.keys():
-            raise self._broken(f"{self.part} {_DOES[0]}")
-        return changed
 
     def begin(self, number: int) -> tuple[Any, ...]:
         """A branch is about to be run; what it is to be called with."""
         self.start()
-        self.held = {} if self.trace is None else dict(self.trace.written)
         if not self.is_mapped:
             return tuple(self.operands)
         leaves, spec = flatten(tuple(self.operands))

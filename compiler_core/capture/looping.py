@@ -1,8 +1,8 @@
-"""torch.while_loop in a graph: one turn is captured, its two graphs are taken out, and one op repeats them.
+"""torch.while_loop and long scans in a graph: a turn is captured, its graphs are taken out, and one op repeats them.
 
 In: Tensors that go from turn to turn, and what the machine runs in between (`start`): the test, then the body. Out: the
-Tensors after the last turn (aot/loop.py), with gradients. Under vmap, and of numbers (`holds`), Python runs the loop,
-and the graph ends where it needs the value of the test.
+Tensors after the last turn (aot/loop.py, aot/scan.py), with gradients. Under vmap, and of numbers (`holds`), Python
+runs the loop, and the graph ends where it needs the value of the test.
 Raises GraphBreak and BranchError as branches do (branching.py).
 """
 
@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from compiler_core.aot.loop import looped
-from compiler_core.capture.branching import Recording
+from compiler_core.aot.scan import scanned_over
+from compiler_core.capture.branching import Part, Recording
 from compiler_core.errors import GraphBreak
 from compiler_core.forward import level as forward
 from compiler_core.graph.ir import Node
 from compiler_core.location import user_location
 from compiler_core.ops import prims
-from compiler_core.ops.batching.value import levels
+from compiler_core.ops.batching.value import held, levels
 from compiler_core.ops.registry import current_trace
 from compiler_core.symbolic.size import symbols_in
 from compiler_core.tensor.autograd.grad_mode import is_grad_enabled
@@ -64,3 +65,43 @@ class Loop(Recording):
         requiring = is_grad_enabled() and any(x.requires_grad for x in (*self.given, *made))
         is_recorded = requiring or forward.on or bool(depth())
         return looped(self.given, [self._handle(node) for node in others], *texts, has_gradients=is_recorded)
+
+
+class Scan(Recording):
+    """A scan of which one turn is captured. turn: what with. begun, xs: Tensors; xs along their first dim."""
+
+    part = "a turn"
+
+    def __init__(self, function: Callable[..., Any], begun: Sequence[Tensor], xs: Sequence[Tensor]) -> None:
+        super().__init__("scan", (function,))
+        self.begun, self.xs = begun, xs
+        self.turn = [prims.reshape(x, tuple(x.shape)) for x in (*begun, *(x.select(0, 0) for x in xs))]
+        self.nodes: list[Node] = [x._read() for x in self.turn]
+
+    def _state(self) -> tuple[Any, ...]:
+        """What it writes to memory from outside is put back, and what it draws is drawn again."""
+        _, _, *others = super()._state()
+        return {}, (), *others
+
+    def result(self, made: Sequence[Tensor], reverse: bool) -> list[Tensor] | None:
+        """What the turns hand on, then their results. made: by the one that was captured. None if it does more than
+        compute: then each turn stands for itself."""
+        drawn = self.trace.draws, len(self.trace.outside_draws)
+        does_more = bool(self._put_back()) or drawn != self.drawn
+        self._end()
+        part = Part(self.trace, set(self.trace.body[self.starts[0] :]), [held(x._read()) for x in made])
+        others = [node for node in part.free if node not in self.nodes]
+        sized = any(symbols_in(node.shape) for node in (*part.nodes, *self.nodes, *others))
+        self._take_out(self.starts[0])
+        if does_more or part.is_of_autograd or sized:
+            return None
+        requiring = is_grad_enabled() and any(x.requires_grad for x in (*self.begun, *self.xs, *made))
+        body = part.text([*self.nodes, *others])
+        handles = [self._handle(node) for node in others]
+        is_recorded = requiring or forward.on or bool(depth())
+        return scanned_over(self.begun, self.xs, handles, body, reverse=reverse, has_gradients=is_recorded)
+
+    def start(self) -> None:
+        """A turn is about to be run."""
+        self.drawn = self.trace.draws, len(self.trace.outside_draws)
+        super().start()

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler_core.aot import branch, loop  # they register ops
+from compiler_core.aot import branch, loop, scan  # they register ops
 from compiler_core.aot.boundary import Hook
 from compiler_core.aot.strategy import ReducesInGraph
 from compiler_core.aot.tensor_hooks import TensorHooks, with_boundaries
@@ -38,6 +38,7 @@ __all__ = ["RNG_KEY", "CaptureTrace", "Known", "Lifted", "Mark", "Written"]
 
 assert branch
 assert loop
+assert scan
 RNG_KEY = TensorMeta((3,), uint64)
 # what a mark remembers of a trace by value
 COUNTERS = (

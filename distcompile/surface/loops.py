@@ -3,9 +3,9 @@
 In: predicates, functions of Tensors, and trees of Tensors. Out: what the functions give, with gradients.
 Eager: Python runs them, and of two branches that which is taken. In compiled code `cond` is part of the graph, with
 both branches (compiler_core/capture/branching.py says how); so is it where there is a predicate for each example of
-vmap, where both are computed. `map` is one call under vmap there, `scan` a call for each place, `associative_scan` a
-logarithm of them everywhere. `while_loop` is part of the graph (compiler_core/capture/looping.py); under vmap Python
-runs it, as long as any example wants another turn.
+vmap, where both are computed. `map` is one call under vmap there, `scan` a call for each place, or, where there are
+many, one op of the graph (aot/scan.py), `associative_scan` a logarithm of them everywhere. `while_loop` is part of the
+graph (compiler_core/capture/looping.py); under vmap Python runs it, as long as any example wants another turn.
 Source: torch's documentation, and torch/_higher_order_ops; the results and errors of torch 2.13 judge.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 from compiler_core.breaking import unbroken
 from compiler_core.capture.branching import Branches, is_mapped
-from compiler_core.capture.looping import Loop, check_turned, holds
+from compiler_core.capture.looping import Loop, Scan, check_turned, holds
 from compiler_core.errors import BatchError, BranchError, IndexError_
 from compiler_core.ops import functional as F
 from compiler_core.ops.batching.value import held
@@ -24,11 +24,12 @@ from compiler_core.tensor.autograd.taped import traced
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.surface.mapping import vmap
-from distcompile.utils._pytree import tree_flatten, tree_unflatten
+from distcompile.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 __all__ = ["associative_scan", "cond", "map", "scan", "while_loop"]
 
 Function = Callable[..., Any]
+MOST_UNROLLED = 128  # turns of a scan
 
 
 # ---- cond
@@ -228,7 +229,7 @@ def scan(combine_fn: Function, init: Any, xs: Any, *, dim: int = 0, reverse: boo
     Raises: ArgumentError (a RuntimeError) for arguments that do not fit; BranchError for a carry that is not as before,
     or results that are no Tensors.
     """
-    before, spec = tree_flatten(init)
+    before = tree_flatten(init)[0]
     leaves, spec_xs = tree_flatten(xs)
     if not leaves:
         return init, []
@@ -241,21 +242,49 @@ def scan(combine_fn: Function, init: Any, xs: Any, *, dim: int = 0, reverse: boo
         raise ArgumentError("scan() operator requires init leaves.")
     if not _all_tensors(before):
         raise ArgumentError("All init leaves must be a Tensor", got=str([type(leaf) for leaf in before]))
-    carry, found = init, []
     places = range(leaves[0].shape[along])
+    if len(places) > MOST_UNROLLED and holds([*before, *leaves]):
+        made = _scanned(combine_fn, init, tree_unflatten([leaf.movedim(along, 0) for leaf in leaves], spec_xs), reverse)
+        if made is not None:
+            carry, ys = made
+            return carry, tree_map(lambda y: y.movedim(0, along if along < y.dim() else 0), ys)
+    carry, found = init, []
     for k in reversed(places) if reverse else places:
-        made = combine_fn(carry, tree_unflatten([leaf.select(along, k) for leaf in leaves], spec_xs))
-        if not isinstance(made, tuple) or len(made) != 2:
-            raise BranchError(f"Expect combine_fn to return a tuple (next_carry, y) but got {type(made)}.")
-        carry, y = made
-        after, now = tree_flatten(carry)
-        _check_alike("init and carry", before, after, spec, now)
-        if not _all_tensors(tree_flatten(y)[0]):
-            raise BranchError("scan: Expected all leaves to be of torch.Tensor type.")
+        carry, y = _handed_on(combine_fn, carry, tree_unflatten([leaf.select(along, k) for leaf in leaves], spec_xs))
         found.append(y)
     if reverse:
         found.reverse()
     return carry, _stacked(found, along)
+
+
+def _handed_on(combine_fn: Function, carry: Any, x: Any) -> tuple[Any, Any]:
+    """One turn of a scan."""
+    before, spec = tree_flatten(carry)
+    made = combine_fn(carry, x)
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise BranchError(f"Expect combine_fn to return a tuple (next_carry, y) but got {type(made)}.")
+    after, now = tree_flatten(made[0])
+    _check_alike("init and carry", before, after, spec, now)
+    if not _all_tensors(tree_flatten(made[1])[0]):
+        raise BranchError("scan: Expected all leaves to be of torch.Tensor type.")
+    return made
+
+
+@unbroken
+def _scanned(combine_fn: Function, init: Any, xs: Any, reverse: bool) -> tuple[Any, Any] | None:
+    """As one call of a graph, along the first dim of xs; None where it cannot be that."""
+    if not traced():
+        return None
+    (begun, spec), (leaves, spec_xs) = tree_flatten(init), tree_flatten(xs)
+    one = Scan(combine_fn, begun, leaves)
+    one.start()
+    carry, y = _handed_on(combine_fn, tree_unflatten(one.turn[: len(begun)], spec),
+                          tree_unflatten(one.turn[len(begun) :], spec_xs))  # fmt: skip
+    results, spec_y = tree_flatten(y)
+    found = one.result([*tree_flatten(carry)[0], *results], reverse)
+    if found is None:
+        return None
+    return tree_unflatten(found[: len(begun)], spec), tree_unflatten(found[len(begun) :], spec_y)
 
 
 def _along(name: str, leaves: Sequence[Any], dim: int) -> int:

@@ -12,6 +12,7 @@ import pytest
 
 import distcompile as dc
 from compiler_core.errors import BatchError, GraphBreak
+from distcompile.surface import loops
 from tests.distcompile.surface.test_control_flow_against_torch import Ours, X, Y, ran, theirs, torch
 
 pytestmark = pytest.mark.torch
@@ -159,3 +160,87 @@ def test_a_loop_under_vmap_runs_while_any_example_wants() -> None:
         dc.compile(dc.vmap(lambda x: turned(w, x)), fullgraph=True)(rows)
     with pytest.raises(BatchError, match="carries a number"):
         dc.vmap(lambda x: dc.while_loop(lambda i, x: x.sum() < 9, lambda i, x: (i + 1, x + 1), (0, x)))(rows)
+
+
+LONG = {
+    "a cell": lambda h, s, w, a, b, r: h.scan(lambda c, x: ((c * w + x).tanh(), (c + x).sum()), a * 1, r),
+    "reversed, along the last dim": lambda h, s, w, a, b, r: h.scan(
+        lambda c, x: (c.sin() + x * w[0], (c * x, {"q": x * 2})), r[:, 0] * 1, r, dim=1, reverse=True
+    ),
+    "trees": lambda h, s, w, a, b, r: h.scan(
+        lambda c, x: (
+            {"n": c["n"] + 1, "h": [(c["h"][0] * b + x["u"]).cos() * w]},
+            (c["n"] * 2, x["u"] * c["h"][0], x["v"].float()),
+        ),
+        {"n": h.lib.tensor(3), "h": [a * 1]},
+        {"u": r, "v": r * 2},
+    ),
+    "a carry that is left alone": lambda h, s, w, a, b, r: h.scan(lambda c, x: ((c[0], x * w), c[1] * 1), (a, b), r),
+    "a scan in a scan": lambda h, s, w, a, b, r: h.scan(
+        lambda c, x: h.scan(lambda d, y: (d * y + w.sum(), d * 1), c, x), h.lib.zeros_like(w[0]), r
+    ),
+    "in a loop": lambda h, s, w, a, b, r: h.while_loop(
+        lambda i, x: i < 2, lambda i, x: (i + 1, h.scan(lambda c, y: (c * y, c + w), x, r)[0] + x), (h.lib.tensor(0), a)
+    )[1],
+}
+
+
+@pytest.fixture
+def unrolled(monkeypatch: Any) -> None:
+    monkeypatch.setattr(loops, "MOST_UNROLLED", 1)
+
+
+@pytest.mark.parametrize("name", list(LONG))
+def test_a_long_scan_is_one_op_of_the_graph(name: str, theirs: Any, monkeypatch: Any) -> None:
+    torch._dynamo.reset()
+    expected = ran(Ours, LONG[name], 1.0)
+    if name in ("a cell", "reversed, along the last dim", "a scan in a scan"):  # torch fails at the others
+        for found, value in zip(ran(theirs, LONG[name], 1.0), expected, strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-6, atol=1e-9)
+    monkeypatch.setattr(loops, "MOST_UNROLLED", 1)
+    for how in ({"fullgraph": True}, {"fullgraph": True, "backend": "aot_eager"}):
+        for found, value in zip(ran(Ours, LONG[name], 1.0, **how), expected, strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-6, atol=1e-9, err_msg=f"{name} {how}")
+
+
+@pytest.mark.usefixtures("unrolled")
+@pytest.mark.parametrize("name", list(SECOND))
+def test_derivatives_of_a_long_scan(name: str) -> None:
+    rows = dc.tensor(X) * dc.tensor([[1.0], [0.3], [0.5]])
+
+    def summed(x: Any) -> Any:
+        carry, ys = loops.scan(lambda c, r: ((c * r + x).sin(), c * x), x * 1, rows)
+        return carry + ys.sum(0)
+
+    compiled = dc.compile(summed, fullgraph=True)
+    ways = [lambda x: SECOND[name](summed, x), lambda x: SECOND[name](compiled, x)]
+    ways += [dc.compile(ways[0], fullgraph=True)] if name != "create_graph" else []
+    found = []
+    for call in ways:
+        x = dc.tensor(X, requires_grad=True)
+        value = call(x)
+        (value**2).sum().backward()
+        found.append([value.detach().numpy(), x.grad.numpy()])
+    for made in found[1:]:
+        for ours, expected in zip(made, found[0], strict=True):
+            np.testing.assert_allclose(ours, expected, rtol=1e-8)
+
+
+def normed(norm: Any) -> Any:
+    return lambda x: loops.scan(lambda c, r: (norm(r + c), c * 1), dc.zeros_like(x[0]), x)
+
+
+def test_turns_that_do_more_than_compute_stand_for_themselves(monkeypatch: Any) -> None:
+    rows = np.sin(np.arange(24.0).reshape(3, 4, 2) * 3)
+    found = []
+    for most in (128, 1):
+        monkeypatch.setattr(loops, "MOST_UNROLLED", most)
+        norm = dc.nn.BatchNorm1d(2).double()
+        carry, ys = dc.compile(normed(norm), fullgraph=True)(dc.tensor(rows))
+        found.append([carry.detach().numpy(), ys.detach().numpy(), *(b.numpy() for b in norm.buffers())])
+        assert norm.num_batches_tracked.item() == 3
+    for ours, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-9)
+    drop = dc.nn.Dropout(0.5)
+    call = dc.compile(lambda x: loops.scan(lambda c, r: (drop(r), c * 1), x[0], x)[0], fullgraph=True)
+    assert set(call(dc.ones(3, 64)).tolist()) == {0.0, 2.0}

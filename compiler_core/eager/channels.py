@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from compiler_core.dtype import float32, float64
-from compiler_core.eager.native import RowKernels
+from compiler_core.eager.native import Kernel, RowKernels, kernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, dense_or_none
 from compiler_core.eager.rows import row_functions
 from compiler_core.ops.composites.activation import scale_of_kept
@@ -71,6 +72,25 @@ def _batch_norm(k: RowKernels) -> None:
         return None if dx is None else dx.reshape(x.shape), None, None, dw, db
 
     define_quietly("batch_norm", forward, backward, reads=(0, 3))
+
+
+def moved_statistics(x: Array, mean: Array, variance: Array, momentum: float) -> tuple[Array, Array] | None:
+    """The running mean and variance [C] of batch norm, moved towards those of x [N, C, ...] by `momentum`."""
+    move = _mover()
+    if move is None or any(type(a) is not np.ndarray for a in (x, mean, variance)) or not alike(x, mean, variance):
+        return None
+    if not x.size or x.ndim < 2 or not _fits(x.shape, mean, variance):
+        return None
+    moved = np.empty_like(mean), np.empty_like(variance)
+    flat = dense(x).reshape(_three(x.shape))
+    move((flat, dense(mean), dense(variance), *moved), momentum)
+    return moved
+
+
+@cache
+def _mover() -> Kernel | None:
+    found = kernels()
+    return None if found is None else found.named("moved_statistics")
 
 
 def _standardized(x: Array, groups: int, eps: float) -> tuple[Array, tuple[Array, ...]] | None:

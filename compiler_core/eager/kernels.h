@@ -97,6 +97,27 @@ template <class T> static int64_t batch_norm_backward(const Tuple* t, int64_t gi
   return 0;
 }
 
+// x, means and variances so far -> both moved by a share towards those of x, the variance that of a sample.
+template <class T> static int64_t moved_statistics(const Tuple* t, double share) {
+  const T *x = at<T>(t, 0), *means = at<T>(t, 1), *variances = at<T>(t, 2);
+  T *means_out = at<T>(t, 3), *variances_out = at<T>(t, 4);
+  const int64_t* shape = t->items[0]->shape;
+  const int64_t batch = shape[0], channels = shape[1], length = shape[2], count = batch * length;
+  const T before = (T)(1 - share), now = (T)share;
+  for (int64_t c = 0; c < channels; ++c) {
+    double total = 0, squares = 0;
+    runs_of(c, batch, channels, length, [&](int64_t o) { total += sum_of<T>(length, [=](int64_t i) { return x[o + i]; }); });
+    const T mean = (T)(total / (double)count);
+    runs_of(c, batch, channels, length, [&](int64_t o) {
+      squares += sum_of<T>(length, [=](int64_t i) { return (x[o + i] - mean) * (x[o + i] - mean); });
+    });
+    means_out[c] = means[c] * before + mean * now;
+    variances_out[c] = variances[c] * before + (T)(squares / (double)(count > 1 ? count - 1 : 1)) * now;
+  }
+  return 0;
+}
+
+EXPORT dc_moved_statistics(void* arrays, double share) { return BY_DTYPE(moved_statistics, share); }
 EXPORT dc_batch_norm(void* arrays, double eps, int64_t given) { return BY_DTYPE(batch_norm, eps, given); }
 EXPORT dc_batch_norm_backward(void* arrays, int64_t given) { return BY_DTYPE(batch_norm_backward, given); }
 

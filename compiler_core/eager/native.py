@@ -29,6 +29,7 @@ _POINTER, _DOUBLE, _INT = ctypes.py_object, ctypes.c_double, ctypes.c_int64
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "batch_norm": (_DOUBLE, _INT),
     "batch_norm_backward": (_INT,),
+    "moved_statistics": (_DOUBLE,),
     "columns": (),
     "columns_back": (),
     "primitives_of": (_INT, _INT),

@@ -130,7 +130,7 @@ def batch_norm(
     result: Tensor = C.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if training and running_mean is not None and running_var is not None and input.dim() > 1:
         with no_grad():
-            if _is_moved_there(input, running_mean, running_var, momentum):
+            if _are_moved_at_once(input, running_mean, running_var, momentum):
                 return result
             mean, variance = C.batch_statistics(input)
             running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
@@ -138,13 +138,14 @@ def batch_norm(
     return result
 
 
-def _is_moved_there(x: Tensor, mean: Tensor, variance: Tensor, momentum: float | Tensor) -> bool:
-    """Whether the running statistics were moved at once, by a kernel, on the CUDA device that all are on."""
-    if current_trace() is not None or not x.is_cuda or not isinstance(momentum, float):
+def _are_moved_at_once(x: Tensor, mean: Tensor, variance: Tensor, momentum: float | Tensor) -> bool:
+    """Whether the running statistics were moved by one kernel, on the device that all are on."""
+    if current_trace() is not None or not isinstance(momentum, float):
         return False
-    from compiler_core.eager.device_several import moved_statistics
+    from compiler_core.eager import channels, device_several
 
-    moved = moved_statistics(x._read(), mean._read(), variance._read(), momentum)
+    move = (device_several if x.is_cuda else channels).moved_statistics
+    moved = move(x._read(), mean._read(), variance._read(), momentum)
     if moved is None:
         return False
     for running, array in zip((mean, variance), moved):

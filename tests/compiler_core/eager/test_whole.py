@@ -15,9 +15,10 @@ import pytest
 import distcompile as dc
 from compiler_core import dtype as dt
 from compiler_core.config import config
-from compiler_core.eager import native, rules
+from compiler_core.eager import channels, native, rules
 from compiler_core.errors import AutogradError, BackendError, IndexError_, OpDefinitionError
 from compiler_core.ops import functional as F
+from compiler_core.ops.composites.norm import batch_statistics
 from compiler_core.ops.pooling.composite import _maxima_of_windows
 from compiler_core.ops.whole import COMPOSITES, define
 from compiler_core.tensor.autograd.backward import grad
@@ -153,6 +154,22 @@ def weighted(out: Tensor) -> Tensor:
 def close(ours: Any, theirs: Any, dtype: Any) -> None:
     tolerance = 2e-5 if dtype is dt.float32 else 1e-12
     np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=tolerance, atol=tolerance)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("dtype", "slack"), [(np.float32, 2e-6), (np.float64, 1e-13)])
+@pytest.mark.parametrize("shape", [(4, 3, 5, 7), (6, 3), (1, 3, 2), (2, 3, 5000)])
+def test_statistics_are_moved_as_their_composition_moves_them(shape: tuple[int, ...], dtype: Any, slack: float) -> None:
+    rng = np.random.default_rng(0)
+    x = (3 + rng.standard_normal(shape)).astype(dtype)
+    mean, variance = SHIFTS.astype(dtype), SPREADS.astype(dtype)
+    moved = channels.moved_statistics(np.moveaxis(np.moveaxis(x, 1, -1).copy(), -1, 1), mean, variance, 0.3)
+    assert moved is not None
+    for ours, before, now in zip(moved, (mean, variance), batch_statistics(x)):
+        np.testing.assert_allclose(ours, before * 0.7 + np.asarray(now) * 0.3, rtol=slack, atol=slack)
+    assert channels.moved_statistics(x, mean[:2], variance, 0.3) is None
+    assert channels.moved_statistics(x, mean.astype(np.float16), variance, 0.3) is None
+    assert channels.moved_statistics(x[:0], mean, variance, 0.3) is None
 
 
 @needs_compiler

@@ -225,6 +225,8 @@ class Capture:
             return self._closed_sizes(ended, start)
         except LeafEscapes:
             self._take_back(start)
+            if isinstance(ended, Raised) and self.owner.fullgraph:
+                raise ended.error from None
             self.point.memory.takes_leaves = False
             raise BrokeInside from None
 

@@ -24,6 +24,7 @@ from compiler_core.ops.registry import current_trace
 from compiler_core.symbolic.size import symbols_in
 from compiler_core.tensor.autograd.grad_mode import is_grad_enabled
 from compiler_core.tensor.autograd.taped import depth
+from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 
 
@@ -48,23 +49,52 @@ class Loop(Recording):
 
     def __init__(self, functions: Sequence[Callable[..., Any]], given: Sequence[Tensor]) -> None:
         super().__init__("torch.while_loop", functions)
+        self.trace.tell_apart()
         self.given = given
         self.carried = [prims.reshape(x, tuple(x.shape)) for x in given]
         self.nodes: list[Node] = [x._read() for x in self.carried]
 
+    def _state(self) -> tuple[Any, ...]:
+        """Memory from outside that a turn writes goes from turn to turn."""
+        _, *others = super()._state()
+        return {}, *others
+
+    def _end(self) -> None:
+        if self.starts:
+            self.changed = self._put_back()
+            if self.changed and len(self.starts) == 1:
+                raise self._broken("its test writes to a tensor that is there outside of it")
+            super()._end()
+
     def result(self, test: Tensor, made: Sequence[Tensor]) -> list[Tensor]:
         """The Tensors after the last turn. test: what the test gave; made: the body, as carried."""
         self._end()
+        if any(x._cell.root in self.changed for x in made):
+            raise self._broken("a turn writes to a tensor that is there outside of it, and hands it on")
+        values = [self.trace.written[cell] for cell in self.changed]
+        found = self._looped(test, [*made, *map(_held, self.changed.values())], values)
+        for cell, value in zip(self.changed, found[len(made) :], strict=True):
+            cell.write(value._read())
+        return found[: len(made)]
+
+    def _looped(self, test: Tensor, made: Sequence[Tensor], values: Sequence[Node]) -> list[Tensor]:
+        """values: of memory from outside, which go from turn to turn too."""
         parts = self._parts([[test], list(made)])
         self._take_out(self.starts[0])
-        others = [node for node in dict.fromkeys(n for part in parts for n in part.free) if node not in self.nodes]
-        free: list[Node] = [*self.nodes, *others]
+        carried = [*self.nodes, *values]
+        others = [node for node in dict.fromkeys(n for part in parts for n in part.free) if node not in carried]
+        free: list[Node] = [*carried, *others]
         if any(symbols_in(node.shape) for part in parts for node in (*part.nodes, *free)):
             raise self._broken("it works on sizes that change from call to call")
         texts = [part.text(free) for part in parts]
         requiring = is_grad_enabled() and any(x.requires_grad for x in (*self.given, *made))
         is_recorded = requiring or forward.on or bool(depth())
-        return looped(self.given, [self._handle(node) for node in others], *texts, has_gradients=is_recorded)
+        begun = [*self.given, *map(_held, values)]
+        return looped(begun, [self._handle(node) for node in others], *texts, has_gradients=is_recorded)
+
+
+def _held(node: Node) -> Tensor:
+    return Tensor._from_cell(Cell(node))
 
 
 class Scan(Recording):

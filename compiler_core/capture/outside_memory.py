@@ -245,6 +245,11 @@ class OutsideMemory(PlacedBuilder):
             self.lifted[key] = Lifted(placeholder, cell, known, at_root, edge)
         return self.lifted[key]
 
+    def tell_apart(self) -> None:
+        """What was written to memory from outside is from here on the value of that memory alone."""
+        for cell, value in list(self.written.items()):
+            self._hold(cell, prims.reshape(value, tuple(value.shape)), self._histories.get(cell.root, ()))
+
     def read_before(self, cell: Cell) -> Node:
         """What `cell`, made outside, held when the trace began, without a history."""
         return self._lift(cell, None, None).placeholder

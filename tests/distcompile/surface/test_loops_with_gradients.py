@@ -5,6 +5,7 @@ Eager code is the judge where torch's gradients are not those of the turns.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -160,6 +161,46 @@ def test_a_loop_under_vmap_runs_while_any_example_wants() -> None:
         dc.compile(dc.vmap(lambda x: turned(w, x)), fullgraph=True)(rows)
     with pytest.raises(BatchError, match="carries a number"):
         dc.vmap(lambda x: dc.while_loop(lambda i, x: x.sum() < 9, lambda i, x: (i + 1, x + 1), (0, x)))(rows)
+
+
+def norms(norm: Any, x: Any, most: Any) -> Any:
+    def turn(i: Any, y: Any) -> Any:
+        return i + 1, dc.cond(y.sum() > 0, lambda y: norm(y) + 0.1, lambda y: norm(y * 2) * y + 0.2, (y,))
+
+    first = dc.while_loop(lambda i, y: i < most, turn, (dc.tensor(0), norm(x)))[1]
+    return norm(dc.while_loop(lambda i, y: i < most, turn, (dc.tensor(0), first))[1])
+
+
+def test_buffers_that_a_turn_writes_go_from_turn_to_turn() -> None:
+    found = []
+    for how in ({}, {"backend": "codegen"}, {"backend": "aot_eager"}):
+        norm = dc.nn.BatchNorm1d(3).double()
+        call = dc.compile(lambda x, m: norms(norm, x, m), fullgraph=True, **how) if how else partial(norms, norm)  # noqa: B023
+        made = []
+        for turns in (2, 0, 3):
+            x = dc.tensor(np.sin(np.arange(12.0).reshape(4, 3) * 3 + turns), requires_grad=True)
+            value = call(x, dc.tensor(turns))
+            (value**3).sum().backward()
+            made += [value.detach().numpy(), x.grad.numpy()]
+        assert norm.num_batches_tracked.item() == 2 * 5 + 2 * 3
+        found.append([*made, *(b.numpy() for b in norm.buffers()), *(p.grad.numpy() for p in norm.parameters())])
+    for made in found[1:]:
+        for ours, expected in zip(made, found[0], strict=True):
+            np.testing.assert_allclose(ours, expected, rtol=1e-7, atol=1e-9)
+
+
+def test_what_a_turn_may_not_write() -> None:
+    total = dc.zeros(3, dtype=dc.float64)
+    for turn, test, why in (
+        (lambda i, y: (i + 1, total.add_(y)), lambda i, y: i < 3, "hands it on"),
+        (lambda i, y: (i + 1, y * 2), lambda i, y: total.add_(1).sum() < 9, "its test writes"),
+        (lambda i, y: (i + 1, y.mul_(2) * 1), lambda i, y: i < 3, "writes to a tensor"),
+        (lambda i, y: (i + 1, dc.rand_like(y)), lambda i, y: i < 3, "draws random numbers"),
+    ):
+        call = dc.compile(lambda a, c=test, b=turn: dc.while_loop(c, b, (dc.tensor(0), a * 1)), fullgraph=True)
+        with pytest.raises(GraphBreak, match=why):
+            call(dc.tensor(Y))
+    assert total.tolist() == [0.0] * 3
 
 
 LONG = {

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import distcompile
+from compiler_core.errors import ShapeError
 from tests.compiler_core.capture.writes.test_writes_in_the_graph import Case, arange, backward, close, story
 
 torch = pytest.importorskip("torch")
@@ -67,3 +68,13 @@ def test_compiled_is_eager(name: str, backend: str) -> None:
         return distcompile.compile(function, backend=backend, fullgraph=whole)
 
     close(story(case, distcompile, wrap, False), story(case, distcompile, lambda f: f, False))
+
+
+def test_an_error_of_the_program_is_told_as_it_is() -> None:
+    def wrong(x: Any) -> Any:
+        leaf = x.clone().requires_grad_()
+        return (leaf * 2) @ distcompile.ones(5, 5)
+
+    for call in (wrong, distcompile.compile(wrong), distcompile.compile(wrong, fullgraph=True)):
+        with pytest.raises(ShapeError, match="matmul"):
+            call(distcompile.ones(2, 3))

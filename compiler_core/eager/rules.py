@@ -58,6 +58,23 @@ def _linear_backward(needs: Sequence[bool], g: Array, _: None, kept: tuple[()], 
     return dx, dw, np.add.reduce(rows, 0) if needs[2] else None
 
 
+# ---- stack
+
+
+def _stack(*arrays: Array, dim: int) -> Made:
+    first = arrays[0]
+    if any(a.shape != first.shape or a.dtype != first.dtype for a in arrays):
+        return None
+    if dim or not first.ndim:
+        return np.stack(arrays, dim), ()
+    return np.concatenate(arrays).reshape(len(arrays), *first.shape), ()
+
+
+def _stack_backward(needs: Sequence[bool], g: Array, _: None, kept: tuple[()], *arrays: Array, dim: int) -> Grads:
+    before: tuple[Any, ...] = (slice(None),) * dim
+    return tuple([np.array(g[(*before, k)]) if wanted else None for k, wanted in enumerate(needs)])
+
+
 # ---- 16-bit floats and a number
 
 _JOINS = {"mul": np.multiply, "div": np.divide}
@@ -169,6 +186,7 @@ def _classes(k: RowKernels) -> None:
 
 def _define_all() -> None:
     define_quietly("linear", _linear, _linear_backward, reads=(0, 1))
+    define_quietly("stack", _stack, _stack_backward, reads=())
     define_quietly("with_number", _with_number, _with_number_backward, reads=())
     found = kernels()
     if found is None:

@@ -50,6 +50,7 @@ from compiler_core.tensor.methods.of_functions import FunctionMethods
 from compiler_core.tensor.methods.of_layouts import ACCUMULATE, LayoutMethods
 from compiler_core.tensor.methods.operators import Operators
 from compiler_core.tensor.methods.rare import RareMethods
+from compiler_core.tensor.pieces import backwards, pieces
 from compiler_core.tensor.size import Size, told
 
 __all__ = ["Size", "Tensor", "ViewLink"]
@@ -439,13 +440,9 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
     __copy__, __deepcopy__, __reduce_ex__ = copying.shallow_copy, copying.deep_copy, copying.reduced
     _rebuild_as, __setstate__ = staticmethod(copying.rebuild_as), copying.set_state
 
-    def __reversed__(self) -> Tensor:
-        """Its first dimension backwards; one without dims is itself."""
-        return self.flip(0) if self.dim() else self
-
     __getitem__, __setitem__ = get_item, set_item
     __torch_function__, _make_subclass = classmethod(torch_function), staticmethod(make_subclass)
-    as_subclass, __iter__ = as_subclass, iterate
+    as_subclass, __iter__, __reversed__, __pieces__ = as_subclass, iterate, backwards, pieces
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         from compiler_core.tensor.printing import format_tensor

@@ -31,6 +31,7 @@ from compiler_core.ops.casting import in_widest
 from compiler_core.ops.lying import as_told, lies
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import Value
+from compiler_core.ops.whole import whole
 
 Sizes = int | Sequence[int]
 
@@ -258,14 +259,18 @@ def cat(tensors: Sequence[Value] | Any, dim: int = 0) -> Value:
     return as_told("joined", joined, tuple(xs))
 
 
-@lies("rows")
 @numpy_names
 @in_widest
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
     """Tensors of one shape joined along a new dim."""
     if not len(tensors):
         raise ShapeError("stack expects a non-empty list of tensors")
-    return cat([unsqueeze(x, dim) for x in tensors], normalize_dim(dim, len(tensors[0].shape) + 1))
+    return _stack(*tensors, dim=normalize_dim(dim, len(tensors[0].shape) + 1))
+
+
+@whole(lies="rows")
+def _stack(*tensors: Value, dim: int) -> Value:
+    return cat([unsqueeze(x, dim) for x in tensors], dim)
 
 
 def narrow(input: Value, dim: int, start: int, length: int) -> Value:
@@ -325,7 +330,9 @@ def unbind(input: Value, dim: int = 0) -> tuple[Value, ...]:
     x = as_value(input)
     shape = shape_of(x)
     d = normalize_dim(dim, len(shape))
-    return tuple([_piece(x, shape, d, k) for k in range(shape[d])])
+    at_once: Any = getattr(type(x), "__pieces__", None)
+    found: tuple[Value, ...] | None = None if at_once is None else at_once(x, d)
+    return tuple([_piece(x, shape, d, k) for k in range(shape[d])]) if found is None else found
 
 
 def _piece(x: Value, shape: Shape, d: int, place: int) -> Value:

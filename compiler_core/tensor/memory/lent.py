@@ -208,6 +208,11 @@ def borrow(array: Any) -> Cell:
     Raises DTypeError for a dtype that there is not, ShapeError for strides that torch refuses, DomainError for other
     machines' bytes.
     """
+    if type(array) is np.ndarray and array.ndim == 1 and array.flags.carray and array.dtype.isnative and array.size:
+        of(array.dtype)
+        key = _key(array)  # the usual case: nothing else can be wrong with it
+        known = _known(array, key)
+        return _storage_on(array, key) if known is None else DataCell(known, known.raw)
     array = array if cuda.is_array(array) else _plain(array)
     of(array.dtype)
     if any(step < 0 for step in array.strides):
@@ -225,8 +230,9 @@ def borrow(array: Any) -> Cell:
     if not array.size:
         return DeviceCell(array) if cuda.is_array(array) else Cell(array)
     storage, window = _laid_out(array)
-    known = _known(storage)
-    root = storage_on(storage) if known is None else known
+    key = _key(storage)
+    known = _known(storage, key)
+    root = _storage_on(storage, key) if known is None else known
     cell: Cell = root
     if window is not None:
         with use_trace(None):
@@ -253,17 +259,23 @@ def _plain(array: np.ndarray[Any, Any]) -> Array:
 
 def storage_on(array: Array) -> LentCell:
     """The cell of a row-major array."""
-    found = _known(array)
-    if found is None:
-        Lending.in_use = True
-        found = (LentDeviceCell if cuda.is_array(array) else LentCell)(array)
-        _borrowed[address(array), array.shape, array.dtype] = found
+    key = _key(array)
+    return _known(array, key) or _storage_on(array, key)
+
+
+def _key(array: Array) -> tuple[Any, ...]:
+    return address(array), array.shape, array.dtype
+
+
+def _storage_on(array: Array, key: tuple[Any, ...]) -> LentCell:
+    Lending.in_use = True
+    found = _borrowed[key] = (LentDeviceCell if cuda.is_array(array) else LentCell)(array)
     return found
 
 
-def _known(array: Array) -> LentCell | None:
+def _known(array: Array, key: tuple[Any, ...]) -> LentCell | None:
     """The cell that a row-major array has already, if it may be written to as the array may."""
-    found = _borrowed.get((address(array), array.shape, array.dtype))
+    found = _borrowed.get(key)
     return found if found is not None and is_writeable(found.raw) is is_writeable(array) else None
 
 

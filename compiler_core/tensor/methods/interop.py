@@ -13,7 +13,7 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.errors import AutogradError, DeviceTypeError, DomainError, DTypeError, ShapeError
 from compiler_core.graph.ir import Constant
-from compiler_core.ops.registry import Array
+from compiler_core.ops.registry import Array, current_trace
 from compiler_core.tensor.autograd.grad_mode import is_grad_enabled
 from compiler_core.tensor.memory.lent import borrow, memory
 from compiler_core.tensor.size import told
@@ -126,6 +126,9 @@ def _complex(self: Tensor) -> complex:
 
 
 def _index(self: Tensor) -> int:
+    value = self._cell.current() if current_trace() is None else None
+    if type(value) is np.ndarray and value.size == 1 and value.dtype.kind in "iub":
+        return int(value.item())
     if self.dtype.kind not in "iub":
         raise TypeError(f"only integer tensors can be used as an index, got {self.dtype}")
     return int(_scalar(self, "using it as an index").real)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
 _FULL = OPS["full"]
-_F32, _F64 = np.dtype(np.float32), np.dtype(np.float64)
+_F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 _WHOLE = (-(1 << 63), 1 << 64)  # beyond which a whole number is refused
 _REFUSED = (TypeError, ValueError, MemoryError)  # arrays of two devices, or a full one: the general way says so
 Binary: TypeAlias = "Callable[[Tensor, object], Tensor]"
@@ -87,7 +87,7 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
     symbol: what the primitive's eager rule computes, as Python's operator: CuPy's arrays take long to find their own by
     NumPy's ufunc. Nothing then is left to check, to look up or to convert.
     """
-    primitive, general = OPS[name], _binary(function)
+    primitive, general, keeps_integers = OPS[name], _binary(function), name != "div"
 
     def operator(self: Any, other: Any) -> Any:
         if current_trace() is not None:
@@ -125,10 +125,28 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
                 with suppress(MemoryError):  # the general way says more
                     return _result_of_number(self, constant, symbol, primitive)
             return self.__bind__(primitive, (self, constant), {})
+        elif type(other) is int and keeps_integers and (made_of := _of_integers(self, other, symbol)) is not None:
+            return made_of
         return general(self, other)
 
     vars(general)["outer"] = operator
     return operator
+
+
+def _of_integers(a: Any, number: int, symbol: Callable[[Any, Any], Any]) -> Any:
+    """The Tensor of int64 that `symbol` makes of one of the CPU and a number, around which it wraps; None of others."""
+    value = a._cell.current()
+    is_plain = type(value) is np.ndarray and value.dtype is _I64 and a._cell.is_ordered
+    if not is_plain or not _WHOLE[0] <= number < -_WHOLE[0]:
+        return None
+    before = silence()
+    try:
+        cell = Cell(np.asarray(symbol(value, number)))
+    finally:
+        restore(before)
+    if not thread_mode.enabled and Inference.entered:
+        made(cell)
+    return a._from_cell(cell)
 
 
 def _result(a: Any, b: Any, out: Array, op: Op) -> Any:

@@ -87,6 +87,8 @@ CASES = (
     Case("maxima_of_windows", ((2, 5, 150),), windows((2, 2), stride=(1, 1))),
     Case("maxima_of_windows", ((2, 1, 9, 140),), windows((2, 3), stride=(2, 3), dilation=(3, 2), low=(4, 2))),
     Case("maxima_of_windows", ((2, 3, 130),), windows((4,), stride=(2,), low=(2,))),
+    *(Case("stack", ((3, 4),) * 3, {"dim": dim}) for dim in (0, 1, 2)),
+    Case("stack", ((5,),), {"dim": 0}),
     Case("dropout", ((40, 9), KEY), {"p": 0.3, "stream": 4}),
     *(Case("with_number", ((3, 11),), {"op": op, "number": 0.3}) for op in ("mul", "div")),
     Case("masked", ((3, 5), SEEN), {"p": 0.3}),

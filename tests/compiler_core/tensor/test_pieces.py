@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import distcompile as dc
+from compiler_core.errors import ShapeError
 from compiler_core.tensor.pieces import pieces
 
 
@@ -62,5 +63,5 @@ def test_numbers_are_stacked() -> None:
     assert (made.tolist(), x.grad.item(), y.grad.item()) == ([2, 3, 2], 101, 10)
     assert dc.stack(list(dc.arange(4))).tolist() == [0, 1, 2, 3]
     assert dc.stack([dc.ones(2), dc.ones(2, dtype=dc.float64)]).dtype is dc.float64
-    with pytest.raises(dc.ShapeError):
+    with pytest.raises(ShapeError):
         dc.stack([dc.ones(2), dc.ones(3)])

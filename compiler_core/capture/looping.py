@@ -1,8 +1,9 @@
 """torch.while_loop and long scans in a graph: a turn is captured, its graphs are taken out, and one op repeats them.
 
 In: Tensors that go from turn to turn, and what the machine runs in between (`start`): the test, then the body. Out: the
-Tensors after the last turn (aot/loop.py, aot/scan.py), with gradients. Under vmap, and of numbers (`holds`), Python
-runs the loop, and the graph ends where it needs the value of the test.
+Tensors after the last turn (aot/loop.py, aot/scan.py), with gradients. Under vmap the turn is that of one example, on
+values that stand for its own. Python runs loops that carry numbers (`holds`); the graph ends where it needs the value
+of the test.
 Raises GraphBreak and BranchError as branches do (branching.py).
 """
 
@@ -19,7 +20,7 @@ from compiler_core.forward import level as forward
 from compiler_core.graph.ir import Node
 from compiler_core.location import user_location
 from compiler_core.ops import prims
-from compiler_core.ops.batching.value import held, levels
+from compiler_core.ops.batching.value import Batched, held, levels
 from compiler_core.ops.registry import current_trace
 from compiler_core.symbolic.size import symbols_in
 from compiler_core.tensor.autograd.grad_mode import is_grad_enabled
@@ -30,7 +31,7 @@ from compiler_core.tensor.tensor import Tensor
 
 def holds(carried: Sequence[Any]) -> bool:
     """Whether a graph can hold the loop that carries these."""
-    if current_trace() is None or levels():
+    if current_trace() is None:
         return False
     return all(isinstance(x, Tensor) and not x.is_cuda for x in carried)
 
@@ -38,8 +39,7 @@ def holds(carried: Sequence[Any]) -> bool:
 def check_turned(test: Any) -> None:
     """Raises GraphBreak if a graph cannot hold a loop whose test gives this, and Python cannot run it in a graph."""
     if current_trace() is not None and isinstance(test, Tensor):
-        why = "under vmap, each example has a test" if levels() else "it carries a number, or a tensor of a GPU"
-        raise GraphBreak(f"torch.while_loop: {why}", where=user_location())
+        raise GraphBreak("torch.while_loop: it carries a number, or a tensor of a GPU", where=user_location())
 
 
 class Loop(Recording):
@@ -51,7 +51,7 @@ class Loop(Recording):
         super().__init__("torch.while_loop", functions)
         self.trace.tell_apart()
         self.given = given
-        self.carried = [prims.reshape(x, tuple(x.shape)) for x in given]
+        self.carried = [_alone(x, x.shape) for x in given]
         self.nodes: list[Node] = [x._read() for x in self.carried]
 
     def _state(self) -> tuple[Any, ...]:
@@ -69,6 +69,10 @@ class Loop(Recording):
     def result(self, test: Tensor, made: Sequence[Tensor]) -> list[Tensor]:
         """The Tensors after the last turn. test: what the test gave; made: the body, as carried."""
         self._end()
+        if any(type(x._cell.raw) is Batched for x in (test, *made)):
+            raise self._broken("its functions enclose what each example of vmap has")
+        if levels() and self.changed:
+            raise self._broken("a turn writes to a tensor that is there outside of it, under vmap")
         if any(x._cell.root in self.changed for x in made):
             raise self._broken("a turn writes to a tensor that is there outside of it, and hands it on")
         values = [self.trace.written[cell] for cell in self.changed]
@@ -93,6 +97,14 @@ class Loop(Recording):
         return looped(begun, [self._handle(node) for node in others], *texts, has_gradients=is_recorded)
 
 
+def _alone(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """What stands for a value of this shape, `x` or what is at a place of it: under vmap, of one example."""
+    if levels():
+        return _held(prims.full(tuple(shape), 0, x.dtype))
+    made: Tensor = prims.reshape(x if len(shape) == x.dim() else x.select(0, 0), tuple(shape))
+    return made
+
+
 def _held(node: Node) -> Tensor:
     return Tensor._from_cell(Cell(node))
 
@@ -105,7 +117,7 @@ class Scan(Recording):
     def __init__(self, function: Callable[..., Any], begun: Sequence[Tensor], xs: Sequence[Tensor]) -> None:
         super().__init__("scan", (function,))
         self.begun, self.xs = begun, xs
-        self.turn = [prims.reshape(x, tuple(x.shape)) for x in (*begun, *(x.select(0, 0) for x in xs))]
+        self.turn = [_alone(x, x.shape) for x in begun] + [_alone(x, x.shape[1:]) for x in xs]
         self.nodes: list[Node] = [x._read() for x in self.turn]
 
     def _state(self) -> tuple[Any, ...]:
@@ -119,6 +131,8 @@ class Scan(Recording):
         drawn = self.trace.draws, len(self.trace.outside_draws)
         does_more = bool(self._put_back()) or drawn != self.drawn
         self._end()
+        if any(type(x._cell.raw) is Batched for x in made):
+            return None
         part = Part(self.trace, set(self.trace.body[self.starts[0] :]), [held(x._read()) for x in made])
         others = [node for node in part.free if node not in self.nodes]
         sized = any(symbols_in(node.shape) for node in (*part.nodes, *self.nodes, *others))

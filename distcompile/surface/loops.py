@@ -5,7 +5,7 @@ Eager: Python runs them, and of two branches that which is taken. In compiled co
 both branches (compiler_core/capture/branching.py says how); so is it where there is a predicate for each example of
 vmap, where both are computed. `map` is one call under vmap there, `scan` a call for each place, or, where there are
 many, one op of the graph (aot/scan.py), `associative_scan` a logarithm of them everywhere. `while_loop` is part of the
-graph (compiler_core/capture/looping.py); under vmap Python runs it, as long as any example wants another turn.
+graph (compiler_core/capture/looping.py); under vmap it runs as long as any example wants another turn.
 Source: torch's documentation, and torch/_higher_order_ops; the results and errors of torch 2.13 judge.
 """
 

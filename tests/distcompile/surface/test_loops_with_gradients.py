@@ -155,10 +155,13 @@ def test_a_loop_under_vmap_runs_while_any_example_wants() -> None:
     w, rows = dc.tensor([0.5, -1.5, 2.0], dtype=dc.float64), dc.tensor(X) * dc.tensor([[1.0], [0.3], [100.0]])
     for of_one in (lambda x: turned(w, x), dc.func.grad(lambda x: (turned(w, x) ** 2).sum())):
         expected = dc.stack([of_one(row) for row in rows])
-        for call in (dc.vmap(of_one), dc.vmap(dc.compile(of_one)), dc.compile(dc.vmap(of_one))):
+        for call in (dc.vmap(of_one), dc.vmap(dc.compile(of_one)), dc.compile(dc.vmap(of_one), fullgraph=True)):
             np.testing.assert_allclose(call(rows).numpy(), expected.numpy(), rtol=1e-9)
-    with pytest.raises(GraphBreak, match="under vmap"):
-        dc.compile(dc.vmap(lambda x: turned(w, x)), fullgraph=True)(rows)
+    whole = dc.compile(dc.vmap(lambda x: dc.while_loop(lambda y: y.sum() < 9, lambda y: (y + x,), (x * 1,))[0]))
+    assert whole(dc.ones(2, 3) * dc.tensor([[1.0], [2.0]])).tolist() == [[3.0] * 3, [4.0] * 3]
+    with pytest.raises(GraphBreak, match="enclose what each example of vmap has"):
+        dc.compile(dc.vmap(lambda x: dc.while_loop(lambda y: y.sum() < 9, lambda y: (y + x,), (x * 1,))[0]),
+                   fullgraph=True)(rows)  # fmt: skip
     with pytest.raises(BatchError, match="carries a number"):
         dc.vmap(lambda x: dc.while_loop(lambda i, x: x.sum() < 9, lambda i, x: (i + 1, x + 1), (0, x)))(rows)
 
@@ -265,6 +268,36 @@ def test_derivatives_of_a_long_scan(name: str) -> None:
     for made in found[1:]:
         for ours, expected in zip(made, found[0], strict=True):
             np.testing.assert_allclose(ours, expected, rtol=1e-8)
+
+
+@pytest.mark.usefixtures("unrolled")
+@pytest.mark.parametrize("loop", ["while_loop", "scan"])
+@pytest.mark.parametrize("name", ["vmap", "vmap of vmap", "vmap of grad", "vmap of jacrev", "grad of vmap"])
+def test_loops_under_vmap_are_in_the_graph(loop: str, name: str) -> None:
+    w = dc.tensor([0.5, -1.5, 2.0], dtype=dc.float64, requires_grad=True)
+    rows = dc.tensor(X) * dc.tensor([[1.0], [0.3], [0.5]])
+
+    def of_one(x: Any) -> Any:
+        if loop == "while_loop":
+            return turned(w, x)
+        carry, ys = loops.scan(lambda c, r: ((c * r + w).sin(), c * r.sum()), x * 1, dc.stack([x, x * 2, x * 3]))
+        return carry + ys.sum(0)
+
+    way: Any = {
+        "vmap": lambda: dc.vmap(of_one)(rows),
+        "vmap of vmap": lambda: dc.vmap(dc.vmap(of_one))(dc.stack([rows, rows * 1.1])),
+        "vmap of grad": lambda: dc.vmap(dc.func.grad(lambda x: (of_one(x) ** 2).sum()))(rows),
+        "vmap of jacrev": lambda: dc.vmap(dc.func.jacrev(of_one))(rows),
+        "grad of vmap": lambda: dc.func.grad(lambda r: (dc.vmap(of_one)(r) ** 2).sum())(rows),
+    }[name]
+    found = []
+    for call in (way, dc.compile(way, fullgraph=True)):
+        w.grad = None
+        value = call()
+        (value**2).sum().backward()
+        found.append([value.detach().numpy(), w.grad.numpy()])
+    for ours, expected in zip(*found[::-1], strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-7)
 
 
 def normed(norm: Any) -> Any:

@@ -1,7 +1,7 @@
 """torch.jit's names for model files that are written to be scripted too: here nothing is ever scripted.
 
 In: functions, classes, annotations. Out: the same, as torch gives them back under PYTORCH_JIT=0. `compile` compiles.
-What `trace` was given can be saved, and loaded as a Module, as an exported program (`traced.py`).
+What `trace` was given, and modules that `script` was given, can be saved, and loaded as a Module (`traced.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _isinstance = isinstance
 
 
 class ScriptModule(Module):
-    """A module that was written to be scripted: a Module. None of `script` and `trace` is one; they give `obj` back."""
+    """A module that was written to be scripted: a Module. What `script` and `trace` give is one only if `obj` was."""
 
 
 class ScriptFunction:
@@ -101,14 +101,17 @@ class Attribute:
 
 
 def script(obj: T, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None, example_inputs: Any = None) -> T:
-    """`obj` as it is: Python runs it. example_inputs: the arguments of some calls; with those of the first it can be
-    saved, as what `trace` makes.
+    """`obj`, which Python runs. A module can be saved, as what `trace` makes, once it was called, or with
+    example_inputs: the arguments of some calls, of which the first is taken.
     """
     if not example_inputs:
+        from distcompile.jit.traced import ScriptedModule
+
+        if _isinstance(obj, Module) and type(obj) is not ScriptedModule:
+            return ScriptedModule(obj)  # type: ignore[return-value, arg-type]
         return obj
     first = next(iter(example_inputs.values())) if isinstance(example_inputs, dict) else example_inputs
-    made: T = trace(obj, tuple(first[0]))  # type: ignore[arg-type]
-    return made
+    return trace(obj, tuple(first[0]))  # type: ignore[arg-type, no-any-return]
 
 
 def trace(

@@ -1,4 +1,4 @@
-"""What `jit.trace` makes: a module or function that runs as before, and can be saved as an exported program.
+"""What `jit.trace` and `jit.script` make: what runs as before, and can be saved as an exported program.
 
 In: a module or function and example arguments. Out: its like, with `save`; `load`, a Module of what was saved.
 Calls run Python, so nothing that the example did not do is lost, as it is in a trace of torch's. The file is that of
@@ -7,12 +7,14 @@ Calls run Python, so nothing that the example did not do is lost, as it is in a 
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 from compiler_core.capture.compiled.module import CompiledModule
+from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.tensor import Tensor
 from compiler_core.trees import mapped
 from distcompile import export
@@ -35,6 +37,30 @@ class TracedModule(CompiledModule):
     def save(self, f: File, **_: object) -> None:
         """Export the module as it is now, and write the program."""
         save(self, f)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TracedModule:
+        made = memo[id(self)] = type(self)(copy.deepcopy(self._module, memo), *self._example)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._module, *self._example)
+
+
+class ScriptedModule(TracedModule):
+    """A module that was scripted: what it is first called with, but for the numbers, is its example."""
+
+    def __init__(self, module: Module, args: tuple[Any, ...] | None = None, kwargs: Any = None) -> None:
+        super().__init__(module, args, kwargs)  # type: ignore[arg-type]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._example[0] is None and current_trace() is None:
+            object.__setattr__(self, "_example", (mapped(_like, args), mapped(_like, kwargs)))
+        return self._function(*args, **kwargs)
+
+
+def _like(leaf: Any) -> Any:
+    """A tensor of this shape, dtype and device, in the memory of one number."""
+    return leaf.new_zeros(()).expand(leaf.shape) if isinstance(leaf, Tensor) else leaf
 
 
 class TracedFunction:
@@ -81,12 +107,12 @@ def trace(func: Any, example_inputs: Any, example_kwarg_inputs: dict[str, Any] |
 
 
 def save(traced: Any, f: File) -> None:
-    """Write what `trace` made. Raises NotSupportedError for what no example is known of."""
+    """Write what `trace` or `script` made. Raises NotSupportedError for what no example is known of."""
     if isinstance(traced, LoadedModule):
         return export.save(traced.program, f)
-    if type(traced) not in (TracedModule, TracedFunction):
-        raise NotSupportedError("jit.save of what was not traced: what its arguments are is not known",
-                                remedy="jit.trace(module, example_inputs)")  # fmt: skip
+    if type(traced) not in (TracedModule, ScriptedModule, TracedFunction) or traced._example[0] is None:
+        raise NotSupportedError("jit.save of what was not traced, nor called: what its arguments are is not known",
+                                remedy="jit.trace(module, example_inputs), or call it once")  # fmt: skip
     export.save(program_of(traced._function, *traced._example), f)
     return None
 

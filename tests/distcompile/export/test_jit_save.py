@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,5 +56,36 @@ def test_a_scripted_module_is_saved_with_an_example(tmp_path: Path) -> None:
     assert_close(scripted(x), net(x))
     torch.jit.save(scripted, tmp_path / "m")
     assert_close(torch.jit.load(tmp_path / "m")(x), net(x))
-    with pytest.raises(NotSupportedError, match="what its arguments are is not known"):
-        torch.jit.save(torch.jit.script(net), tmp_path / "n")
+
+
+@pytest.mark.parametrize("make", [lambda net: torch.jit.trace(net, torch.ones(2, 3)), torch.jit.script])
+def test_copies_are_saved_too(make: Any, tmp_path: Path) -> None:
+    net, x = nn.Sequential(nn.Linear(3, 2), nn.ReLU()), torch.randn(5, 3)
+    made = make(net)
+    made(torch.ones(4, 3))
+    for copied in (copy.deepcopy(made), pickle.loads(pickle.dumps(made)), copy.copy(made)):
+        assert type(copied) is type(made)
+        assert isinstance(copied, nn.Sequential)
+        copied.save(tmp_path / "m")
+        assert_close(torch.jit.load(tmp_path / "m")(x), net(x))
+
+
+def test_a_scripted_module_is_saved_once_it_was_called(tmp_path: Path) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.jit.script(nn.Linear(3, 2))
+
+        def forward(self, x: torch.Tensor, *, scale: float) -> dict[str, torch.Tensor]:
+            return {"y": self.inner(x) * scale}
+
+    net, x = Scaled(), torch.randn(5, 3)
+    scripted = torch.jit.script(net)
+    assert torch.jit.script(scripted) is scripted
+    assert [*scripted.state_dict()] == ["inner.weight", "inner.bias"]
+    with pytest.raises(NotSupportedError, match="nor called"):
+        scripted.save(tmp_path / "m")
+    scripted(torch.ones(4, 3), scale=2.0)
+    scripted.save(tmp_path / "m")
+    assert_close(torch.jit.load(tmp_path / "m")(x, scale=2.0), net(x, scale=2.0))
+    assert_close(torch.compile(scripted)(x, scale=3.0), net(x, scale=3.0))

@@ -17,6 +17,8 @@
   call's outputs.
 - `launching.py`: A compiled graph whose collectives are under way while it computes: `Executable` around `Executable`.
 - `layout.py`: Where CPython and NumPy keep what a native call needs, so that it can read arrays without Python's help.
+- `limits.py`: What this machine can do at most, measured once a process: a copy of large arrays, a large product of
+  matrices.
 - `onednn.py`: oneDNN's convolutions: whether the library is here and can do one, and the plan that generated code runs.
 - `places.py`: Where compiled artefacts are kept, where they cannot be kept, and how of many processes one builds.
 - `pool.py`: The threads that generated code computes with: one pool a process, of our own.

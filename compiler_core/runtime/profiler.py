@@ -1,7 +1,8 @@
 """Time per kernel and library call of compiled graphs, measured inside the native code, on demand.
 
 In: the executables alive in this process. Out: `Profile`: rows of calls, seconds, GB/s, GFLOP/s, and on a GPU the share
-of the speed at which its memory copies (the roofline of what computes little); `table()` for people.
+of the speed at which its memory copies (the roofline of what computes little); on a CPU, where caches are
+faster than that, the machine's own limits below (limits.py); `table()` for people.
 
     with profiling() as profile:
         step()
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
+from compiler_core.runtime import limits
 from compiler_core.runtime.cache import Entry, Manifest, load_or_build, make_key
 from compiler_core.runtime.toolchain import Toolchain
 from compiler_core.showing.grid import Grid
@@ -84,9 +86,11 @@ class ProfileRow:
 
 @dataclass
 class Profile:
-    """The rows of one measurement, longest first; filled when the `profiling` block ends."""
+    """The rows of one measurement, longest first; filled when the `profiling` block ends. limits: of rows of the CPU,
+    bytes a second of a copy of large arrays, operations a second of a product; None: there are no such rows."""
 
     rows: list[ProfileRow] = field(default_factory=list)
+    limits: tuple[float, float] | None = None
 
     @property
     def seconds(self) -> float:
@@ -113,8 +117,16 @@ class Profile:
             flops = f"{row.gflops:8.1f}" if row.flops else f"{'':8}"
             what = f"{row.graph}: {row.label}  {row.note}".rstrip()
             lines.append(f"{numbers} {row.gbytes_per_s:6.1f}{share} {flops}  {what}")
-        lines.append(f"{self.seconds * 1e3:9.3f} ms in {sum(row.calls for row in self.rows)} steps")
+        lines.append(self.total())
         return "\n".join([*lines, ""])
+
+    def total(self) -> str:
+        """The sum of all rows, and what they are to be compared with."""
+        total = f"{self.seconds * 1e3:9.3f} ms in {sum(row.calls for row in self.rows)} steps"
+        if self.limits is None:
+            return total
+        copied, computed = (rate / 1e9 for rate in self.limits)
+        return f"{total}; here a large copy moves {copied:.1f} GB/s, a large product makes {computed:.1f} GFLOP/s"
 
 
 def _grid(profile: Profile, limit: int = 40) -> Grid:
@@ -132,8 +144,8 @@ def _grid(profile: Profile, limit: int = 40) -> Grid:
         )
         for row in profile.rows[:limit]
     ]
-    caption = f"{profile.seconds * 1e3:.3f} ms in {sum(row.calls for row in profile.rows)} steps"
-    return Grid("Time by step", ("ms", "%", "calls", "GB/s", "GFLOP/s", "graph", "step"), tuple(rows), caption)
+    titles = ("ms", "%", "calls", "GB/s", "GFLOP/s", "graph", "step")
+    return Grid("Time by step", titles, tuple(rows), profile.total().strip())
 
 
 class Measurable(Protocol):
@@ -189,6 +201,8 @@ def profiling() -> Iterator[Profile]:
         for executable in started:
             profile.rows += _rows(executable)
         profile.rows.sort(key=lambda row: -row.seconds)
+        if any(not row.copy_rate for row in profile.rows):
+            profile.limits = limits.copy_rate(), limits.product_rate()
 
 
 def instrumented(source: ProfileSource) -> ctypes.CDLL:

@@ -161,10 +161,13 @@ def test_profile_rows_cover_every_step() -> None:
     }
     assert all(row.seconds > 0 and row.nbytes > 0 for row in profile.rows)
     assert "GFLOP/s" in profile.table()
+    assert profile.limits is not None
+    copied, computed = profile.limits
+    assert f"{copied / 1e9:.1f} GB/s, a large product makes {computed / 1e9:.1f} GFLOP/s" in profile.table()
     native(inputs)  # back to the plain library
     with profiling() as empty:
         pass
-    assert empty.rows == []
+    assert (empty.rows, empty.limits) == ([], None)
 
 
 def test_threads_are_in_the_artefact() -> None:

@@ -78,9 +78,21 @@ def is_constant(thing: Any) -> bool:
     return kind.__module__ in ("typing", "typing_extensions")
 
 
+_sentinels: tuple[tuple[int, int], dict[int, object]] = (0, 0), {}  # how many modules and names, and what they hold
+
+
 def is_sentinel(thing: object) -> bool:
-    """Whether a module holds this object, which means nothing but itself."""
-    return any(value is thing for module in list(sys.modules.values()) for value in list(vars(module).values()))
+    """Whether a module holds this object, which means nothing but itself.
+
+    Modules have 100,000 names and more: they are looked through when there are more or fewer of them than before.
+    """
+    global _sentinels
+    tables = [vars(module) for module in list(sys.modules.values())]
+    size = len(tables), sum(map(len, tables))
+    if size != _sentinels[0]:
+        held = (value for table in tables for value in list(table.values()))
+        _sentinels = size, {id(value): value for value in held if type(value) is object}
+    return id(thing) in _sentinels[1]
 
 
 def is_in_its_module(thing: Any) -> bool:

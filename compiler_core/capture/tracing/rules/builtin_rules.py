@@ -38,7 +38,7 @@ from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray, numpy_of
 from compiler_core.ops.registry import current_trace
 from compiler_core.symbolic.size import Sym
-from compiler_core.tensor.autograd.function_calls import finish
+from compiler_core.tensor.autograd.function_calls import FunctionContext, finish
 from compiler_core.tensor.autograd.function_purity import only_computes
 from compiler_core.tensor.methods.indexing import masked_select
 from compiler_core.tensor.tensor import Tensor
@@ -297,6 +297,23 @@ def _finish_function(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
     return parts.native.run(finish, *args)
 
 
+def _note_for_backward(method: Any) -> Any:
+    """What forward tells its context. After a graph break that is not this call's: another call has another one."""
+
+    def rule(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+        if parts.outside.has(args[0]):
+            raise Break(f"{method.__name__}() after a graph break in the forward of an autograd.Function")
+        return parts.native.run(method, *args, **kwargs)
+
+    return rule
+
+
+_NOTES = (
+    FunctionContext.save_for_backward, FunctionContext.save_for_forward, FunctionContext.mark_non_differentiable,
+    FunctionContext.mark_dirty, FunctionContext.set_materialize_grads,
+)  # fmt: skip
+
+
 def _read_names(parts: Parts, function: Any) -> None:
     """What a function means by its names counts, and so on in functions that it names: it is traced natively."""
     todo, seen = [function], set()
@@ -343,6 +360,7 @@ RULES: dict[Any, Any] = {
     **held_rules.RULES,
     polyfills.places_in_order: _places_in_order,
     finish: _finish_function,
+    **{method: _note_for_backward(method) for method in _NOTES},
     masked_select: _masked_select,
     unwrapped: lambda parts, args, kwargs: parts.attributes.inner(*args),
     Tensor.numpy: _numpy,

@@ -400,3 +400,41 @@ def test_what_only_computes() -> None:
     assert not only_computes(sets, ctx)
     ctx.module = distcompile.nn.Linear(1, 1)
     assert not only_computes(fine, ctx)
+
+
+# ---- breaks in a forward
+
+
+class Parted(distcompile.autograd.Function):
+    """A forward that a graph break parts: what comes after it is one call's own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, which: Any) -> Any:
+        ctx.k = which.tolist()[0]
+        ctx.save_for_backward(x, which)
+        ctx.mark_non_differentiable(which)
+        ctx.set_materialize_grads(False)
+        return x * ctx.k, which
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any, nothing: Any) -> Any:
+        x, _ = ctx.saved_tensors
+        assert nothing is None
+        return grad * ctx.k + 0 * x, None
+
+
+def test_what_a_forward_tells_its_context_after_a_break_is_told_at_each_call() -> None:
+    def function(p: Any, which: Any) -> Any:
+        return (Parted.apply(p.sin(), which)[0] * p).sum()
+
+    compiled = distcompile.compile(function)
+    for k in (2, 3, 2, 3, 3, 4, 2):
+        found = []
+        for call in (function, compiled):
+            p = distcompile.arange(5.0).requires_grad_()
+            out = call(p, distcompile.tensor([k]))
+            out.backward()
+            found.append((out.item(), p.grad.tolist()))
+        assert found[0][0] == pytest.approx(found[1][0], rel=1e-4)
+        assert found[0][1] == pytest.approx(found[1][1], rel=1e-5)
+    assert any("forward of an autograd.Function" in one.reason for one in compiled.explain().breaks)

@@ -49,6 +49,9 @@ class Training:
         provide_torchvisions_operators()
         torch.manual_seed(0)
         model = without_chance(row.make(self.cuda))
+        for module in model.modules():
+            if isinstance(getattr(module, "drop_rate", None), float):  # timm's, of a function
+                module.drop_rate = 0.0
         weights = Path(given.weights)
         if NAME == "torch":
             torch.save(model.state_dict(), weights)

@@ -79,6 +79,7 @@ ReduceKind = Literal[ReductionKind, "expsum"]
 Access = Literal["in", "out", "inout"]
 # spent: an input that is written over; stacked: one of those that lie one after another in one block, at its offset
 # there; lent: a temp in that block
+STACKED = 512  # bytes on which stacked inputs start: as in CuPy's pool
 BufferKind = Literal["input", "spent", "stacked", "output", "temp", "lent", "constant"]
 
 
@@ -320,7 +321,8 @@ class Program:
     @property
     def stack_nbytes(self) -> int:
         """Of the block that stacked inputs lie in; 0 if there are none."""
-        return max((buffer.offset + buffer.nbytes for buffer in self.buffers if buffer.kind == "stacked"), default=0)
+        ends = [buffer.offset + buffer.nbytes for buffer in self.buffers if buffer.kind == "stacked"]
+        return -(-max(ends, default=0) // STACKED) * STACKED
 
     def buffer(self, name: str) -> Buffer:
         return next(b for b in self.buffers if b.name == name)

@@ -19,11 +19,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from compiler_core.dtype import DType
+from compiler_core.loop_ir.ir import STACKED
 from compiler_core.schedule.arena_plan import ALIGNMENT, Life, plan_memory
 
 LEAST = 4096  # bytes below which a temp is not worth looking for a place
 STACK = ""  # the block that inputs lie in one after another
-STACKED = 512  # bytes on which each of them starts there
 
 Place = tuple[str, int]  # an input, and the first byte
 

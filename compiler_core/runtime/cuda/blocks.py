@@ -42,6 +42,11 @@ class OutputBlocks:
         return [*made, *(next(others) if k in wanted else None for k, _ in sizes)]
 
 
+def whole(nbytes: int) -> int:
+    """nbytes, and what is left of the last unit of CuPy's pool."""
+    return -(-nbytes // ALIGNED) * ALIGNED
+
+
 def lay_out(
     outputs: Sequence[TensorMeta], groups: Sequence[Sequence[int]] = (), stacks: Sequence[Stack] = ()
 ) -> OutputBlocks:
@@ -50,7 +55,7 @@ def lay_out(
     places: dict[int, tuple[int, int]] = {}
     for stack in stacks:
         places |= {k: (len(sizes), start) for k, start in stack.items()}
-        sizes.append(max(start + outputs[k].nbytes for k, start in stack.items()))
+        sizes.append(whole(max(start + outputs[k].nbytes for k, start in stack.items())))
     for group in groups:
         at = SHARED
         for k in group:
@@ -60,7 +65,7 @@ def lay_out(
                 at = 0
                 sizes.append(0)
             places[k] = len(sizes) - 1, at
-            at += -(-outputs[k].nbytes // ALIGNED) * ALIGNED
+            at += whole(outputs[k].nbytes)
             sizes[-1] = at
     for k, meta in enumerate(outputs):
         if k not in places:

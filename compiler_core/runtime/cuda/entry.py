@@ -13,6 +13,7 @@ from compiler_core.dtype import by_name
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.linear_algebra.gemm_product import Product
 from compiler_core.runtime.callback import Callback
+from compiler_core.runtime.cuda.blocks import whole
 
 WORKSPACE_NBYTES = 32 << 20  # of cuBLAS: what its manual wants on Hopper
 CALL_FAILED = 0x7FFFFFFC  # what an entry returns when a call of the driver's, or of cuBLAS's, has failed
@@ -73,7 +74,7 @@ class CudaEntry:
     @property
     def stack_nbytes(self) -> int:
         """Of the block in which the inputs of the stack lie."""
-        return max((start + self.inputs[k].nbytes for k, start in self.stack), default=0)
+        return whole(max((start + self.inputs[k].nbytes for k, start in self.stack), default=0))
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -146,6 +146,7 @@ def test_so_does_one_whose_saved_values_lie_in_one_block() -> None:
     verify_program(program)
     kinds = [buffer.kind for buffer in program.buffers]
     assert min(kinds.count("stacked"), kinds.count("lent")) >= 2
+    assert program.stack_nbytes % STACKED == 0  # a temp may lie in what is left of the last unit
     assert str(parse_program(str(program))) == str(program)
     rng = np.random.default_rng(0)
     inputs = [rng.random(node.shape).astype(node.dtype.numpy) for node in backward.inputs]

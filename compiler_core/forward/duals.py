@@ -25,6 +25,7 @@ from compiler_core.tensor.tensor import Tensor
 _PLACES: tuple[tuple[Any, str], ...] = (
     (Tensor, "__bind__"),
     (Tensor, "__whole__"),
+    (Tensor, "__pieces__"),
     (Tensor, "_snapshot"),
     (Tensor, "_assign"),
     (operators, "_result"),
@@ -99,6 +100,10 @@ def _whole(composite: Any, operands: tuple[Value, ...], attrs: Attrs) -> Any:
     return None if _tangents(operands) else _own["__whole__"].__func__(composite, operands, attrs)
 
 
+def _pieces(self: Tensor, dim: int) -> Any:
+    return None if _tangents((self,)) else _own["__pieces__"](self, dim)
+
+
 def _result(a: Any, b: Any, out: Any, op: Op) -> Any:
     return _carrying(op, (a, b), {}, _own["_result"](a, b, out, op), _tangents((a, b)))
 
@@ -148,6 +153,7 @@ def _place_for(tensor: Any, one: level.Level) -> Any:
 _OURS = {
     "__bind__": staticmethod(_bind),
     "__whole__": staticmethod(_whole),
+    "__pieces__": _pieces,
     "_snapshot": _snapshot,
     "_assign": _assign,
     "_result": _result,

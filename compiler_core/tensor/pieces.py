@@ -1,7 +1,8 @@
 """The slices of a tensor along a dim, each without it: what `unbind` and iteration give, made at once.
 
-In: an eager Tensor of the CPU that needs no gradient. Out: Tensors on its memory, as `slice` and `reshape` make them
-one by one; None for others, of which these ops are asked. They are alike: what is checked of one holds for all.
+In: an eager Tensor of the CPU that needs no gradient and carries no tangent. Out: Tensors on its memory, as `slice` and
+`reshape` make them one by one; None for others, and while somebody looks at ops: of these the ops are asked. They are
+alike: what is checked of one holds for all.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from compiler_core.ops import registry
 from compiler_core.ops.registry import OPS, current_trace
 from compiler_core.tensor.autograd.grad_mode import thread_mode
 from compiler_core.tensor.memory.cell import ViewCell
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
 _SLICE, _RESHAPE = OPS["slice"], OPS["reshape"]
+_RUN = registry.run_eager  # others are in its place while somebody looks (observed.py)
 
 
 def backwards(self: Tensor) -> Tensor:
@@ -28,7 +31,11 @@ def backwards(self: Tensor) -> Tensor:
 
 def pieces(self: Tensor, dim: int) -> tuple[Tensor, ...] | None:
     """The slices along `dim`, which counts from the first."""
-    if current_trace() is not None or (thread_mode.enabled and self._edge() is not None):
+    if (
+        current_trace() is not None
+        or registry.run_eager is not _RUN
+        or (thread_mode.enabled and self._edge() is not None)
+    ):
         return None
     cell, wrap, detached = self._cell, self._from_cell, not thread_mode.enabled
     value = cell.current()

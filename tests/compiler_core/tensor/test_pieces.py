@@ -8,6 +8,7 @@ import pytest
 
 import distcompile as dc
 from compiler_core.errors import ShapeError
+from compiler_core.tensor.observed import observed
 from compiler_core.tensor.pieces import pieces
 
 
@@ -45,6 +46,18 @@ def test_with_gradients_the_ops_are_asked() -> None:
     np.testing.assert_array_equal(x.grad.numpy(), [2, 0, 0])
     with dc.no_grad():
         assert pieces(x, 0) is not None
+
+
+def test_tangents_go_along_and_observers_see_ops() -> None:
+    x = dc.arange(6.0).reshape(3, 2)
+    with dc.autograd.forward_ad.dual_level():
+        dual = dc.autograd.forward_ad.make_dual(x, 10 * x)
+        for k, piece in enumerate(dual):
+            assert dc.equal(dc.autograd.forward_ad.unpack_dual(piece).tangent, 10 * x[k])
+    seen: list[str] = []
+    with observed(lambda op, arrays, attrs, result: seen.append(op.name)):
+        x.unbind(0)
+    assert seen == ["slice", "reshape"] * 3
 
 
 def test_whole_numbers_wrap_around() -> None:

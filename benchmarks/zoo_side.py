@@ -15,7 +15,6 @@ import json
 import sys
 import time
 import zlib
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -130,7 +129,7 @@ class Training:
 
             with profiling() as profile:
                 self.timed(steps)
-            copied, multiplied = roofline(self.cuda)
+            copied, multiplied = profile.limits or (0.0, product_rate())
             limits = [max(row.nbytes / (row.copy_rate or copied), row.flops / multiplied) for row in profile.rows]
             names = [f"{row.label} {row.note}".split("  ")[0] for row in profile.rows]  # without the line of its source
             costs = list(zip(names, (row.seconds for row in profile.rows), limits))
@@ -144,24 +143,15 @@ class Training:
 
 
 @cache
-def roofline(cuda: bool) -> tuple[float, float]:
-    """Bytes a second of a copy in the host's memory, read and written, and operations a second of a matrix product."""
-    device, size, dtype = ("cuda", 8192, torch.bfloat16) if cuda else ("cpu", 1024, torch.float32)
-    matrix = torch.randn(size, size, device=device).to(dtype)
-    source, target = np.ones(2**24, np.float32), np.ones(2**24, np.float32)
-
-    def fastest(call: Callable[[], Any]) -> float:
-        times = []
-        for _ in range(5):
-            begun = time.perf_counter()
-            call()
-            if cuda:
-                torch.cuda.synchronize()
-            times.append(time.perf_counter() - begun)
-        return min(times)
-
-    copied = 2 * source.nbytes / fastest(lambda: np.copyto(target, source))
-    return copied, 2 * size**3 / fastest(lambda: matrix @ matrix)
+def product_rate() -> float:
+    """Operations a second of a product of two matrices of bfloat16 on the device."""
+    matrix, times = torch.randn(8192, 8192, device="cuda").to(torch.bfloat16), []
+    for _ in range(5):
+        begun = time.perf_counter()
+        matrix @ matrix
+        torch.cuda.synchronize()
+        times.append(time.perf_counter() - begun)
+    return 2 * len(matrix) ** 3 / min(times)
 
 
 def main() -> None:

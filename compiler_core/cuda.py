@@ -288,9 +288,9 @@ _kernels: dict[str, Any] = {}
 
 
 class _Memory:
-    """CuPy's pool with the most that was in use, of each device. Bytes.
+    """CuPy's pool, and one apart for blocks of gigabytes; the most that was in use of both, of each device. Bytes.
 
-    The pool adds up all blocks in use whenever it is asked, a thousand of a model's, and a step allocates hundreds of
+    A pool adds up all blocks in use whenever it is asked, a thousand of a model's, and a step allocates hundreds of
     times. So it is asked only when there may be a new maximum: `bound` is what was in use when it was asked last, and
     all that was given out since (threads that allocate at the very same moment may lose one's bytes: a statistic).
     """

@@ -35,7 +35,7 @@ from compiler_core.codegen.native_backend import (
 )
 from compiler_core.config import config
 from compiler_core.errors import BackendError, NoComplexError
-from compiler_core.graph.ir import Graph
+from compiler_core.graph.ir import OF_BACKWARDS, Graph
 from compiler_core.graph.passes import (
     SIMPLIFY_JOINT,
     AttentionComposed,
@@ -297,7 +297,7 @@ def _programs(graphs: Sequence[Graph], name: str, capability: int, *, opened: bo
 def _stacked(graphs: Sequence[Graph]) -> frozenset[str]:
     """What a forward, compiled with what comes after it, makes: it is told of a stack in which that is to lie."""
     first, *others = graphs
-    is_forward = not any(node.role in ("saved", "spent", "tangent", "hooked") for node in first.inputs)
+    is_forward = not any(node.role in OF_BACKWARDS for node in first.inputs)
     return frozenset(node.name for node in first.outputs) if others and is_forward else frozenset()
 
 

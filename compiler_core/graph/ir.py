@@ -65,6 +65,9 @@ class Node:
         return f"%{self.name}: {self.meta}"
 
 
+OF_BACKWARDS = frozenset({"saved", "spent", "tangent", "hooked"})  # roles of inputs that a forward has none of
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Placeholder(Node):
     """A graph input. role: "input", "parameter", "buffer", "saved", "spent", "tangent", "hooked", "rng" or

@@ -47,6 +47,11 @@ def iterate(self: Tensor) -> Iterator[Tensor]:
     return iter(self.unbind(0))
 
 
+def backwards(self: Tensor) -> Tensor:
+    """Its first dimension backwards, by a function that the class may override; one without dims is itself."""
+    return self.flip(0) if self.dim() else self
+
+
 def _check_inherits(cls: type) -> None:
     if not hasattr(cls, "_from_cell"):
         raise TypeError(

@@ -24,11 +24,6 @@ _SLICE, _RESHAPE = OPS["slice"], OPS["reshape"]
 _RUN = registry.run_eager  # others are in its place while somebody looks (observed.py)
 
 
-def backwards(self: Tensor) -> Tensor:
-    """Its first dimension backwards; one without dims is itself."""
-    return self.flip(0) if self.dim() else self
-
-
 def pieces(self: Tensor, dim: int) -> tuple[Tensor, ...] | None:
     """The slices along `dim`, which counts from the first."""
     if (

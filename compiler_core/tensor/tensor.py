@@ -28,7 +28,7 @@ from compiler_core.ops.primitives.arithmetic import add_gradients
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, Trace, Value, current_trace, meta_of, run_eager
 from compiler_core.ops.whole import Composite
 from compiler_core.overrides.state import disabled, other_layouts
-from compiler_core.overrides.subclasses import as_subclass, iterate, make_subclass, torch_function
+from compiler_core.overrides.subclasses import as_subclass, backwards, iterate, make_subclass, torch_function
 from compiler_core.overrides.surface import make_overridable
 from compiler_core.overrides.switch import turn_on
 from compiler_core.tensor.autograd import hooks, inference, taped
@@ -50,7 +50,7 @@ from compiler_core.tensor.methods.of_functions import FunctionMethods
 from compiler_core.tensor.methods.of_layouts import ACCUMULATE, LayoutMethods
 from compiler_core.tensor.methods.operators import Operators
 from compiler_core.tensor.methods.rare import RareMethods
-from compiler_core.tensor.pieces import backwards, pieces
+from compiler_core.tensor.pieces import pieces
 from compiler_core.tensor.size import Size, told
 
 __all__ = ["Size", "Tensor", "ViewLink"]

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from compiler_core.backend import CallableBackend, Executable
 from compiler_core.capture import compile
-from compiler_core.graph.ir import Graph
+from compiler_core.graph.ir import OF_BACKWARDS, Graph
 from compiler_core.graph.passes import Dce, Decompose, run_passes
 from compiler_core.ops.registry import OPS, Op
 from compiler_core.ops.rules import Decomposed
@@ -38,7 +38,6 @@ __all__ = [
 
 GraphCompiler: TypeAlias = Callable[[GraphModule, Sequence[Any]], Callable[..., Any]]
 Table: TypeAlias = Mapping[Op, Callable[..., Any]]
-_OF_BACKWARDS = frozenset({"saved", "spent", "tangent", "hooked"})  # roles of inputs
 
 
 def make_boxed_func(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,7 +111,7 @@ class AotBackend:
 
 def _kind(graph: Graph, is_trained: bool) -> str:
     """Which of the compilers a graph goes to. is_trained: it is compiled together with its backward."""
-    if any(node.role in _OF_BACKWARDS for node in graph.inputs):
+    if any(node.role in OF_BACKWARDS for node in graph.inputs):
         return "backward"
     return "forward" if is_trained else "inference"
 

@@ -9,5 +9,6 @@
 - `inner.py`: Convolution and its two gradients with channels innermost everywhere, the weight's too: what a GPU's
   kernels compute.
 - `last.py`: Convolution and its two gradients with channels last in memory, as routines of oneDNN.
+- `sizes.py`: The sizes of a convolution with channels innermost, as the constants of the Triton kernels name them.
 - `op.py`: Convolution and its two gradients: convolution, convolution_input, convolution_weight.
 """

@@ -23,6 +23,7 @@ from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.convolution import depthwise
 from compiler_core.ops.convolution import op as first
 from compiler_core.ops.convolution.last import to_first, to_last
+from compiler_core.ops.convolution.sizes import Sizes, ceil
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register, run_eager
 from compiler_core.ops.routine import (
     Attrs,
@@ -104,48 +105,13 @@ def _padded(n: int, most: int) -> int:
     return min(max(1 << (n - 1).bit_length(), 16), most)
 
 
-class _Sizes(NamedTuple):
-    """As codegen/triton/kernels/convolution.py names them."""
-
-    N: int
-    H: int
-    W: int
-    G: int
-    C: int
-    O: int  # noqa: E741
-    OH: int
-    OW: int
-    KH: int
-    KW: int
-    SH: int
-    SW: int
-    PH: int
-    PW: int
-    DH: int
-    DW: int
-
-    @property
-    def kernel(self) -> int:
-        return self.KH * self.KW
-
-    @property
-    def is_depthwise(self) -> bool:
-        """Whether each channel has a filter of its own."""
-        return self.C == self.O == 1 < self.G
-
-    def of_channels(self) -> depthwise.Sizes:
-        """Of a depthwise convolution, whose groups are its channels."""
-        found = self._asdict() | {"C": self.G}
-        return depthwise.Sizes(**{name: found[name] for name in depthwise.Sizes._fields})
-
-
-def _sizes(x: Shape, g: Shape, kernel: Shape, attrs: Attrs) -> _Sizes:
+def _sizes(x: Shape, g: Shape, kernel: Shape, attrs: Attrs) -> Sizes:
     """x, g: channels last. One spatial dim gets another before it, of length 1."""
     groups = attrs["groups"]
     (h, w), (oh, ow), (kh, kw) = _two(x[1:-1], 1), _two(g[1:-1], 1), _two(kernel, 1)
     (sh, sw), (ph, pw), (dh, dw) = _two(attrs["stride"], 1), _two(attrs["low"], 0), _two(attrs["dilation"], 1)
     c, o = x[-1] // groups, g[-1] // groups
-    return _Sizes(x[0], h, w, groups, c, o, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw)
+    return Sizes(x[0], h, w, groups, c, o, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw)
 
 
 def _two(dims: tuple[int, ...], fill: int) -> tuple[int, ...]:
@@ -153,14 +119,10 @@ def _two(dims: tuple[int, ...], fill: int) -> tuple[int, ...]:
 
 
 def _launch(
-    function: str, names: tuple[str, ...], sizes: _Sizes, blocks: ProductBlocks, programs: int, **more: Any
+    function: str, names: tuple[str, ...], sizes: Sizes, blocks: ProductBlocks, programs: int, **more: Any
 ) -> KernelLaunch:
     constants = {**sizes._asdict(), "BM": blocks.rows, "BN": blocks.columns, "BK": blocks.depth, **more}
     return KernelLaunch(function, names, {**constants, "PRECISION": _PRECISION}, programs, blocks.warps, blocks.stages)
-
-
-def _ceil(n: int, by: int) -> int:
-    return -(-n // by)
 
 
 def _forward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
@@ -168,11 +130,11 @@ def _forward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     g = _infer_by(first.CONVOLUTION)(x.meta, weight.meta, **attrs)
     sizes = _sizes(x.shape, g.shape, weight.shape[1:-1], attrs)
     if sizes.is_depthwise:
-        return depthwise.forward(sizes.of_channels())
+        return depthwise.forward(sizes)
     flat, rows = sizes.C < 16, sizes.N * sizes.OH * sizes.OW
     blocks = _blocks(rows, sizes.O, sizes.C * (sizes.kernel if flat else 1), x.dtype.itemsize)
     blocks = _wider(blocks, rows, sizes.O)
-    programs = _ceil(rows, blocks.rows) * _ceil(sizes.O, blocks.columns) * sizes.G
+    programs = ceil(rows, blocks.rows) * ceil(sizes.O, blocks.columns) * sizes.G
     return KernelPlan((_launch("convolution_forward", ("o0", "o1", "out"), sizes, blocks, programs, FLAT=flat),))
 
 
@@ -182,11 +144,11 @@ def _input(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     x = (g.shape[0], *attrs["size"], weight.shape[-1] * attrs["groups"])
     sizes = _sizes(x, g.shape, weight.shape[1:-1], own)
     if sizes.is_depthwise:
-        return depthwise.gradient_of_input(sizes.of_channels())
+        return depthwise.gradient_of_input(sizes)
     apart = (sizes.SH, sizes.SW) if sizes.DH == sizes.DW == 1 else (1, 1)
-    rows = sizes.N * _ceil(sizes.H, apart[0]) * _ceil(sizes.W, apart[1])
+    rows = sizes.N * ceil(sizes.H, apart[0]) * ceil(sizes.W, apart[1])
     blocks = _wider(_blocks(rows, sizes.C, sizes.O, g.dtype.itemsize), rows, sizes.C)
-    programs = _ceil(rows, blocks.rows) * _ceil(sizes.C, blocks.columns) * sizes.G * math.prod(apart)
+    programs = ceil(rows, blocks.rows) * ceil(sizes.C, blocks.columns) * sizes.G * math.prod(apart)
     launch = _launch("convolution_input", ("o0", "o1", "out"), sizes, blocks, programs, AY=apart[0], AX=apart[1])
     return KernelPlan((launch,))
 
@@ -195,11 +157,11 @@ def _weight(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     x, g = operands
     sizes = _sizes(x.shape, g.shape, attrs["kernel"], attrs)
     if sizes.is_depthwise:
-        return depthwise.gradient_of_weight(sizes.of_channels())
+        return depthwise.gradient_of_weight(sizes)
     flat, rows = sizes.C < 16, sizes.N * sizes.OH * sizes.OW
     blocks = _blocks(sizes.O, sizes.C * (sizes.kernel if flat else 1), rows, x.dtype.itemsize)
-    columns = _ceil(sizes.kernel * sizes.C, blocks.columns) if flat else sizes.kernel * _ceil(sizes.C, blocks.columns)
-    programs = columns * _ceil(sizes.O, blocks.rows) * sizes.G
+    columns = ceil(sizes.kernel * sizes.C, blocks.columns) if flat else sizes.kernel * ceil(sizes.C, blocks.columns)
+    programs = columns * ceil(sizes.O, blocks.rows) * sizes.G
     split = max(min(_PROGRAMS // programs, rows // (8 * blocks.depth)), 1)
     number = sizes.G * sizes.O * sizes.kernel * sizes.C
     target = "out" if split == 1 else "s0"
@@ -209,7 +171,7 @@ def _weight(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     if split == 1:
         return KernelPlan((launch,))
     constants = {"NUMBER": number, "SPLIT": split, "BN": 512}
-    total = KernelLaunch("convolution_sum", ("s0", "out"), constants, _ceil(number, 512), 4, 1)
+    total = KernelLaunch("convolution_sum", ("s0", "out"), constants, ceil(number, 512), 4, 1)
     return KernelPlan((launch, total), ((float32, split * number),))
 
 

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from compiler_core import cuda
+from compiler_core import cuda, log
 from compiler_core.dtype import of
 from compiler_core.errors import BackendError, DeviceError, DTypeError, ShapeError
 from compiler_core.events import FAILED, Dispatch, Events
@@ -202,13 +202,14 @@ class CudaExecutable:
             self._known = Known(device, inputs, prepared.addresses, set(strangers).difference(again))
 
     def _stack(self, inputs: Sequence[Array], prepared: Prepared) -> None:
-        """Inputs that are to lie in one block are copied into one if they do not."""
+        """Inputs that are to lie in one block are copied into one if they do not: hooks may have had them."""
         if not self.stack:
             return
         at = prepared.addresses
         first = at[self.stack[0][0]]
         if all(at[k] == first + start for k, start in self.stack):
             return
+        log.emit("memory", f"{self.symbol}: {len(self.stack)} saved values came apart and are copied into one block")
         block = context.cupy().cuda.alloc(self.entry.stack_nbytes)
         for k, start in self.stack:
             meta = self.entry.inputs[k]

@@ -139,13 +139,15 @@ def test_an_array_with_the_id_of_one_that_ended_is_a_stranger(fake_cuda: FakeCud
 
 
 class _Pool:
-    """A pool that gives numbers, and knows how much it gave."""
+    """A pool that gives numbers, and knows how much it gave. beside: one that has taken what this one lacks, until it
+    is freed. limit: what its owner set."""
 
     def __init__(self) -> None:
-        self.given = self.asked = 0
+        self.given = self.asked = self.limit = 0
+        self.beside: _Pool | None = None
 
     def malloc(self, nbytes: int) -> int:
-        if nbytes > 1 << 20:
+        if nbytes > 1 << 20 or (self.beside is not None and self.beside.given):
             raise MemoryError
         self.given += -(-nbytes // 512) * 512
         return nbytes
@@ -156,6 +158,12 @@ class _Pool:
 
     def total_bytes(self) -> int:
         return self.given
+
+    def get_limit(self) -> int:
+        return self.limit
+
+    def free_all_blocks(self) -> None:
+        self.given = 0
 
 
 def test_memory_that_is_given_out_together_counts_as_if_it_were_one_by_one(fake_cuda: FakeCuda) -> None:
@@ -171,3 +179,21 @@ def test_memory_that_is_given_out_together_counts_as_if_it_were_one_by_one(fake_
     assert pool.asked == 2, "there can be no new maximum"
     with pytest.raises(MemoryError):
         memory.allocate_all([512, 1 << 21])
+
+
+def test_each_of_two_pools_gives_way_to_the_other(fake_cuda: FakeCuda) -> None:
+    memory = cuda._Memory(cuda.module())
+    pool, apart = memory.pool, memory.apart = _Pool(), _Pool()
+    assert memory.allocate_apart(4096) == 4096
+    assert (pool.given, apart.given, memory.in_use(), memory.held()) == (0, 4096, 4096, 4096)
+    pool.beside = apart
+    assert memory.allocate(512) == 512
+    assert (pool.given, apart.given) == (512, 0)
+    pool.beside, apart.beside = None, pool
+    assert memory.allocate_apart(1024) == 1024
+    assert (pool.given, apart.given) == (0, 1024)
+    with pytest.raises(MemoryError):
+        memory.allocate_apart(1 << 21)
+    pool.limit = 1 << 20
+    memory.allocate_apart(2048)
+    assert (pool.given, apart.given) == (2048, 1024), "a limit is one pool's"

@@ -114,6 +114,10 @@ class Work(ABC):
         Raises CollectiveTimeoutError after that time (the collective stays in flight), or the error it ended with.
         """
 
+    def synchronize(self, timeout_s: float | None = None) -> None:
+        """As `wait`; of what is on a GPU, too, the host waits until it is done there."""
+        self.wait(timeout_s)
+
     @abstractmethod
     def release(self) -> None:
         """Let a held collective start as soon as the earlier ones have ended. Once is enough; more does nothing."""

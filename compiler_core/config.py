@@ -338,6 +338,13 @@ class Config:
         "up to how many MiB of small collectives of a graph, one behind the other, travel as one; 0: each alone",
         affects_codegen=False,
     )
+    gpu_collective_bucket_mb = Knob(
+        "DISTCOMPILE_GPU_COLLECTIVE_BUCKET_MB",
+        _megabytes,
+        25.0,
+        "the same of a GPU's, whose collectives need large messages",
+        affects_codegen=False,
+    )
     frame_evaluation = Knob(
         "DISTCOMPILE_FRAME_EVALUATION",
         _flag,

@@ -362,11 +362,15 @@ def cut_at_stops(joint: Joint, parts: Partition, plan: GradientPlan) -> Sequence
     return pieces
 
 
+def _bucket_nbytes(graph: Graph) -> int:
+    """Of what may travel as one."""
+    return int((config.gpu_collective_bucket_mb if graph.on_gpu else config.collective_bucket_mb) * (1 << 20))
+
+
 def run_backend(backend: Backend, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
     """Graphs -> executables, compiled together; their collectives are launched early where the backend can."""
-    most = int(config.collective_bucket_mb * (1 << 20))
     launches = getattr(backend, "launches", False)
-    plans = [launched(graph, most) if launches and not graph.on_gpu else None for graph in graphs]
+    plans = [launched(graph, _bucket_nbytes(graph)) if launches else None for graph in graphs]
     sent = [graph if plan is None else plan.graph for graph, plan in zip(graphs, plans)]
     for plan in plans:
         if plan is not None:

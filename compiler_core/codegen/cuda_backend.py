@@ -143,7 +143,7 @@ class TunedBackend:
     """
 
     name = "tuned"
-    announces = True
+    announces = launches = True
 
     def lay_out(self, graph: Graph) -> Graph:
         return NativeBackend().lay_out(graph)
@@ -161,7 +161,7 @@ class CudaGraphsBackend:
     """
 
     name = "cudagraphs"
-    announces = False
+    announces, launches = False, True
     inner: Backend = NativeBackend()
 
     def lay_out(self, graph: Graph) -> Graph:
@@ -394,8 +394,12 @@ def _row(
 def _describe(
     program: Program, graph: Graph, plan: LaunchPlan, module: TritonModule, cubins: dict[str, Cubin]
 ) -> CudaEntry:
+    from compiler_core.graph.effects import has_only_collectives
     from compiler_core.schedule.over_inputs import over_inputs
 
+    may_be = (
+        () if plan.callbacks else over_inputs(program, lambda _: False, only_collectives=has_only_collectives(graph))
+    )
     return CudaEntry(
         program.name,
         tuple(node.meta for node in graph.inputs),
@@ -421,7 +425,7 @@ def _describe(
         plan.products,
         planned=plan.planned,
         stack=tuple((k, b.offset) for k, b in enumerate(program.buffers[: len(graph.inputs)]) if b.kind == "stacked"),
-        over_inputs=() if plan.callbacks else over_inputs(program, lambda _: False),
+        over_inputs=may_be,
     )
 
 

@@ -63,9 +63,10 @@ def schedule(graph: Graph, defined: d.Defined, table: KernelTable) -> ir.Program
     partials: dict[str, Partial] = {}
     for group, infos in fused:
         steps += _steps(group, infos, needed, defined, table, partials)
-    if table.target.is_gpu and not events:
-        steps = batched(steps, table)
-    return _assemble(graph, defined, place_events(steps, signals, waits), partials, table.target)
+    placed = place_events(steps, signals, waits)
+    if table.target.is_gpu:
+        placed = batched(placed, table)
+    return _assemble(graph, defined, placed, partials, table.target)
 
 
 def order_of(graph: Graph, defined: d.Defined) -> Order:

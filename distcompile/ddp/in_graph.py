@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from collectives import Communicator, Gate, Stamp, Work
-from collectives.work import WorkTimes
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Graph
 from compiler_core.location import user_location
@@ -30,7 +29,7 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile import watchdog
 from distcompile.ddp.agreement import sizes_of, skeleton
 from distcompile.ddp.errors import RankDisagreementError
-from distcompile.ddp.overlap.recorder import FlightRecord
+from distcompile.ddp.overlap.recorder import FlightRecord, Time
 from distcompile.ddp.overlap.times import Interval
 from distcompile.ddp.plan.layout import word_of
 from distcompile.ddp.reconcile import AGREE, judge, reconcile, words_of
@@ -53,17 +52,19 @@ class LaunchedBucket:
 
 @dataclass(frozen=True, slots=True)
 class Flown:
-    """The launches of one call, in order, and when each was waited for."""
+    """The launches of one call, in order, when each was waited for, and where a GPU's stream was then."""
 
     buckets: tuple[LaunchedBucket, ...]
     works: Sequence[Work]
     waits: Sequence[Interval]
+    reached: Sequence[Time | None]
 
 
 class InGraph:
     """What one instance does for the graphs that reduce its gradients. key: the name of its group in them.
 
-    gate, step, used, began_s, flown: of the call that runs; is_judged: whether ranks were found to agree in it.
+    gate, step, used, began_s, began, flown: of the call that runs; began: as the recorder has it. is_judged: whether
+    ranks were found to agree in it.
     """
 
     def __init__(self, books: Books) -> None:
@@ -71,6 +72,7 @@ class InGraph:
         self.gate: Gate | None = None
         self.step, self.is_judged = 0, False
         self.began_s = 0.0
+        self.began: Time = 0.0
         self.flown: Flown | None = None
         self.used: list[PlanFingerprint] = []
         self._known: dict[int, tuple[Graph, PlanFingerprint]] = {}  # of the graphs that were called
@@ -88,7 +90,6 @@ class InGraph:
             "there is a communication hook": books.comm_hook is not None,
             "a rank may end before others (join)": books.joining is not None,
             "gradients are accumulated (no_sync)": not books.is_synchronising or bool(books.ledger.local),
-            "its parameters are on a GPU": books.layout.averages,
             "its process group is none of this thread's": reducer_of(self.key) is not self,
         }
         return next((why for why, holds in reasons.items() if holds), "")
@@ -107,8 +108,9 @@ class InGraph:
         ranks = self.books.communicator.world_size
         if ranks == 1:
             return gradient
-        share = prims.mul(gradient, prims.full_like(gradient, self.books.scale))
-        return prims.all_reduce(share, reduction="sum", group=self.key, ranks=ranks)
+        scale, reduction = self.books.scale, "avg" if self.books.layout.averages else "sum"
+        share = gradient if scale == 1 else prims.mul(gradient, prims.full_like(gradient, scale))
+        return prims.all_reduce(share, reduction=reduction, group=self.key, ranks=ranks)
 
     # -- calls
 
@@ -122,7 +124,7 @@ class InGraph:
         books.round += 1
         books.awaits_backward = False
         self.step, self.gate, self.is_judged = books.round, None, False
-        self.began_s, self.flown = time.perf_counter(), None
+        self.began_s, self.began, self.flown = time.perf_counter(), books.now(), None
         self.used = [self._fingerprint(graph)]
         if books.communicator.world_size > 1:
             books.used = self.used
@@ -175,12 +177,21 @@ class InGraph:
         self.gate = self.flown = None
 
     def _record(self, flown: Flown) -> FlightRecord:
-        times = [WorkTimes(t.launched_s, t.started_s, t.ended_s, t.released_s) for t in (w.times for w in flown.works)]
-        ready_s = {k: t.released_s for k, t in enumerate(times)}
-        return FlightRecord(
-            flown, self.began_s, time.perf_counter(), ready_s, times, flown.waits, spread=True,
+        began, ended = self.began, self.books.now()
+        times = [work.late_times() for work in flown.works]
+        record = FlightRecord(
+            flown,
+            self.began_s,
+            time.perf_counter(),
+            {},
+            times,
+            flown.waits,
+            spread=True,
             graphs=["the step"] * len(times),
-        )  # fmt: skip
+        )
+        if isinstance(began, float) or isinstance(ended, float):
+            return record._replace(ready_s={k: one.released_s for k, one in enumerate(times)})
+        return record._replace(marks=(began, ended), reached=[r for r in flown.reached if not isinstance(r, float)])
 
 
 def reducer_of(key: str) -> InGraph | None:

@@ -5,35 +5,33 @@ default group of this thread, or the one that `new_group` gave a group of it: so
 the same for all ranks, and for threads that are ranks.
 Method: collectives of graphs have a communicator of their own beside the group's (`group.twin`), for they come in the
 middle of a backward whose buckets are on their way. A native call launches all of its collectives, held, in the order
-of its graph; their memory is kept from call to call.
+of its graph (their memory: launch_memory.py).
 Stamps: each carries a hash of all that its graph launches in its group, and its number among them: ranks that run other
 graphs get CollectiveMismatchError, which names both.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from sys import getrefcount
-from types import SimpleNamespace
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from collectives import Communicator, Gate, Work
-from collectives.call import Stamp, Task
+from collectives import Communicator, Work
 from collectives.work_events import WorkEvents
 from compiler_core.device import copy_of, device_of
-from compiler_core.meta import Shape, TensorMeta
+from compiler_core.meta import Shape
 from compiler_core.ops.collectives import runner as core
 from compiler_core.ops.collectives.runner import Collective, Launch
 from compiler_core.ops.registry import Array
 from distcompile.ddp.in_graph import Flown, InGraph, LaunchedBucket, reducer_of
+from distcompile.ddp.overlap.recorder import Time
 from distcompile.distributed.errors import GroupRankError
 from distcompile.distributed.group import group_of_key, twin
+from distcompile.distributed.launch_memory import Kept, Memory, task_of
 from distcompile.distributed.seen import TimedEvents, watched
 
 
@@ -46,7 +44,7 @@ class GroupRunner:
     """See the head of this file."""
 
     def __init__(self) -> None:
-        self._free: WeakKeyDictionary[Communicator, dict[int, _Kept]] = WeakKeyDictionary()
+        self._free: WeakKeyDictionary[Communicator, dict[int, Kept]] = WeakKeyDictionary()
         self._sending: list[Work] = []
 
     def run(self, what: Collective, source: Array, shape: Shape) -> Array:
@@ -80,7 +78,7 @@ class GroupRunner:
         reducers = [reducer_of(launch.what.group) for launch in launches]
         groups = [_group(launch.what, reducer) for launch, reducer in zip(launches, reducers)]
         ranks = [twin(group) if reducer is None else group for group, reducer in zip(groups, reducers)]
-        kept = self._free.setdefault(ranks[0], {}).setdefault(id(launches), _Kept(launches, shown))
+        kept = self._free.setdefault(ranks[0], {}).setdefault(id(launches), Kept(launches, shown))
         return GroupFlight(kept, kept.take(ranks), ranks, reducers)
 
 
@@ -107,112 +105,13 @@ def _of_root(ranks: Communicator, what: Collective, target: Array) -> Array:
     return target
 
 
-def task_of(ranks: Communicator, what: Collective, target: Array, source: Array, label: str) -> Task:
-    """A collective on flat arrays, checked, not yet launched. In place, they are one."""
-    rows = source.shape[0] if source.ndim else 1
-    row = source.size // rows if rows else 0
-    splits = tuple(tuple(n * row for n in counts) for counts in (what.sent, what.received)) if what.sent else None
-    kind = _KINDS.get(what.kind, what.kind)
-    return ranks.task(kind, target, source, op=what.reduction, root=what.root, splits=splits, label=label)  # type: ignore[arg-type]
-
-
-_KINDS = {
-    "broadcast_from": "broadcast", "reduce_to": "reduce", "gather_to": "gather", "scatter_from": "scatter",
-    "all_to_all_uneven": "all_to_all",
-}  # fmt: skip
-
-
-@dataclass(eq=False)
-class _Kept:
-    """What an executable's calls use again. stamps: of each launch, a hash of all in its group, and its number."""
-
-    launches: Sequence[Launch]
-    shown: Sequence[tuple[int, int]]
-    free: list[list[_Memory]] = field(default_factory=list)
-    stamps: list[Stamp] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        of: dict[str, list[str]] = {}
-        numbers = []
-        for launch in self.launches:
-            texts = of.setdefault(launch.what.group, [])
-            numbers.append(len(texts))
-            texts.append(launch.said)
-        plans = {group: _hash("\n".join(texts)) for group, texts in of.items()}
-        self.stamps = [Stamp(plans[one.what.group], 0, k) for one, k in zip(self.launches, numbers)]
-
-    def take(self, ranks: Sequence[Communicator]) -> list[_Memory]:
-        """Memory to whose results nobody refers any more."""
-        for place, memory in enumerate(self.free):
-            if not self.shown or self._is_idle(memory):
-                return self.free.pop(place)
-        if len(self.free) == MOST_KEPT:
-            del self.free[0]  # who holds its results keeps it
-        return [_Memory(launch, one) for launch, one in zip(self.launches, ranks)]
-
-    def _is_idle(self, memory: Sequence[_Memory]) -> bool:
-        owners = [one for one in memory for _ in one.results]
-        firsts = [k for one in memory for k in range(len(one.results))]
-        return all(getrefcount(owners[k].results[firsts[k]]) == _IDLE for _, k in self.shown)
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little", signed=True)
-
-
-class _Memory:
-    """Of one launch: its operands and results, and the task over them."""
-
-    def __init__(self, launch: Launch, ranks: Communicator) -> None:
-        dtype = launch.dtype.numpy
-        self.launch = launch
-        operands = [part.operand for part in launch.parts]
-        results = [part.result for part in launch.parts]
-        source = ranks.allocate(sum(meta.numel for meta in operands), dtype)
-        target = source if launch.in_place else ranks.allocate(sum(meta.numel for meta in results), dtype)
-        self.operands = _views(source, operands)
-        self.results = self.operands if launch.in_place else _views(target, results)
-        label = f"collective of a graph ({launch.where})" if launch.where else "collective of a graph"
-        whole = (source, target) if launch.in_place else (self.operands[0], self.results[0])
-        self.task = task_of(ranks, launch.what, whole[1], whole[0], label)
-
-    def started(self, ranks: Communicator, stamp: Stamp, gate: Gate | None) -> Work:
-        """Its collective, launched and held."""
-        task = self.task
-        return ranks.launch(Task(task.call, task.source, task.target, task.label, task.splits, stamp, gate, held=True))
-
-
-def _views(flat: Array, metas: Sequence[TensorMeta]) -> list[Array]:
-    """Arrays that lie in `flat`, one behind the other. Each rests on a buffer, not on an array: so views of it refer
-    to it, and it can be told whether there are any."""
-    found, start = [], 0
-    for meta in metas:
-        nbytes = meta.numel * flat.itemsize
-        if nbytes:
-            memory = memoryview(flat.view(np.uint8))[start : start + nbytes]  # type: ignore[arg-type]
-            found.append(np.ndarray(meta.shape, flat.dtype, buffer=memory))
-        else:
-            found.append(np.empty(meta.shape, flat.dtype))
-        start += nbytes
-    return found
-
-
-def _idle_references() -> int:
-    memory = SimpleNamespace(results=[np.zeros(1)])
-    return getrefcount(memory.results[0])
-
-
-_IDLE = _idle_references()
-MOST_KEPT = 4  # memories of an executable that wait for their results to be let go of
-
-
 class GroupFlight:
     """See `Flight` in compiler_core/ops/collectives/runner.py."""
 
     def __init__(
         self,
-        kept: _Kept,
-        memory: list[_Memory],
+        kept: Kept,
+        memory: list[Memory],
         ranks: Sequence[Communicator],
         reducers: Sequence[InGraph | None],
     ) -> None:
@@ -234,7 +133,7 @@ class GroupFlight:
             self.events = _Checked(self.events, reducers)
         seen = watched()
         if seen is not None:
-            self.events = TimedEvents(self.events, seen)
+            self.events = TimedEvents(self.events, seen, partial(ranks[0].mark, memory[0].task.target))
 
     def land(self) -> None:
         events = self.events
@@ -243,7 +142,7 @@ class GroupFlight:
             events = events.events
         if isinstance(events, _Checked):
             events.tell(self.kept.launches, self.works)
-        self.kept.free.append(self.memory)
+        self.kept.give(self.memory)
 
     def fail(self) -> None:
         for work in self.works:
@@ -256,15 +155,17 @@ class _Checked:
     def __init__(self, events: Any, reducers: Sequence[InGraph | None]) -> None:
         self.events, self.reducers = events, reducers
         self.waits: dict[int, tuple[float, float]] = {}
+        self.reached: dict[int, Time] = {}
 
     def signal(self, event: int) -> None:
         self.events.signal(event)
 
     def wait(self, event: int) -> None:
-        began_s = time.perf_counter()
+        began_s, reducer = time.perf_counter(), self.reducers[event]
+        if reducer is not None:
+            self.reached[event] = reducer.books.now()
         self.events.wait(event)
         self.waits[event] = began_s, time.perf_counter()
-        reducer = self.reducers[event]
         if reducer is not None:
             reducer.check()
 
@@ -277,7 +178,8 @@ class _Checked:
                 LaunchedBucket(range(len(launches[k].parts)), sum(part.operand.nbytes for part in launches[k].parts))
                 for k in ours
             )
-            reducer.flown = Flown(buckets, [works[k] for k in ours], [self.waits.get(k, (now_s, now_s)) for k in ours])
+            waits = [self.waits.get(k, (now_s, now_s)) for k in ours]
+            reducer.flown = Flown(buckets, [works[k] for k in ours], waits, [self.reached.get(k) for k in ours])
 
 
 class _ZeroElsewhere:

@@ -3,14 +3,15 @@
 In: the flights of the calls within a block (`watch_collectives`). Out: `CollectivesSeen`: a row a launch, medians over
 the calls, in milliseconds after the call began; text, and plain data.
 Method: within the block events are served by Python, which notes when an operand was complete and how long the code
-stood waiting for a result; the engine's own clock says when data moved.
+stood waiting for a result; the engine's own clock says when data moved. On a GPU all of these are events of the device:
+the host waits for the end of each call to read them.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
@@ -21,6 +22,7 @@ from compiler_core.ops.collectives.runner import Launch
 
 if TYPE_CHECKING:
     from collectives import Work
+    from collectives.work import Mark
     from compiler_core.events import Events
 
 
@@ -122,32 +124,40 @@ def watch_collectives() -> Iterator[CollectivesSeen]:
 
 
 class TimedEvents:
-    """Events of a flight, timed."""
+    """Events of a flight, timed. mark: where a GPU's stream is; it gives None on the host."""
 
-    def __init__(self, events: Events, seen: CollectivesSeen) -> None:
-        self.events, self.seen = events, seen
-        self.began_s = time.perf_counter()
+    def __init__(self, events: Events, seen: CollectivesSeen, mark: Callable[[], Mark | None]) -> None:
+        self.events, self.seen, self.mark = events, seen, mark
+        self.began_s, self.began = time.perf_counter(), mark()
         self.ready_s: dict[int, float] = {}
         self.waits_s: dict[int, float] = {}
+        self.reached: dict[int, Mark | None] = {}
 
     def signal(self, event: int) -> None:
         self.ready_s[event] = time.perf_counter()
         self.events.signal(event)
 
     def wait(self, event: int) -> None:
-        before = time.perf_counter()
+        before, self.reached[event] = time.perf_counter(), self.mark()
         self.events.wait(event)
         self.waits_s[event] = time.perf_counter() - before
 
     def note(self, launches: Sequence[Launch], works: Sequence[Work]) -> None:
         """The call is over."""
+        if self.began is not None:
+            for work in works:
+                work.synchronize()
+            self.began_s = self.began.time_s
         rows = [self._row(k, launch, work) for k, (launch, work) in enumerate(zip(launches, works))]
         self.seen.calls.setdefault(tuple(map(str, launches)), []).append(rows)
 
     def _row(self, event: int, launch: Launch, work: Work) -> CollectiveRow:
-        started, ended = work.times.started_s, work.times.ended_s
+        times, reached = work.late_times(), self.reached[event]
+        started, ended = times.started_s, times.ended_s
+        ready_s, wait_ms = self.ready_s[event], 1e3 * self.waits_s[event]
+        if reached is not None:
+            ready_s, wait_ms = times.released_s, 1e3 * max(0.0, ended - reached.time_s)
         nbytes = sum(max(part.operand.nbytes, part.result.nbytes) for part in launch.parts)
         kind = f"{launch.what.kind} {launch.what.reduction}" if "reduce" in launch.what.kind else launch.what.kind
-        ready, start, end = (1e3 * (t - self.began_s) for t in (self.ready_s[event], started, ended))
-        wait = 1e3 * self.waits_s[event]
-        return CollectiveRow(kind, launch.where, len(launch.parts), nbytes, ready, start, end, end - start, wait)
+        ready, start, end = (1e3 * (t - self.began_s) for t in (ready_s, started, ended))
+        return CollectiveRow(kind, launch.where, len(launch.parts), nbytes, ready, start, end, end - start, wait_ms)

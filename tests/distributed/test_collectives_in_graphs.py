@@ -27,7 +27,7 @@ from compiler_core.schedule.from_graphs import lower_and_schedule
 from distcompile import distributed as dist
 from distcompile.ddp.errors import NotInitializedError
 from distcompile.distributed import _functional_collectives as fc
-from distcompile.distributed import in_graphs
+from distcompile.distributed import launch_memory
 
 BACKENDS = ["eager", "aot_eager", "codegen"]
 # what speaks of futures, of objects or of the communicator itself ends the graph
@@ -282,13 +282,13 @@ def test_a_failure_gives_its_collectives_up() -> None:
 
 def test_memory_is_used_again_and_results_that_are_held_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    before = in_graphs._Memory.__init__
+    before = launch_memory.Memory.__init__
 
     def counted(self: Any, *given: Any) -> None:
         made.append(1)
         before(self, *given)
 
-    monkeypatch.setattr(in_graphs._Memory, "__init__", counted)
+    monkeypatch.setattr(launch_memory.Memory, "__init__", counted)
 
     def body(world: Communicator) -> None:
         compiled = dc.compile(lambda x: fc.all_reduce(x * 2, "sum"), fullgraph=True)

@@ -366,3 +366,17 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     monkeypatch.setattr(cuda_backend, "device_capability", lambda: 90)
     with on_fake_device():
         yield fake
+
+
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of several threads run in Triton's interpreter one after the other: it knows no threads."""
+    import triton
+
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", True)
+    lock, kernel = threading.Lock(), FakeCuda._cuLaunchKernel
+
+    def alone(self: FakeCuda, *arguments: Any) -> Any:
+        with lock:
+            return kernel(self, *arguments)
+
+    monkeypatch.setattr(FakeCuda, "_cuLaunchKernel", alone)

@@ -5,7 +5,7 @@ and an input, which a wait that is behind this signal makes readable; and what i
 Order: where none reads what another gives, collectives are launched in the order in which the graph makes their
 operands, which is the same on all ranks: gradients, from the last layer on. Those that follow one another, and do the
 same to arrays of one dtype, are one launch of several parts, which travel as one array: a launch takes no more once it
-has `FULL_NBYTES`, and never more than `most` (as a reducer's buckets).
+has `FULL_NBYTES` (on the host), and never more than `most` (as a reducer's buckets).
 In place: an all-reduce, or a broadcast, leaves its result where the operand lay, so that is nobody else's memory: an
 operand that others read is copied (a cast to its own dtype). A result that the graph returns is no output of native
 code: the caller is given the memory that it came in.
@@ -69,9 +69,10 @@ def buckets(graph: Graph, calls: Sequence[Call], most: int) -> list[list[Call]]:
     needs = _needs(graph, calls)
     groups: list[list[Call]] = []
     group_of: dict[Call, int] = {}
+    full = most if graph.on_gpu else FULL_NBYTES
     for call in calls if not most or is_mixed(graph) else _as_ready(graph, calls, needs):
         last = groups[-1] if groups else []
-        if last and all(group_of[other] < len(groups) - 1 for other in needs[call]) and _fits(last, call, most):
+        if last and all(group_of[other] < len(groups) - 1 for other in needs[call]) and _fits(last, call, full, most):
             last.append(call)
         else:
             groups.append([call])
@@ -110,11 +111,11 @@ def _as_ready(graph: Graph, calls: Sequence[Call], needs: Mapping[Call, set[Call
     return found
 
 
-def _fits(group: Sequence[Call], call: Call, most: int) -> bool:
+def _fits(group: Sequence[Call], call: Call, full: int, most: int) -> bool:
     """Whether a collective may travel with those before it."""
     first, nbytes = group[0], sum(one.meta.nbytes for one in group)
     alike = call.op is first.op and call.op in BUCKETED and call.attrs == first.attrs and call.dtype is first.dtype
-    return alike and nbytes < FULL_NBYTES and nbytes + call.meta.nbytes <= most
+    return alike and nbytes < full and nbytes + call.meta.nbytes <= most
 
 
 class _Launcher:
@@ -162,7 +163,8 @@ class _Launcher:
             graph.device,
             (*(graph.behind or (-1,) * len(graph.waits)), *range(first, first + len(groups))),
         )
-        return Launched(made, tuple(map(_launch, groups)), len(graph.inputs), tuple(kept), tuple(shown))
+        launches = tuple(_launch(group, graph.device) for group in groups)
+        return Launched(made, launches, len(graph.inputs), tuple(kept), tuple(shown))
 
     def renewed(self, node: Node) -> Node:
         """The node over what stands for its operands."""
@@ -203,8 +205,8 @@ def _places(sizes: Sequence[int]) -> list[range]:
     return found
 
 
-def _launch(group: Sequence[Call]) -> Launch:
+def _launch(group: Sequence[Call], device: str) -> Launch:
     first = group[0]
     parts = tuple(Part(call.args[0].meta, call.meta) for call in group)
     where = ", ".join(dict.fromkeys(call.location for call in group if call.location))
-    return Launch(Collective.of(first.op.name, first.attrs), parts, first.op in IN_PLACE, where)
+    return Launch(Collective.of(first.op.name, first.attrs), parts, first.op in IN_PLACE, where, device)

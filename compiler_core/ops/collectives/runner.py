@@ -55,13 +55,14 @@ class Part:
 class Launch:
     """One collective of a native call, or several alike that travel as one array: their parts, and the user's lines.
 
-    in_place: the result lies where the operand lay.
+    in_place: the result lies where the operand lay. device: whose memory both are in, as `Graph.device`.
     """
 
     what: Collective
     parts: tuple[Part, ...]
     in_place: bool
     where: str = ""
+    device: str = "cpu"
 
     @property
     def dtype(self) -> DType:
@@ -84,7 +85,8 @@ class Flight(Protocol):
     """The collectives of one native call, on their way.
 
     operands[k], results[k]: memory for the operands of launch k, and of its results. events: `signal(k)` says that the
-    operands of launch k are complete, `wait(k)` returns when its results may be read.
+    operands of launch k are complete, `wait(k)` returns when its results may be read. On a GPU the work that makes them
+    is enqueued then, and what is enqueued on the current stream from then on may read them.
     """
 
     @property

@@ -18,7 +18,7 @@ from compiler_core.config import config
 from distcompile import nn
 from distcompile.distributed import use_communicator
 from distcompile.nn.parallel import DistributedDataParallel as DDP
-from tests.fake_cuda import FakeCuda
+from tests.fake_cuda import FakeCuda, one_at_a_time
 from tests.fake_cuda import fake_cuda as fake_cuda  # a fixture
 from tests.fake_nccl import nccl_ranks
 from tests.sharing import some
@@ -66,18 +66,6 @@ def train(
         }
 
 
-def interpret_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels run in Triton's interpreter, which knows no threads."""
-    monkeypatch.setattr(triton.knobs.runtime, "interpret", True)
-    one_at_a_time, kernel = threading.Lock(), FakeCuda._cuLaunchKernel
-
-    def alone(self: FakeCuda, *arguments: Any) -> Any:
-        with one_at_a_time:
-            return kernel(self, *arguments)
-
-    monkeypatch.setattr(FakeCuda, "_cuLaunchKernel", alone)
-
-
 @pytest.mark.parametrize(
     ("backwards", "hooked", "overlap"),
     some([(2, False, "backward"), (1, True, "backward"), (1, False, "step")], 1),
@@ -87,7 +75,7 @@ def test_gradients_are_those_of_ranks_on_cpus(
     backwards: int, hooked: bool, overlap: str, fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also without a place of their own, and where the next forward's program waits for each bucket's update."""
-    interpret_one_at_a_time(monkeypatch)
+    one_at_a_time(monkeypatch)
     with config.patch(use_cache=False):
         expected = run_ranks(2, lambda c: train(c, "cpu", backwards, hooked=hooked, overlap=overlap))
         found = nccl_ranks(2, lambda c: train(c, "cuda", backwards, hooked=hooked, overlap=overlap), timeout_s=60)
@@ -168,6 +156,9 @@ def train_whole(c: Communicator, device: str, scaled: bool) -> dict[str, Any]:
             overflows = scaled and k == 2 and c.rank == 1
             step(dc.full((4, 5), float("inf") if overflows else 0.1 * (c.rank + k)).to(device))
         assert not step.explain().breaks
+        report = model.overlap_report()
+        assert {row.graph for row in report.rows} == {"the step"}
+        assert all(row.ready_ms <= row.start_ms <= row.end_ms for row in report.rows)
         named = dict(model.module.named_parameters())
         counts = [int(state["step"]) for state in optimizer.state.values()]
         return {n: p.detach().cpu().numpy() for n, p in named.items()} | {
@@ -179,7 +170,7 @@ def train_whole(c: Communicator, device: str, scaled: bool) -> dict[str, Any]:
 def test_whole_steps_are_those_of_ranks_on_cpus(
     scaled: bool, fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    interpret_one_at_a_time(monkeypatch)
+    one_at_a_time(monkeypatch)
     with config.patch(use_cache=False):
         expected = run_ranks(2, lambda c: train_whole(c, "cpu", scaled))
         found = nccl_ranks(2, lambda c: train_whole(c, "cuda", scaled), timeout_s=60)

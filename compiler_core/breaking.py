@@ -1,7 +1,7 @@
 """`breaks_graph`, `between_graphs`, `unbroken`: decorators for our functions that no graph can hold, or none in part.
 
 In: a function. Out: the same. Where captured code calls it, the graph breaks, and the call is made as it is; of one
-that is `unbroken`, only if something in it breaks the graph.
+that is `unbroken`, only if something in it breaks the graph. `ends_in`: of functions that have another way.
 """
 
 from __future__ import annotations
@@ -17,6 +17,23 @@ from compiler_core.ops.registry import current_trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 UNBROKEN: set[CodeType] = set()  # of functions in which no graph may end: it ends before their call
+
+# of functions that can do otherwise where a graph ended in them: asked, with their arguments, whether they will now
+ENDED_IN: dict[CodeType, Callable[..., bool]] = {}
+
+
+class Otherwise:
+    """count: how often one said that it will."""
+
+    count = 0
+
+
+def ends_in(code: CodeType, *arguments: Any) -> bool:
+    """A graph has ended in a call of the function of this code. Whether it does otherwise when it is captured again."""
+    asked = ENDED_IN.get(code)
+    will = asked is not None and asked(*arguments)
+    Otherwise.count += will
+    return will
 
 
 def unbroken(function: F) -> F:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 late.LOADS |= {  # as in compiler_core/__init__.py
     "streams: of CUDA devices": "distcompile.cuda.streams",
     "backend: graph as a module": "distcompile.fx.of_compiler",
+    "operators: run one of the program's": "distcompile.library.whole",
 }
 check_installation()
 check_environment()

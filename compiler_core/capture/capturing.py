@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import log, observe
-from compiler_core.breaking import UNBROKEN
+from compiler_core.breaking import UNBROKEN, ends_in
 from compiler_core.bytecode.completions import THROW
 from compiler_core.bytecode.frame import Enter, Frame
 from compiler_core.bytecode.machine import Machine
@@ -122,6 +122,7 @@ class Capture:
             with timed(self.segment.trace.name, "capture"), use_trace(self.segment.trace), interpreting(self.machine):
                 start = self.segment.trace.mark()
                 ended = self._ended()
+                self._end_elsewhere(ended, start)
                 self._judge_sizes(ended, start)
                 if isinstance(ended, Broke) and self.owner.fullgraph and not self._is_meant(ended.why):
                     self._take_back(start)
@@ -176,6 +177,15 @@ class Capture:
         along = self.segment.outside_sizes.along
         self.point.memory.give_sizes_up(along=along)
         raise SizesRefused(why, where, self.refused, along)
+
+    def _end_elsewhere(self, ended: Returned | Broke | Raised, start: Mark) -> None:
+        """Raises BrokeInside for an end in a function that does otherwise when it is captured again."""
+        if not isinstance(ended, Broke):
+            return
+        frames = reversed(self.machine.frames)
+        if any(ends_in(frame.code, *frame.locals[: frame.code.co_argcount]) for frame in frames):
+            self._take_back(start)
+            raise BrokeInside
 
     def _keep_whole(self, ended: Returned | Broke | Raised, start: Mark) -> None:
         """Raises BrokeInside for an end in a function that is captured whole or not at all: nothing has happened."""

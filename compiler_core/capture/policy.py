@@ -47,6 +47,7 @@ ENTERED = tuple(
         "distcompile/distributed/nn/functional.py",
         "distcompile/func.py",
         "distcompile/library/calls.py",
+        "distcompile/library/kernels.py",
         "compiler_core/capture/polyfills",
         "compiler_core/bytecode/equivalents.py",
         "compiler_core/tensor/autograd/function_apply.py",

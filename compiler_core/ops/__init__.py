@@ -2,7 +2,8 @@
 
 The files beside this one are what every op uses: `registry.py` (what an op is; `bind`, through which every op passes),
 `routine.py` and `rules.py` (how it is lowered), `checks.py`, `broadcasting.py`, `casting.py`, `aliasing.py`,
-`refusals.py`, `size_numbers.py`; `prims.py` has the primitives as functions, `functional.py` those over Values.
+`refusals.py`, `size_numbers.py`; `program_operator.py` has the op that runs what a program defined; `prims.py` has the
+primitives as functions, `functional.py` those over Values.
 The rooms hold the ops, and torch's functions over them: `primitives/`, `composites/`, `special/`, `signal/`,
 `attention/`, `convolution/`, `pooling/`, `linear_algebra/`, `recurrent/`, `indexing/`, `sorting/`, `random/`. Where a
 room is about one op, `op.py` registers it and `composite.py` has torch's functions. A room's first page lists its
@@ -10,6 +11,7 @@ files. `batching/`: values that stand for a batch (vmap), and the rules of ops o
 Importing this package registers every primitive.
 """
 
+from compiler_core.ops import program_operator
 from compiler_core.ops.attention import op as attention_op
 from compiler_core.ops.collectives import messages as collective_messages
 from compiler_core.ops.collectives import op as collective_op

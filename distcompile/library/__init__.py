@@ -1,8 +1,9 @@
 """torch.library: operators that the program defines, in Python.
 
 In: functions, schemas. Out: operators, as callables and as `torch.ops.ns.name`. schema.py reads schemas, inference.py
-writes them from annotations, operators.py keeps what is registered, calls.py runs it; custom_ops.py and
-registrations.py are the two ways to register; checks.py is `opcheck`; aten.py has torch's own names.
+writes them from annotations, operators.py keeps what is registered, calls.py runs it, with kernels.py (which function,
+and what it gave) and whole.py (those that no graph can hold); custom_ops.py and registrations.py are the two ways to
+register; checks.py is `opcheck`; aten.py has torch's own names.
 """
 
 from __future__ import annotations

@@ -3,32 +3,34 @@
 In: an overload with what was registered for it, arguments. Out: its results. In this order, as in torch's dispatcher:
 autocast casts; an AUTOGRAD function stands in place of everything below it (below it, `below_autograd`, it is passed
 over); an operator with a rule of its own is recorded as a Function, whose kernel is not recorded; then the kernel of
-the arguments' device runs. Under capture all of this is entered: kernels are the program's functions, and what they
-compute with is what the graph holds; nobody asks a fake. A kernel that cannot be captured breaks the graph.
+the arguments' device runs (kernels.py). Under capture all of this is entered: kernels are the program's functions, and
+what they compute with is what the graph holds. A kernel in which a graph would end, as it needs data, is run whole
+instead (whole.py): as one op of the graph, whose results its fake tells; without one, between two graphs.
 Invariant: the gradient of an operator that has a rule is what the rule says, or a named error in the backward; never
 that of what its kernel computes with. Of others it is that of the kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from threading import local
 from typing import Any
 
+from compiler_core.breaking import ENDED_IN, breaks_graph, ends_in
 from compiler_core.capture import policy
-from compiler_core.device import Device
 from compiler_core.dtype import DType, float64
+from compiler_core.errors import GraphBreak
 from compiler_core.tensor.autograd.grad_mode import is_grad_enabled, no_grad
 from compiler_core.tensor.batching import level_among, put_in, taken_out
-from compiler_core.tensor.memory.cell import memory_of
 from compiler_core.tensor.tensor import Tensor
 from distcompile.amp.autocasting import autocast, is_autocast_enabled
 from distcompile.autograd import Function
-from distcompile.errors import NoKernelError, OperatorError
-from distcompile.library.operators import ALL, AUTOGRAD, COMPOSITE, OpOverload, OpOverloadPacket, opened
-from distcompile.library.schema import Type
+from distcompile.errors import OperatorError
+from distcompile.library.kernels import checked, count_writes, flattened, kernel_for, tensors_in, unflattened
+from distcompile.library.operators import AUTOGRAD, FAKE, OpOverload, OpOverloadPacket
+from distcompile.library.whole import is_between, is_in_graph, note_end, record
 
 
 class _Below(local):
@@ -63,6 +65,8 @@ def call_defined(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) 
                 named = {name: cast(one, device, dtype) for name, one in kwargs.items()}
                 return call_defined(op, tuple(cast(one, device, dtype) for one in args), named)
     inputs, named = op._schema.bind(args, kwargs)
+    if is_between(op, inputs, named):
+        return call_between(op, args, kwargs)
     if registered.vmap is not None and (level := level_among(inputs)) is not None:
         results, dims = registered.vmap(*taken_out(inputs, level), **named)
         return put_in(results, dims, level)
@@ -81,11 +85,6 @@ def needs_gradient(inputs: Sequence[Any]) -> bool:
     return any(x.requires_grad for x in tensors_in(inputs))
 
 
-def tensors_in(values: Any) -> list[Tensor]:
-    """The Tensors of arguments or results, those in lists, too."""
-    return [one for one in opened(values if isinstance(values, list | tuple) else [values]) if isinstance(one, Tensor)]
-
-
 def cast(value: Any, device: str, dtype: DType) -> Any:
     """`value` in `dtype`, if it is a floating Tensor on `device`, but not float64, or a list with such."""
     if isinstance(value, list | tuple):
@@ -95,80 +94,27 @@ def cast(value: Any, device: str, dtype: DType) -> Any:
     return value if value.dtype is float64 else value.to(dtype)
 
 
+@breaks_graph("the kernel of an operator needs data", "register what it gives: register_fake")
+def call_between(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The call, between two graphs."""
+    return call_defined(op, args, kwargs)
+
+
 # ---- kernels
 
 
 def _run(op: OpOverload, inputs: list[Any], named: dict[str, Any]) -> Any:
     kernel = kernel_for(op, inputs, named)
-    found = kernel(*inputs, **named)
+    if is_in_graph(kernel):
+        return record(op, inputs, named, op.registered.kernels.get(FAKE) is not None)
+    try:
+        found = kernel(*inputs, **named)
+    except GraphBreak:  # of what traces without a machine
+        ends_in(_run.__code__, op, inputs, named)
+        raise
     if op._schema.is_mutable:
         count_writes(op, inputs, named)
     return checked(op, inputs, found)
-
-
-def kernel_for(op: OpOverload, inputs: list[Any], named: dict[str, Any]) -> Callable[..., Any]:
-    """The function that was registered for the arguments' device. Raises NoKernelError if there is none."""
-    kernels, off = op.registered.kernels, op.registered.off
-    device = device_of(inputs, named)
-    for key in (device, ALL, COMPOSITE):
-        if key in kernels and key not in off:
-            return kernels[key]
-    raise NoKernelError(
-        f"Could not run '{op.name()}' with arguments on the device '{device}'",
-        got=f"functions for: {', '.join(kernels) or 'none'}",
-        remedy="register one for this device",
-    )
-
-
-def device_of(inputs: list[Any], named: dict[str, Any]) -> str:
-    """The type of the device that decides: of no data, of a GPU, or the CPU. Without Tensors, of what says `device`."""
-    given = [*inputs, *named.values()]
-    devices = [one.device for one in tensors_in(given)] or [one for one in given if isinstance(one, Device)]
-    types = {one.type for one in devices}
-    return next((one for one in ("meta", "cuda", "cpu") if one in types), "no device")
-
-
-def count_writes(op: OpOverload, inputs: list[Any], named: dict[str, Any]) -> None:
-    """Count a write to each Tensor that the schema says is written: perhaps it was, by way of NumPy."""
-    given = dict(zip((one.name for one in op._schema.arguments if not one.kwarg_only), inputs, strict=True)) | named
-    for tensor in tensors_in([given[one.name] for one in op._schema.arguments if one.type.is_mutated]):
-        tensor._cell.touch()
-
-
-def checked(op: OpOverload, inputs: list[Any], found: Any) -> Any:
-    """What a kernel returned, as the schema has it. Raises OperatorError where it does not."""
-    returns = op._schema.returns
-    if not returns:
-        if found is not None:
-            raise OperatorError(f"{op.name()} returns nothing, but its kernel returned {type(found).__name__}")
-        return None
-    values = found if isinstance(found, list | tuple) and not op._schema.single else [found]
-    if len(values) != len(returns):
-        raise OperatorError(f"{op.name()} returns {len(returns)} values, but its kernel returned {len(values)}")
-    made = tuple(_converted(one.type, value) for one, value in zip(returns, values, strict=True))
-    if op.registered.is_custom:
-        _refuse_aliases(op, inputs, made)
-    return made[0] if len(returns) == 1 else made
-
-
-def _converted(type_: Type, value: Any) -> Any:
-    if type_.is_list and isinstance(value, list | tuple):
-        return list(value)
-    if type_.base == "Tensor" and not isinstance(value, Tensor) and not (value is None and type_.is_optional):
-        raise OperatorError(f"Unable to cast {value} to Tensor")
-    return value
-
-
-def _refuse_aliases(op: OpOverload, inputs: list[Any], made: tuple[Any, ...]) -> None:
-    seen = {id(memory_of(one._cell).root) for one in tensors_in(inputs)}
-    for one in tensors_in(made):
-        memory = id(memory_of(one._cell).root)
-        if memory in seen:
-            raise OperatorError(
-                f"{op.name()}: a result is an argument or another result, or shares its memory",
-                remedy="return a clone of it, or do not return it",
-            )
-        seen.add(memory)
 
 
 # ---- gradients
@@ -218,24 +164,9 @@ def recorder_of(op: OpOverload) -> Any:
     if op not in _recorders:
         name = f"GeneratedBackwardFor_{op.namespace}_{op._opname}_{op._overloadname}"
         _recorders[op] = type(name, (OperatorCall,), {"__module__": __name__})
+    if op.registered.gradient is not None:  # what of the program's its backward runs
+        _recorders[op].__rule__ = staticmethod(op.registered.gradient.backward)
     return _recorders[op]
-
-
-def flattened(values: Sequence[Any]) -> tuple[list[Any], list[int]]:
-    """(the values with lists of Tensors opened, the length of each list; -1 for what is none)."""
-    flat: list[Any] = []
-    lengths: list[int] = []
-    for value in values:
-        is_list = isinstance(value, list | tuple) and any(isinstance(one, Tensor) for one in value)
-        flat.extend(value if is_list else (value,))
-        lengths.append(len(value) if is_list else -1)
-    return flat, lengths
-
-
-def unflattened(flat: Sequence[Any], lengths: Sequence[int]) -> list[Any]:
-    """The opposite of `flattened`."""
-    rest = iter(flat)
-    return [next(rest) if length < 0 else [next(rest) for _ in range(length)] for length in lengths]
 
 
 def in_places(given: Sequence[Any], lengths: Sequence[int], fewest: int, op: OpOverload) -> list[Any]:
@@ -258,6 +189,6 @@ def fewest_of(op: OpOverload, inputs: Sequence[Any]) -> int:
 
 for _call in (OpOverload.__call__, OpOverloadPacket.__call__, OpOverloadPacket.pick):
     policy.say(_call, policy.ENTER)
-for _helper in (tensors_in, cast, device_of, checked, recorder_of, flattened, unflattened, in_places, fewest_of,
-                count_writes):  # fmt: skip
+for _helper in (cast, recorder_of, in_places, fewest_of):
     policy.say(_helper, policy.RUN)  # under capture; the rest reads or calls what the program gave, and is entered
+ENDED_IN[_run.__code__] = note_end

@@ -18,8 +18,8 @@ import distcompile as dc
 from compiler_core.tensor.memory.cell import memory_of
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, OperatorCheckError
-from distcompile.library.calls import tensors_in
 from distcompile.library.custom_ops import CustomOpDef
+from distcompile.library.kernels import tensors_in
 from distcompile.library.operators import AUTOGRAD, COMPOSITE, FAKE, OpOverload, OpOverloadPacket
 
 _DEFAULT = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")

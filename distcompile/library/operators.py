@@ -90,6 +90,7 @@ class OpOverload:
         return qualified if self._overloadname == "default" else f"{qualified}.{self._overloadname}"
 
     _name = property(name)
+    graph_key = property(name)
 
     @property
     def _schema(self) -> Schema:

@@ -39,8 +39,8 @@ def _is_constant(value: Any) -> bool:
     """Whether it holds only tensors and constants, or what the context itself keeps."""
     if isinstance(value, tuple) or type(value) in (list, set):
         return all(map(_is_constant, value))
-    is_group = hasattr(type(value), "graph_key")  # of ranks: in a graph it is its name
-    return isinstance(value, (*_CONSTANTS, Tensor)) or is_group or _is_known(value)
+    is_named = hasattr(type(value), "graph_key")  # a group of ranks, an operator: in a graph it is its name
+    return isinstance(value, (*_CONSTANTS, Tensor)) or is_named or _is_known(value)
 
 
 def _is_known(value: Any) -> bool:

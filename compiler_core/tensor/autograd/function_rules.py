@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from compiler_core.aot.boundary import opaque_backward
+from compiler_core.breaking import Otherwise
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph, GraphBuilder, Node
@@ -37,7 +38,7 @@ def record_in_graph(call: FunctionCall) -> list[Any]:
     template, held = _without_tensors(call.ctx)
     sources = [a for a, need in zip(call.args, call.needs) if need]
     values = [call.outputs[k] for k in call.differentiable]
-    rule = _traced(call, template, held) if values else None
+    rule = _rule(call, template, held) if values else None
     if rule is not None:
         others = [t._read() for t in (*sources, *held)]
         nodes = [
@@ -134,10 +135,19 @@ def _untraceable(what: str) -> GraphBreak:
     return GraphBreak(f"a backward {what}", where=user_location())
 
 
+def _rule(call: FunctionCall, template: FunctionContext, held: Sequence[Tensor]) -> GraphRule | None:
+    """The backward as a rule; None if it has to run in Python. Traced again if what ended it does otherwise then."""
+    while True:
+        before = Otherwise.count
+        found = _traced(call, template, held)
+        if found is not None or Otherwise.count == before:
+            return found
+
+
 def _traced(call: FunctionCall, template: FunctionContext, held: Sequence[Tensor]) -> GraphRule | None:
-    """The backward as a rule; None if it has to run in Python."""
+    """The backward as a rule; None if it cannot be traced as it is."""
     is_told_none = not call.ctx._materialize and len(call.outputs) > 1
-    if is_told_none or not only_computes(call.function.backward, call.ctx):
+    if is_told_none or not only_computes(vars(call.function).get("__rule__", call.function.backward), call.ctx):
         return None
     builder = RuleTrace(call.name)
     breaks = GraphBreak.made()

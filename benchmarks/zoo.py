@@ -1,7 +1,7 @@
 """40 published models, a training step each: ours under --as-torch beside torch's, the libraries' code unmodified.
 
     python benchmarks/zoo.py [--mode eager] [--device cuda] [--only 'resnet*' gpt2] [--rounds 7] [--threads 1]
-                             [--kernels] [--json FILE [--skip-done]] [--seconds 540] [--limit 300]
+                             [--kernels] [--json FILE [--skip-done]] [--seconds 540] [--limit 300] [--together 8]
                              [--peer-python PYTHON]
 
 A row (zoo_rows.py) runs in two processes (zoo_side.py), from the same weights on the same inputs: forward, backward and
@@ -12,6 +12,8 @@ the first step, which compiles; whether losses of the third step agree, within T
 add to what is resident between them; on a GPU it is all that is allocated. --kernels: the three of ours that cost most,
 with their times and, in brackets, the least that their bytes or operations take at the speed of a copy or of a matrix
 product.
+--together: so many rows start side by side, which takes less time where there are cores; then each is timed while the
+others rest. What first steps take means little then.
 A row that fails says why, and the rest goes on. --json: a line a row, at once; --skip-done takes what is there.
 Exit code 1 if a row of ours failed, or its loss differs.
 """
@@ -30,6 +32,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -56,7 +59,7 @@ class Sides:
 
     def __init__(self, name: str, given: argparse.Namespace, version: str, folder: str) -> None:
         self._folder, self._given, self._version = folder, given, version
-        self._arguments = [name, f"{folder}/weights", "--mode", given.mode, "--device", given.device]
+        self._arguments = [name, f"{folder}/{name}.weights", "--mode", given.mode, "--device", given.device]
         self.servers: dict[str, Server] = {}
 
     def start(self, side: str) -> Found:
@@ -97,28 +100,45 @@ def noted(row: Found, side: str) -> Iterator[None]:
         row["errors"][side] = str(error)
 
 
-def measure_row(name: str, given: argparse.Namespace, version: str, folder: str) -> Found:
+def start_row(name: str, given: argparse.Namespace, version: str, folder: str) -> tuple[Found, Sides]:
     """torch's side first: it writes the weights. folder: for these, and for caches."""
     row: Found = {"row": name, "mode": given.mode, "device": given.device, "threads": given.threads, "errors": {}}
     sides = Sides(name, given, version, folder)
-    try:
-        for side in (PEER, OURS):
-            with noted(row, side):
-                row[side] = {"seconds": [], "cpu": [], **sides.start(side)}
-        well = [side for side in (PEER, OURS) if side not in row["errors"]]
-        for side in well * given.rounds:
-            with noted(row, side):
-                for key, value in sides.ask(side, "sample").items():
-                    row[side][key].append(value)
-        for side in well:
-            with noted(row, side):
-                row[side] |= sides.ask(side, "memory")
-        if given.kernels and OURS in well:
-            with noted(row, OURS):
-                row[OURS] |= sides.ask(OURS, "kernels")
-    finally:
-        sides.end()
+    for side in (PEER, OURS):
+        with noted(row, side):
+            row[side] = {"seconds": [], "cpu": [], **sides.start(side)}
+    return row, sides
+
+
+def time_row(row: Found, sides: Sides, given: argparse.Namespace) -> Found:
+    """Both sides in turn."""
+    well = [side for side in (PEER, OURS) if side not in row["errors"]]
+    for side in well * given.rounds:
+        with noted(row, side):
+            for key, value in sides.ask(side, "sample").items():
+                row[side][key].append(value)
+    for side in well:
+        with noted(row, side):
+            row[side] |= sides.ask(side, "memory")
+    if given.kernels and OURS in well:
+        with noted(row, OURS):
+            row[OURS] |= sides.ask(OURS, "kernels")
     return row
+
+
+def measured(names: list[str], given: argparse.Namespace, version: str, folder: str) -> Iterator[Found]:
+    """A few rows: they start side by side, and are timed in turn."""
+    begun: list[Future[tuple[Found, Sides]]] = []
+    try:
+        with ThreadPoolExecutor(len(names)) as threads:
+            begun += [threads.submit(start_row, name, given, version, folder) for name in names]
+        for row, sides in [future.result() for future in begun]:
+            yield time_row(row, sides, given)
+            sides.end()
+    finally:
+        for future in begun:
+            if future.exception() is None:
+                future.result()[1].end()
 
 
 # ---- what is shown
@@ -199,6 +219,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--skip-done", action="store_true", help="rows that --json's file has, of this mode and device")
     parser.add_argument("--seconds", type=float, default=math.inf, help="no row begins after them")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds that an answer of a side may take")
+    parser.add_argument("--together", type=int, default=1, help="so many rows start side by side")
     given = parser.parse_args()
     given.threads = given.threads or (1 if given.device == "cpu" else len(os.sched_getaffinity(0)))
     return given
@@ -215,21 +236,25 @@ def done_before(given: argparse.Namespace) -> dict[str, Found]:
 def all_rows(given: argparse.Namespace, version: str, folder: str) -> list[Found]:
     """Of those that are chosen, each as soon as it is there; those left out are only told."""
     known, rows, begun = done_before(given), [], time.monotonic()
-    for name in (n for n in ROWS if any(fnmatch.fnmatch(n, pattern) for pattern in given.only)):
-        row = known.get(name)
-        if row is None:
-            if time.monotonic() - begun > given.seconds:
-                print(f"| {name} | left out: the time is up |", flush=True)
-                continue
-            if absent := missing(given.peer_python, ROWS[name].needs):
-                print(f"| {name} | left out: not installed: {', '.join(absent)} |", flush=True)
-                continue
-            row = measure_row(name, given, version, folder)
+    left = [n for n in ROWS if any(fnmatch.fnmatch(n, pattern) for pattern in given.only)]
+    rows += [known[name] for name in left if name in known]
+    for row in rows:
+        print(line(row), flush=True)
+    left = [name for name in left if name not in known]
+    for name in left[:]:
+        if absent := missing(given.peer_python, ROWS[name].needs):
+            print(f"| {name} | left out: not installed: {', '.join(absent)} |", flush=True)
+            left.remove(name)
+    while left and time.monotonic() - begun <= given.seconds:
+        now, left = left[: given.together], left[given.together :]
+        for row in measured(now, given, version, folder):
             if given.json:
                 with open(given.json, "a") as file:
                     file.write(json.dumps(row) + "\n")
-        rows.append(row)
-        print(line(row), flush=True)
+            rows.append(row)
+            print(line(row), flush=True)
+    for name in left:
+        print(f"| {name} | left out: the time is up |", flush=True)
     return rows
 
 

@@ -80,7 +80,7 @@ def test_a_side_that_fails_or_ends_is_an_error_of_its_row(zoo: ModuleType, tmp_p
     version = zoo.peer_version(sys.executable)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(zoo.Server, "ask", lambda self, **question: self.end() or self._answer())
-        row = zoo.measure_row("bert", given, version, str(tmp_path))
+        (row,) = zoo.measured(["bert"], given, version, str(tmp_path))
     assert {side: error[:54] for side, error in row["errors"].items()} == dict.fromkeys(
         ("torch", "distcompile"), "a side of this benchmark ended before it answered, exit code -9"[:54]
     )

@@ -7,9 +7,15 @@ error that does not name it.
 
 from __future__ import annotations
 
+import sys
+
 
 def main() -> int:
     """`distcompile-run`."""
     from launch.cli import main as launcher
 
     return launcher()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -9,6 +9,7 @@ done. The caller's own events keep their numbers; those of the collectives come 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from compiler_core.backend import Executable, Spends, WritesOver, stack_of
 from compiler_core.events import Events
@@ -33,24 +34,21 @@ class Launching:
         self.stack = stack_of(run)
         self.spends: tuple[int, ...] = tuple(k for k in getattr(run, "spends", ()) if k < plan.inputs)
         self.place = {old: new for new, old in enumerate(plan.kept)}
+        if hasattr(run, "working_nbytes"):
+            self._take_over(run)
 
-    @property
-    def output_metas(self) -> Sequence[TensorMeta]:
-        results = [part.result for launch in self.plan.launches for part in launch.parts]
-        metas: dict[int, TensorMeta] = dict(zip(self.plan.kept, self.run.output_metas))  # type: ignore[attr-defined]
-        metas |= {output: results[k] for output, k in self.plan.shown}
-        return [metas[k] for k in range(self.plan.outputs)]
-
-    @property
-    def working_nbytes(self) -> int:
-        """Of its arena, and of what collectives write."""
+    def _take_over(self, run: Any) -> None:
+        """What it takes (`aot/memory.py`), where the executable knows: of its arena, and of what collectives write."""
+        launches = self.plan.launches
+        results = [part.result for launch in launches for part in launch.parts]
+        metas = dict(zip(self.plan.kept, run.output_metas)) | {output: results[k] for output, k in self.plan.shown}
+        self.output_metas: list[TensorMeta] = [metas[k] for k in range(self.plan.outputs)]
         travels = sum(
             part.result.nbytes + (0 if launch.in_place else part.operand.nbytes)
-            for launch in self.plan.launches
+            for launch in launches
             for part in launch.parts
         )
-        nbytes: int = self.run.working_nbytes + travels  # type: ignore[attr-defined]
-        return nbytes
+        self.working_nbytes: int = run.working_nbytes + travels
 
     def made(self, output: int, array: Array) -> bool:
         """Whether an array is memory for an output that is handed out again."""

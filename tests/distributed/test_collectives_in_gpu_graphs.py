@@ -19,6 +19,7 @@ from collectives import Communicator, run_ranks
 from collectives.errors import CollectiveMismatchError
 from collectives.nccl.work import NcclWork
 from compiler_core.config import config
+from compiler_core.runtime.launching import Launching
 from distcompile import distributed as dist
 from distcompile.distributed import _functional_collectives as fc
 from tests.fake_cuda import FakeCuda, one_at_a_time
@@ -130,3 +131,8 @@ def test_ranks_whose_graphs_differ_are_told() -> None:
             dc.compile(step, fullgraph=True)(dc.ones(5).to("cuda")).cpu()
 
     nccl_ranks(2, body, timeout_s=10)
+
+
+def test_what_an_executable_does_not_know_of_its_memory_is_not_promised() -> None:
+    """Python 3.12 asks the class, not the object, whether it has what `Planned` names."""
+    assert not {"output_metas", "working_nbytes"} & set(dir(Launching))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from launch_jobs import program, run
+from launch_jobs import environment, program, run
 
 from launch.cli import main
 from launch.command import build_command
@@ -81,3 +83,11 @@ def test_a_rank_knows_who_it_is() -> None:
 def test_a_world_of_the_wrong_size_is_an_error(environ: dict[str, str]) -> None:
     with pytest.raises(WorldSizeError, match="one of 2 ranks"):
         identify("MPICH", 2, environ)
+
+
+@pytest.mark.parametrize("module", ["launch", "distcompile.run"])
+def test_the_command_is_also_a_module(module: str) -> None:
+    """As `python -m torch.distributed.run` is."""
+    command = [sys.executable, "-m", module, "-n", "2"]
+    done = subprocess.run(command, check=False, env=environment(), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "UsageError: nothing to run" in done.stderr) == (2, True)

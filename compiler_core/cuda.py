@@ -24,6 +24,16 @@ Array = Any  # NumPy's or CuPy's
 REMEDY = "pip install 'distcompile[cuda]', on a machine with an NVIDIA GPU; or stay on the CPU"
 
 
+class Precision:
+    """tf32: whether products of f32 may be computed with operands rounded to tf32 (10 bits of mantissa), in this
+    process."""
+
+    tf32 = False
+
+
+precision = Precision()
+
+
 class _Found:
     """What was found of CUDA in this process. why: why it cannot be used; None: not looked for yet, "": it can."""
 

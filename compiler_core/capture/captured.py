@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+from compiler_core import cuda
 from compiler_core.aot.boundary import Hook
 from compiler_core.aot.strategy import ReducesInGraph
 from compiler_core.bytecode.frame import Frame
@@ -36,6 +37,7 @@ from compiler_core.capture.trace import CaptureTrace, Known, Lifted
 from compiler_core.device import cpu
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.ir import Graph, Node
+from compiler_core.graph.passes import attends_f32
 from compiler_core.graph.sizes import graph_at, symbols_of
 from compiler_core.ops.batching.value import Batched
 from compiler_core.symbolic.size import SizeSymbol, at_sizes
@@ -208,11 +210,20 @@ def _guard_the_rest(segment: CaptureSegment, known: Sequence[Known]) -> None:
     segment.names.settle()
     _guard_distinct(segment)
     segment.trace.ambient.guard_shard(guards, trace.rng is not None)
+    _guard_precision(guards, trace)
     guard_outside(guards, trace)
     segment.trace.ambient.guard_device(guards)
     _guard_lifted(guards, trace)
     guard_memory(guards, trace, known)
     segment.arrays.guard_overlaps()
+
+
+def _guard_precision(guards: Guards, trace: CaptureTrace) -> None:
+    """Kernels that multiply f32 themselves are compiled for the precision that is permitted."""
+    if trace.on_gpu and attends_f32(trace.build([])):
+        state = guards.bind(cuda.precision, "precision")
+        how = "may" if cuda.precision.tf32 else "must not"
+        guards.require(f"{state}.tf32 is {cuda.precision.tf32}", f"float32 products {how} be computed in tf32")
 
 
 def _hosts(trace: CaptureTrace, results: Sequence[Node]) -> frozenset[int]:

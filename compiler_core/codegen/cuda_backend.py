@@ -43,6 +43,7 @@ from compiler_core.graph.passes import (
     ChannelsLast,
     ColumnSums,
     PoolingComposed,
+    attends_f32,
     run_passes,
 )
 from compiler_core.graph.print import print_graph
@@ -207,7 +208,9 @@ def artefact_key(
 
     tuned_for: the kind of device whose measured tiles are in it, "" for the rule's.
     """
-    library = library_for(graphs, capability)
+    libraries = library_for(graphs, capability)
+    if cuda.precision.tf32 and any(map(attends_f32, graphs)):  # cuBLAS is told at each call
+        libraries += ", tf32"
     return make_key(
         {
             # one artefact serves all devices of a kind
@@ -216,7 +219,7 @@ def artefact_key(
             "knobs": repr(config.codegen_key()),
             "toolchain": toolchain.key(),
             "generator": generator_fingerprint(),
-            "target": f"cuda {capability}, Triton {_triton_version()}, tuned for {tuned_for or 'none'}, {library}",
+            "target": f"cuda {capability}, Triton {_triton_version()}, tuned for {tuned_for or 'none'}, {libraries}",
         }
     )
 
@@ -246,7 +249,7 @@ def _build(
         tiles = _measured_tiles(name, folder, programs, where) if tuned else {}
         module = _emitted(name, programs, tiles, partial(_at_other_sizes, name, capability) if opened else None)
         aligned = aligned_parameters(programs, module)
-        launches = [launch for made in module.launches.values() for launch in made]
+        launches = list({one.function: one for made in module.launches.values() for one in made}.values())
         wanted = [Wanted(launch, aligned[launch.function]) for launch in launches]
         plans = [make_plan(program, graph, module) for program, graph in zip(programs, graphs, strict=True)]
         source = print_launcher(programs, plans, module, opened=opened)

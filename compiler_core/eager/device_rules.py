@@ -28,8 +28,10 @@ from compiler_core.eager.device_products import define_products
 from compiler_core.eager.device_rows import define_rows_there, row_kernels
 from compiler_core.eager.operands import gathered, spreads
 from compiler_core.ops import functional  # noqa: F401  declares the composites
+from compiler_core.ops.attention import sizes
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
 from compiler_core.ops.indexing.adding import add_at
+from compiler_core.ops.random.op import least_kept
 from compiler_core.ops.registry import OPS, Array
 from compiler_core.ops.whole import DEFINITIONS_THERE, Composite, Made
 
@@ -44,7 +46,7 @@ def _dropout(k: DeviceKernels, x: Array, key: Array | None, *, p: float, stream:
         return None
     seed, offset, shard = map(int, key)
     out, kept = empty(x.shape, x.dtype), empty(x.shape, np.uint8)
-    least, first = min(round(p * 2**32), 2**32 - 1), shard * x.size % 2**64
+    least, first = least_kept(p), shard * x.size % 2**64
     k.all("dropout", x.size, dense(x), out, kept, I64(x.size), _factor(k, p), U32(least), U64(seed),
           U64((offset + stream) % 2**64), U64(first))  # fmt: skip
     return out, (kept,)
@@ -73,8 +75,6 @@ def _with_number_backward(k: DeviceKernels, needs: Any, g: Array, _: Any, kept: 
 
 # ---- attention
 
-_MAX_SCORES = 1 << 24  # elements of all weights, which are kept for the backward
-
 
 def _attention(
     k: DeviceKernels, q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float
@@ -87,7 +87,7 @@ def _attention(
     scores = (*lead, q.shape[-2], key.shape[-2])
     if mask is not None and (mask.dtype not in (_BOOL, k.dtype) or not spreads(mask.shape, scores)):
         return None
-    if math.prod(scores) > _MAX_SCORES:
+    if math.prod(scores) >= sizes.MANY:  # of fewer all weights are kept for the backward
         return attended_in_blocks(q, key, value, mask, causal, scale)
     of = row_kernels("causal_weights" if causal and mask is None else "weights", k.wide)
     if of is None:

@@ -113,6 +113,10 @@ class Call(Node):
         )
 
 
+def _is_of_gpu(device: str) -> bool:
+    return device != "cpu"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
     """A function from arrays to arrays. `nodes` holds all nodes, placeholders first, in topological order.
@@ -134,7 +138,7 @@ class Graph:
 
     @property
     def on_gpu(self) -> bool:
-        return self.device != "cpu"
+        return _is_of_gpu(self.device)
 
     @property
     def inputs(self) -> tuple[Placeholder, ...]:
@@ -186,6 +190,10 @@ class GraphBuilder:
         self.device = "cpu"  # of the graph
         self._counts: dict[str, int] = {}
         self._constants: dict[tuple[str, Shape, bytes], Constant] = {}
+
+    @property
+    def on_gpu(self) -> bool:
+        return _is_of_gpu(self.device)
 
     def unique_name(self, stem: str) -> str:
         """`stem`, or `stem_1`, `stem_2`, ... : an ASCII identifier, deterministic, so equal traces print equal text."""

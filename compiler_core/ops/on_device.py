@@ -29,10 +29,11 @@ CONVOLUTION: Late[Run] = Late("on a device: convolution")
 PRODUCT: Late[Run] = Late("on a device: product")
 ATTENTION: Late[Run] = Late("on a device: attention")
 NARROW: Late[Run] = Late("on a device: 16-bit floats")
+_KEYED = ("attention", "attention_backward")  # of which the last operand may be a key, which Python reads
 DEFINITIONS = {  # ops that a library or kernels compute
     **dict.fromkeys(("convolution", "convolution_input", "convolution_weight"), CONVOLUTION),
     "matmul": PRODUCT,
-    **dict.fromkeys(("attention", "attention_backward"), ATTENTION),
+    **dict.fromkeys(_KEYED, ATTENTION),
     **dict.fromkeys(("add", "sub", "mul", "div", "cast", "sum"), NARROW),
 }
 
@@ -102,6 +103,8 @@ def _brought(op: Any, arrays: Sequence[Array], number: int) -> Sequence[Array]:
             break
     else:
         return arrays
+    if op.name in _KEYED and arrays[-1].dtype == np.uint64:
+        return [*_brought(op, arrays[:-1], number), arrays[-1]]
     scalars = isinstance(op.lower, Pointwise)
     return [a if cuda.is_array(a) else _scalar(a) if scalars and _repeats(a) else cuda.put(a, number) for a in arrays]
 

@@ -107,12 +107,12 @@ def cummin_places(x: Value, dim: int) -> Value:
 # ---- attention: see attention.py for what is packed
 
 
-def attention(q: Value, k: Value, v: Value, *mask: Value, **how: Any) -> Value:
-    return bind(OPS["attention"], q, k, v, *mask, **how)
+def attention(q: Value, k: Value, v: Value, *rest: Value, **how: Any) -> Value:
+    return bind(OPS["attention"], q, k, v, *rest, **how)
 
 
-def attention_backward(*operands: Value, scale: float, causal: bool, summed: bool = False) -> Value:
-    return bind(OPS["attention_backward"], *operands, scale=float(scale), causal=causal, summed=summed)
+def attention_backward(*operands: Value, scale: float, causal: bool, summed: bool = False, **drawn: Any) -> Value:
+    return bind(OPS["attention_backward"], *operands, scale=float(scale), causal=causal, summed=summed, **drawn)
 
 
 # ---- order

@@ -18,7 +18,7 @@ which is contiguous unless `accepts_result` says more, and keeps no address.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -189,7 +189,8 @@ class KernelLaunch:
 
     arguments: what its pointers are, in order: "o0", "o1" ... the operands, "out" the result, "s0" ... the scratch
     arrays of the call. constants: its other parameters, known when it is compiled. programs: size of the grid. stages:
-    how many turns of a loop are in flight.
+    how many turns of a loop are in flight. numbers: parameters that it is handed, as i64: launches that differ in these
+    alone are one function.
     """
 
     function: str
@@ -198,6 +199,7 @@ class KernelLaunch:
     programs: int
     warps: int
     stages: int
+    numbers: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,9 +220,10 @@ def _no_sizes(operands: tuple[Strided, ...], attrs: Attrs) -> frozenset[str]:
 class TritonKernels:
     """How a CUDA device computes a routine by Triton functions that are written by hand.
 
-    source: their file in codegen/triton/kernels, without ".py". refuses(operand layouts, attrs): why they do not take
-    a call, "" if they do. plan(operand layouts, attrs): the launches of a call that they take. sizes(operand layouts,
-    attrs): the constants of these that may be variables, of 32 bits, where a graph comes in many sizes.
+    source: their file in codegen/triton/kernels, without ".py"; of several one after the other, with blanks between.
+    refuses(operand layouts, attrs): why they do not take a call, "" if they do. plan(operand layouts, attrs): the
+    launches of a call that they take. sizes(operand layouts, attrs): the constants of these that may be variables, of
+    32 bits, where a graph comes in many sizes.
     """
 
     source: str

@@ -5,6 +5,7 @@ scores (products and a softmax then are as fast, and need nothing compiled), whe
 Triton is missing, and beyond `MOST` sizes: the op's definition is then run, block by block.
 A program is compiled at the first call of its sizes, for about a second, and comes from the cache in the next process.
 Queries, keys and values that lie in one product stay there: the program is given that product, and takes its parts.
+The key of a dropout stays on the host, from where the program takes it along.
 Asked for by name (ops/on_device.py: DEFINITIONS).
 """
 
@@ -19,13 +20,14 @@ from typing import Any, NamedTuple
 
 from compiler_core import cuda, log
 from compiler_core.codegen.cuda_backend import CudaBackend
-from compiler_core.dtype import DType, of
+from compiler_core.dtype import DType, of, uint64
 from compiler_core.errors import DeviceError, DistCompileError
 from compiler_core.graph.ir import GraphBuilder, Node
 from compiler_core.graph.passes.expand import kernels_take
 from compiler_core.graph.passes.rewrite import frozen
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
+from compiler_core.ops.attention import sizes as common
 from compiler_core.ops.attention.op import ATTENTION
 from compiler_core.ops.attention.sizes import AttentionSizes
 from compiler_core.ops.broadcasting import broadcast_to
@@ -34,7 +36,6 @@ from compiler_core.ops.registry import Value, bind, use_trace
 from compiler_core.runtime.cuda import context, driver
 
 Array = Any
-LARGE = 1 << 24  # scores, of all heads, from which on the kernels are used
 MOST = 32  # programs of a process
 _programs: dict[tuple[Any, ...], Callable[[Any], Any] | None] = {}
 
@@ -43,10 +44,12 @@ def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> A
     """op(*operands, **attrs) on the current device."""
     metas = [TensorMeta(array.shape, of(array.dtype)) for array in operands]
     sizes = AttentionSizes.of(metas if op is ATTENTION else metas[3:], attrs["causal"])
-    if math.prod(sizes.scores) < LARGE:
+    if math.prod(sizes.scores) < common.MANY:
         return None
-    given, parts = _sources([_once(array) for array in operands])
-    key = (op.name, *metas, parts, frozen(attrs), cuda.current())
+    *heads, rng = (*operands, None) if metas[-1].dtype is not uint64 else operands
+    given, parts = _sources([_once(array) for array in heads])
+    given += [] if rng is None else [rng]
+    key = (op.name, *metas, parts, frozen(attrs), cuda.precision.tf32, cuda.current())
     if key not in _programs:
         if not _has_room():
             return None
@@ -148,12 +151,13 @@ def _program(
         return None
     builder = GraphBuilder(f"eager_{op.name}")
     builder.device = f"cuda:{cuda.current()}"
-    shapes = {part.source: part.rows for part in parts}
-    given = [builder.placeholder(f"operand{k}", TensorMeta(shapes[k], dtype)) for k, dtype in enumerate(dtypes)]
+    shapes, rng = {part.source: part.rows for part in parts}, metas[len(parts) :]
+    given = [builder.placeholder(f"operand{k}", TensorMeta(shapes[k], dtypes[k])) for k in shapes]
+    keys = [builder.placeholder("key", meta, role="rng") for meta in rng]
     with use_trace(builder):
         taken = [_taken(given[part.source], part) for part in parts]
-        repeated = [broadcast_to(node, meta.shape) for node, meta in zip(taken, metas, strict=True)]
-        made = bind(op, *repeated, **attrs)
+        repeated = [broadcast_to(node, meta.shape) for node, meta in zip(taken, metas)]
+        made = bind(op, *repeated, *keys, **attrs)
     try:
         (program,) = CudaBackend().compile([builder.build([made])], builder.name)
     except DistCompileError as error:

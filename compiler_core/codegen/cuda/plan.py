@@ -144,13 +144,12 @@ def aligned_parameters(programs: Iterable[Program], module: TritonModule) -> dic
                     offset, itemsize = sizes[slot.buffer]
                     if (offset + int(slot.offset) * itemsize) % 16:
                         found.add(place)
-    return {
-        launch.function: tuple(
-            k for k in range(len(launch.signature)) if k not in unaligned.get(name, set()) | _odd(launch)
-        )
-        for name, launches in module.launches.items()
-        for launch in launches
-    }
+    aligned: dict[str, tuple[int, ...]] = {}
+    for name, launches in module.launches.items():
+        for launch in launches:  # several calls may be of one function
+            odd, among = unaligned.get(name, set()) | _odd(launch), range(len(launch.signature))
+            aligned[launch.function] = tuple(k for k in aligned.get(launch.function, among) if k not in odd)
+    return aligned
 
 
 def _odd(launch: Launch) -> set[int]:

@@ -35,7 +35,7 @@ def kernel_source(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Handwritten:
-    """One call. source: the file of its functions. functions: name -> text of those that it launches."""
+    """One call. source: the files of its functions. functions: name -> text of those that it launches."""
 
     source: str
     functions: Mapping[str, str]
@@ -62,7 +62,7 @@ def with_routines(module: TritonModule, steps: Iterable[RoutineCall]) -> TritonM
 
 def join(module: TritonModule, calls: Mapping[str, Handwritten]) -> TritonModule:
     """`module` with these calls, under these names."""
-    sources = dict.fromkeys(kernel_source(call.source) for call in calls.values())
+    sources = dict.fromkeys(kernel_source(name) for call in calls.values() for name in call.source.split())
     functions = {name: text for call in calls.values() for name, text in call.functions.items()}
     launches = module.launches | {name: call.launches for name, call in calls.items()}
     return TritonModule("\n\n".join([module.source, *sources, *functions.values()]), launches, module.messages)
@@ -95,8 +95,9 @@ def print_call(
 
 
 def _name(launch: KernelLaunch, signature: Mapping[str, str]) -> str:
-    """Equal launches have equal names."""
-    return f"{launch.function}_{_digest(launch, sorted(signature.items()))}"
+    """Launches of one code have one name."""
+    code = replace(launch, numbers=dict.fromkeys(launch.numbers, 0))
+    return f"{launch.function}_{_digest(code, sorted(signature.items()))}"
 
 
 def _digest(*facts: object) -> str:
@@ -106,8 +107,9 @@ def _digest(*facts: object) -> str:
 def _function(launch: KernelLaunch, signature: Mapping[str, str]) -> str:
     constants = ", ".join(f"{name}={_constant(value)}" for name, value in launch.constants.items())
     arguments = ", ".join(launch.arguments)
+    constants = ", ".join([constants, *(f"{name}={name}" for name in launch.numbers)])
     return (
-        f"@triton.jit\ndef {_name(launch, signature)}({', '.join(signature)}):\n"
+        f"@triton.jit\ndef {_name(launch, signature)}({', '.join([*signature, *launch.numbers])}):\n"
         f"    {launch.function}({arguments}, {constants})\n"
     )
 
@@ -122,6 +124,6 @@ def _constant(value: int | float | str) -> str:
 def _launch(
     name: str, made: KernelLaunch, signature: Mapping[str, str], common: tuple[Scratch, ...], sizes: frozenset[str]
 ) -> Launch:
-    given = dict(signature)
+    given = {**signature, **dict.fromkeys(made.numbers, "i64")}
     launch = Launch(name, made.programs, (), False, given, made.warps, made.stages, contracts=True, common=common)
-    return replace(launch, sizes=sizes)
+    return replace(launch, sizes=sizes, numbers=tuple(made.numbers.values()))

@@ -95,8 +95,9 @@ def opened(module: TritonModule, seen: Seen, others: Others = tuple, *, are_roun
 
 
 def _launched(launch: Launch, made: _Opened, multiples: frozenset[int]) -> Launch:
-    signature = launch.signature | made.types
-    return replace(launch, function=made.name, signature=signature, numbers=made.numbers, multiples=multiples)
+    signature, own = launch.signature | made.types, len(launch.numbers)  # those of a function written by hand
+    numbers, places = launch.numbers + made.numbers, frozenset(own + place for place in multiples)
+    return replace(launch, function=made.name, signature=signature, numbers=numbers, multiples=places)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from compiler_core.graph.passes.column_sums import ColumnSums
 from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.decompose import Decompose
-from compiler_core.graph.passes.expand import AttentionComposed, Expand, PoolingComposed
+from compiler_core.graph.passes.expand import AttentionComposed, Expand, PoolingComposed, attends_f32
 from compiler_core.graph.passes.fold import Fold
 from compiler_core.graph.passes.rename import Rename
 from compiler_core.graph.passes.result_masks import ResultMasks
@@ -77,5 +77,6 @@ __all__ = [
     "PoolingComposed",
     "RecogniseAttention",
     "Rename",
+    "attends_f32",
     "run_passes",
 ]

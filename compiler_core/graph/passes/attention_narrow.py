@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from compiler_core.dtype import bool_, float32
+from compiler_core.dtype import FLOATING, float32
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.canonicalise_movement import slice_of_cat
 from compiler_core.graph.passes.dce import Dce
@@ -76,11 +76,11 @@ class _Rule:
 
 
 def _inner(node: Node) -> tuple[Node, ...]:
-    """The 16-bit floats (and perhaps a mask of truth values) that an attention of f32 is of; () if it is not."""
+    """The 16-bit floats (a mask of truth values, a key of dropout) that an attention of f32 is of; () if it is not."""
     if not isinstance(node, Call) or node.op is not ATTENTION or node.dtype is not float32:
         return ()
-    found = tuple(_uncast(node) if node.dtype is not bool_ else node for node in node.args)
-    narrow = {node.dtype for node in found if node.dtype is not bool_}
+    found = tuple(_uncast(arg) if arg.dtype in FLOATING else arg for arg in node.args)
+    narrow = {arg.dtype for arg in found if arg.dtype in FLOATING}
     if len(narrow) != 1 or not narrow <= set(NARROW):
         return ()
     return found if kernels_take(ATTENTION, [node.meta for node in found], node.attrs) else ()

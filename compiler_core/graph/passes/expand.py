@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from compiler_core import log
+from compiler_core.dtype import float32
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.meta import TensorMeta
@@ -23,6 +24,8 @@ from compiler_core.ops.pooling.windows_maximum import composed as window_max_put
 from compiler_core.ops.registry import Attrs, Op, Value, use_trace
 from compiler_core.ops.routine import Routine, contiguous
 from compiler_core.ops.rules import Expansion
+
+_ATTENDS = frozenset(op.name for op in COMPOSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,12 @@ def kernels_take(op: Op, metas: Sequence[TensorMeta], attrs: Mapping[str, Any]) 
     if why:
         log.emit("fusion", f"{op.name} is composed of other ops: {why}")
     return not why
+
+
+def attends_f32(graph: Graph) -> bool:
+    """Whether it attends in f32, as one op, or a pass may yet see that it does."""
+    of = {call.op.name for call in graph.calls if call.dtype is float32}
+    return not of.isdisjoint(_ATTENDS) or {"matmul", "exp"} <= of
 
 
 @dataclass(frozen=True, slots=True)

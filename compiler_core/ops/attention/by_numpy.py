@@ -2,7 +2,8 @@
 
 In: arrays, sizes. Out: the packed results of `attention` and `attention_backward`. Queries are taken in blocks, so that
 no array of all queries by all keys exists where those are many; a causal block reads only the keys that it may see.
-16-bit floats are attended in f32, and rounded once; their logarithms are two numbers each.
+16-bit floats are attended in f32, and rounded once; their logarithms are two numbers each. What dropout keeps of a
+block is drawn there, by the place of each weight among all: the op philox (ops/random/op.py) of their shape.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from compiler_core.dtype import of
-from compiler_core.ops.attention.sizes import NARROW, AttentionSizes
+from compiler_core.ops.attention.sizes import NARROW, AttentionSizes, beside
+from compiler_core.ops.random.op import least_kept, philox_words
 from compiler_core.ops.registry import Array
 
 _BLOCK_NUMEL = 1 << 21  # scores held at a time
@@ -47,15 +49,29 @@ def _scores(
     return scores  # type: ignore[no-any-return]
 
 
+def _kept(
+    xp: Any, sizes: AttentionSizes, key: Array, rows: slice, seen: int, dropout: float, stream: int
+) -> Array:  # fmt: skip
+    """f[batch, heads, rows, seen]: what dropout multiplies these weights by."""
+    seed, offset, shard = (int(number) for number in key)
+    batch, heads, queries, keys = sizes.scores
+    row = xp.arange(batch * heads, dtype=np.uint64).reshape(batch, heads, 1, 1) * np.uint64(queries)
+    row = row + xp.arange(rows.start, rows.stop, dtype=np.uint64)[:, None]
+    first = np.uint64(shard * batch * heads * queries * keys % 2**64)
+    places = row * np.uint64(keys) + xp.arange(seen, dtype=np.uint64) + first
+    words = philox_words(xp, seed, (offset + stream) % 2**64, places)[0]
+    return (words >= np.uint64(least_kept(dropout))) / (1.0 - dropout)
+
+
 def _wide(arrays: Iterable[Array]) -> list[Array]:
     """16-bit floats as f32."""
     return [a.astype(np.float32) if of(a) in NARROW else a for a in arrays]
 
 
-def forward(xp: Any, sizes: AttentionSizes, *operands: Array, scale: float, strict: bool) -> Array:
+def forward(xp: Any, sizes: AttentionSizes, *operands: Array, scale: float, strict: bool, **drawn: Any) -> Array:
     """The packed result of `attention`."""
     dtype = operands[0].dtype
-    out, lse = _forward(xp, sizes, *_wide(operands), scale=scale, strict=strict)
+    out, lse = _forward(xp, sizes, *_wide(operands), scale=scale, strict=strict, drawn=drawn)
     with np.errstate(all="ignore"):
         upper = lse.astype(dtype)
         parts = [out.astype(dtype), upper]
@@ -66,9 +82,10 @@ def forward(xp: Any, sizes: AttentionSizes, *operands: Array, scale: float, stri
 
 
 def _forward(
-    xp: Any, sizes: AttentionSizes, q: Array, k: Array, v: Array, *mask: Array, scale: float, strict: bool
+    xp: Any, sizes: AttentionSizes, *operands: Array, scale: float, strict: bool, drawn: dict[str, Any]
 ) -> tuple[Array, Array]:
     """What is attended, and the logarithms."""
+    (q, k, v), (mask, key) = operands[:3], beside(operands)
     out = xp.empty(sizes.result[0], q.dtype)
     lse = xp.empty(sizes.result[1], q.dtype)
     with np.errstate(all="ignore"):
@@ -78,6 +95,8 @@ def _forward(
             scores -= xp.where(peak == -np.inf, q.dtype.type(0), peak)
             weights = xp.exp(scores, out=scores)
             total = weights.sum(-1, keepdims=True)
+            if key:
+                weights *= _kept(xp, sizes, key[0], rows, seen, **drawn).astype(q.dtype)
             found = xp.matmul(_grouped(sizes, weights), v[:, :, None, :seen]).reshape(
                 *sizes.scores[:2], -1, v.shape[-1]
             )
@@ -88,10 +107,10 @@ def _forward(
     return out, lse
 
 
-def backward(xp: Any, sizes: AttentionSizes, *operands: Array, scale: float, summed: bool) -> Array:
+def backward(xp: Any, sizes: AttentionSizes, *operands: Array, scale: float, summed: bool, **drawn: Any) -> Array:
     """The packed result of `attention_backward`."""
     dtype = operands[0].dtype
-    grads = _backward(xp, sizes, *_wide(operands), scale=scale)
+    grads = _backward(xp, sizes, *_wide(operands), scale=scale, drawn=drawn)
     with np.errstate(all="ignore"):
         if not sizes.has_gradients_beside(of(operands[0])):
             return xp.concatenate([x.reshape(-1).astype(dtype) for x in grads])  # type: ignore[no-any-return]
@@ -106,13 +125,12 @@ def _backward(
     g: Array,
     g_lse: Array,
     packed: Array,
-    q: Array,
-    k: Array,
-    v: Array,
-    *mask: Array,
+    *operands: Array,
     scale: float,
+    drawn: dict[str, Any],
 ) -> tuple[Array, Array, Array]:
-    zero, number = q.dtype.type(0), g.size
+    (q, k, v), (mask, key) = operands[:3], beside(operands)
+    zero, one, number = q.dtype.type(0), q.dtype.type(1), g.size
     out, lse = packed[:number].reshape(sizes.result[0]), packed[number:].reshape(-1, *sizes.result[1]).sum(0)
     dq = xp.empty(sizes.gradients[0], q.dtype)
     dk, dv = xp.zeros(k.shape, q.dtype), xp.zeros(v.shape, q.dtype)
@@ -124,10 +142,12 @@ def _backward(
             shift = (some * out[:, rows].swapaxes(1, 2)).sum(-1) - g_lse[:, :, rows]
             some = _grouped(sizes, some)
             slopes = xp.matmul(some, v[:, :, None, :seen].swapaxes(-1, -2)).reshape(weights.shape)
+            kept = _kept(xp, sizes, key[0], rows, seen, **drawn).astype(q.dtype) if key else one
+            slopes *= kept
             slopes -= shift[..., None]
             slopes *= weights
-            slopes = _grouped(sizes, slopes)
-            dv[:, :, :seen] += xp.matmul(_grouped(sizes, weights).swapaxes(-1, -2), some).sum(2)
+            slopes, weights = _grouped(sizes, slopes), _grouped(sizes, weights * kept)
+            dv[:, :, :seen] += xp.matmul(weights.swapaxes(-1, -2), some).sum(2)
             scaled = _grouped(sizes, q[:, :, rows]) * q.dtype.type(scale)
             dk[:, :, :seen] += xp.matmul(slopes.swapaxes(-1, -2), scaled).sum(2)
             found = xp.matmul(slopes, k[:, :, None, :seen]).reshape(*sizes.scores[:2], -1, sizes.width)

@@ -1,17 +1,20 @@
 """Attention and its backward written with other ops: for backends without the routine, and second derivatives.
 
 In: the operands of `attention` and `attention_backward` as values of any kind. Out: their packed results, and `slopes`:
-the gradient in the scores. All scores are held at once, those of 16-bit floats in f32.
+the gradient in the scores. All scores are held at once, those of 16-bit floats in f32, and so is what dropout keeps.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
-from compiler_core.dtype import bool_
+from compiler_core.dtype import FLOATING
 from compiler_core.ops import prims
-from compiler_core.ops.attention.sizes import NARROW, AttentionSizes
+from compiler_core.ops.attention.sizes import NARROW, AttentionSizes, beside
 from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of
+from compiler_core.ops.composites.activation import keep_mask
 from compiler_core.ops.composites.movement import below_diagonal
 from compiler_core.ops.linear_algebra.matmul import transpose_last
 from compiler_core.ops.linear_algebra.packing import unpack
@@ -55,6 +58,14 @@ def _scaled(x: Value, scale: float) -> Value:
     return prims.mul(x, prims.full_like(x, scale))
 
 
+def _dropped(sizes: AttentionSizes, x: Value, key: tuple[Value, ...], drawn: Mapping[str, Any]) -> Value:
+    """What dropout leaves of the weights, or of their cotangent."""
+    if not key:
+        return x
+    kept = keep_mask(sizes.scores, drawn["dropout"], (key[0], drawn["stream"]))
+    return _scaled(prims.mul(x, prims.cast(kept, dtype_of(x))), 1.0 / (1.0 - drawn["dropout"]))
+
+
 def _along(x: Value, shape: tuple[int, ...]) -> Value:
     """A number for each query, for all of its scores."""
     return broadcast_to(prims.reshape(x, (*x.shape, 1)), shape)
@@ -72,13 +83,13 @@ def scores_of(sizes: AttentionSizes, q: Value, k: Value, mask: tuple[Value, ...]
 
 def _wide(values: tuple[Value, ...]) -> list[Value]:
     """16-bit floats as f32."""
-    return [x if dtype_of(x) is bool_ else cast(x, dtype_of(x).compute) for x in values]
+    return [cast(x, dtype_of(x).compute) if dtype_of(x) in FLOATING else x for x in values]
 
 
-def forward(*operands: Value, scale: float, causal: bool, strict: bool) -> Value:
-    """The packed result of `attention`. operands: q, k, v, perhaps a mask."""
+def forward(*operands: Value, scale: float, causal: bool, strict: bool, **drawn: Any) -> Value:
+    """The packed result of `attention`. operands: q, k, v, perhaps a mask, perhaps a key."""
     dtype = dtype_of(operands[0])
-    out, logarithms = _forward(*_wide(operands), scale=scale, causal=causal, strict=strict)
+    out, logarithms = _forward(*_wide(operands), scale=scale, causal=causal, strict=strict, drawn=drawn)
     upper = cast(logarithms, dtype)
     if dtype not in NARROW:
         return pack_flat(out, upper)
@@ -88,8 +99,9 @@ def forward(*operands: Value, scale: float, causal: bool, strict: bool) -> Value
 
 
 def _forward(
-    q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool, strict: bool
+    *operands: Value, scale: float, causal: bool, strict: bool, drawn: Mapping[str, Any]
 ) -> tuple[Value, Value]:
+    (q, k, v), (mask, key) = operands[:3], beside(operands)
     sizes = sizes_of(q, k, v, causal)
     scores = scores_of(sizes, q, k, mask, scale)
     peak = prims.detach(prims.max(scores, (3,)))
@@ -98,7 +110,7 @@ def _forward(
     total = prims.sum(weights, (3,))
     safe = prims.where(nothing, prims.full_like(peak, math.nan if strict else 1), total)
     weights = prims.div(weights, _along(safe, sizes.scores))
-    out = prims.matmul(weights, _repeated(sizes, v))
+    out = prims.matmul(_dropped(sizes, weights, key, drawn), _repeated(sizes, v))
     return heads_in(out), prims.add(peak, prims.log(safe))
 
 
@@ -110,34 +122,33 @@ def _unpacked(sizes: AttentionSizes, packed: Value) -> tuple[Value, Value]:
 
 
 def _weights_and_slopes(
-    sizes: AttentionSizes, g: Value, g_lse: Value, packed: Value, q: Value, k: Value, v: Value, mask: tuple[Value, ...],
-    scale: float,
+    sizes: AttentionSizes, g: Value, g_lse: Value, packed: Value, *operands: Value, scale: float,
+    drawn: Mapping[str, Any],
 ) -> tuple[Value, Value]:  # fmt: skip
+    """The weights after dropout, and the cotangent of the scores."""
+    (q, k, v), (mask, key) = operands[:3], beside(operands)
     out, lse = _unpacked(sizes, packed)
     nothing = prims.eq(lse, prims.full_like(lse, -math.inf))
     less = prims.where(nothing, prims.full_like(lse, 0), lse)
     weights = prims.exp(prims.sub(scores_of(sizes, q, k, mask, scale), _along(less, sizes.scores)))
     shift = prims.permute(prims.sum(prims.mul(g, out), (3,)), (0, 2, 1))
     through = prims.matmul(heads_in(g), transpose_last(_repeated(sizes, v)))
-    return weights, prims.mul(weights, prims.sub(through, _along(prims.sub(shift, g_lse), sizes.scores)))
+    through = prims.sub(_dropped(sizes, through, key, drawn), _along(prims.sub(shift, g_lse), sizes.scores))
+    return _dropped(sizes, weights, key, drawn), prims.mul(weights, through)
 
 
-def slopes(
-    g: Value, g_lse: Value, packed: Value, q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool
-) -> Value:
-    """The gradient in the scores, and so in a mask that is added: f[batch, heads, queries, keys]."""
-    g, g_lse, packed, q, k, v, *masks = _wide((g, g_lse, packed, q, k, v, *mask))
-    return _weights_and_slopes(sizes_of(q, k, v, causal), g, g_lse, packed, q, k, v, tuple(masks), scale)[1]
+def slopes(*operands: Value, scale: float, causal: bool, **drawn: Any) -> Value:
+    """The gradient in the scores, and so in a mask that is added: f[batch, heads, queries, keys]. operands: as those of
+    `attention_backward`."""
+    sizes = AttentionSizes.of([meta_of(x) for x in operands[3:]], causal)
+    return _weights_and_slopes(sizes, *_wide(operands), scale=scale, drawn=drawn)[1]
 
 
-def backward(
-    g: Value, g_lse: Value, packed: Value, q: Value, k: Value, v: Value, *mask: Value, scale: float, causal: bool,
-    summed: bool,
-) -> Value:  # fmt: skip
+def backward(*operands: Value, scale: float, causal: bool, summed: bool, **drawn: Any) -> Value:
     """The packed result of `attention_backward`."""
-    sizes, dtype = sizes_of(q, k, v, causal), dtype_of(q)
-    g, g_lse, packed, q, k, v, *masks = _wide((g, g_lse, packed, q, k, v, *mask))
-    weights, slope = _weights_and_slopes(sizes, g, g_lse, packed, q, k, v, tuple(masks), scale)
+    sizes, dtype = AttentionSizes.of([meta_of(x) for x in operands[3:]], causal), dtype_of(operands[3])
+    g, g_lse, packed, q, k, v, *rest = _wide(operands)
+    weights, slope = _weights_and_slopes(sizes, g, g_lse, packed, q, k, v, *rest, scale=scale, drawn=drawn)
     slope = _scaled(slope, scale)
     dq = prims.matmul(slope, _repeated(sizes, k))
     dk = _summed(sizes, prims.matmul(transpose_last(slope), q))

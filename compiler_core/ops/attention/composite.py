@@ -1,20 +1,21 @@
 """Scaled dot product attention over any Value, with torch's arguments.
 
-In: values. Out: one value: through the op `attention` (op.py), which stores nothing of the size queries x keys;
-with dropout, or where something is empty or very wide, through products and a softmax. The 16-bit floats are attended
-in f32 and rounded once; on a CUDA device as they are, as in compiled code (graph/passes/attention_narrow.py).
+In: values. Out: one value: through the op `attention` (op.py), which stores nothing of the size queries x keys; where
+something is empty or very wide, and on the CPU with dropout, through products and a softmax. The 16-bit floats are
+attended in f32 and rounded once; on a CUDA device as they are, as in compiled code (graph/passes/attention_narrow.py).
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
+from compiler_core.ops.attention import sizes
 from compiler_core.ops.attention.sizes import DTYPES, MAX_WIDTH, AttentionSizes
 from compiler_core.ops.broadcasting import broadcast_shapes, broadcast_to, cast, dtype_of, shape_of
 from compiler_core.ops.casting import in_lower
@@ -57,7 +58,7 @@ def scaled_dot_product_attention(
     if attn_mask is not None and dtype_of(attn_mask) is dt.float32 and dtype_of(key) is dtype_of(value) is dtype:
         query, key, value, attn_mask = (cast(x, dtype.compute) for x in (query, key, value, attn_mask))
     if dropout_p > 0.0:
-        found = written_out(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa, rng)
+        found = _with_dropout(query, key, value, attn_mask, dropout_p, is_causal, factor, enable_gqa, rng)
     elif enable_gqa:
         found = _grouped(query, key, value, attn_mask, is_causal, factor)
     else:
@@ -143,26 +144,43 @@ def _four(x: Value, batch: Shape, heads: int) -> Value:
     return reshape(broadcast_to(x, (*batch, heads, *tail)), (math.prod(batch), heads, *tail))
 
 
+def _with_dropout(
+    query: Value, key: Value, value: Value, mask: Value | None, p: float, causal: bool, scale: float, enable_gqa: bool,
+    rng: Any,
+) -> Value:  # fmt: skip
+    """On a CUDA device as one op, which draws for a weight where it computes it; not for few scores in eager code."""
+    of = (
+        _heads(query, key, value, mask, enable_gqa) if p < 1.0 and isinstance(rng, tuple) and _is_there(query) else None
+    )
+    if of is not None:
+        drawn = shape_of(query)[:-2] if enable_gqa else broadcast_shapes(shape_of(query)[:-2], shape_of(key)[:-2])
+        scores = math.prod((*of.outer, query.shape[-2], key.shape[-2]))
+        if drawn == of.outer and (current_trace() is not None or scores >= sizes.MANY):
+            return _attended(of, query, key, value, mask, causal, scale, rng[0], dropout=p, stream=rng[1])
+    return written_out(query, key, value, mask, p, causal, scale, enable_gqa, rng)
+
+
 def _attended(
-    of: _Heads, query: Value, key: Value, value: Value, mask: Value | None, causal: bool, scale: float
-) -> Value:
+    of: _Heads, query: Value, key: Value, value: Value, mask: Value | None, causal: bool, scale: float,
+    *rng: Value, **drawn: Any,
+) -> Value:  # fmt: skip
     dtype = dtype_of(query)
     learned = mask is not None and dtype_of(mask) is not dt.bool_ and bool(getattr(mask, "requires_grad", True))
     heads = (of.heads, of.key_heads, of.key_heads)
     operands = [_four(x, of.batch, n) for x, n in zip((query, key, value), heads)]
-    sizes = AttentionSizes.of([meta_of(x) for x in operands], causal)
+    plan = AttentionSizes.of([meta_of(x) for x in operands], causal)
     if mask is not None:
-        operands.append(_four(broadcast_to(mask, (*of.outer, sizes.queries, sizes.keys)), of.batch, of.heads))
-    inner = dtype if _is_eager_there(query) else dtype.compute
+        operands.append(_four(broadcast_to(mask, (*of.outer, plan.queries, plan.keys)), of.batch, of.heads))
+    inner = dtype if current_trace() is None and _is_there(query) else dtype.compute  # passes do it in a graph
     wide = [x if dtype_of(x) is dt.bool_ else cast(x, inner) for x in operands]
-    packed = prims.attention(*wide, scale=scale, causal=causal, learned=learned, strict=False)
-    out = permute(unpack(packed, sizes.packed(inner))[0], (0, 2, 1, 3))  # (B, heads, L, Ev)
-    return cast(reshape(out, (*of.outer, sizes.queries, sizes.value_width)), dtype)
+    packed = prims.attention(*wide, *rng, scale=scale, causal=causal, learned=learned, strict=False, **drawn)
+    out = permute(unpack(packed, plan.packed(inner))[0], (0, 2, 1, 3))  # (B, heads, L, Ev)
+    return cast(reshape(out, (*of.outer, plan.queries, plan.value_width)), dtype)
 
 
-def _is_eager_there(x: Value) -> bool:
-    """Whether it is computed now, on a CUDA device, where 16-bit floats are attended as they are."""
-    return cuda.number_of(x) is not None and current_trace() is None
+def _is_there(x: Value) -> bool:
+    """Whether it is of a CUDA device, or of a graph of one."""
+    return cuda.number_of(x) is not None or getattr(current_trace(), "on_gpu", False)
 
 
 # ---- as a composition

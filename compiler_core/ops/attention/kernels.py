@@ -15,14 +15,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from compiler_core import cuda
 from compiler_core.dtype import DType, bfloat16, bool_, float16, float32
-from compiler_core.ops.attention.sizes import AttentionSizes
+from compiler_core.ops.attention.sizes import AttentionSizes, beside
+from compiler_core.ops.random.op import least_kept
 from compiler_core.ops.routine import Attrs, KernelLaunch, KernelPlan, Strided, TritonKernels
 
 MAX_WIDTH = 256  # blocks of wider rows do not fit in the registers
 _TAKEN = (bfloat16, float16, float32)
 # of products of f32: three products of tf32's 11 bits, good to about 2^-21; "ieee" has no matrix unit, and compiles for
-# a minute; "tf32" is one product. 16-bit floats do not ask
+# a minute; "tf32", where it is permitted, is one product. 16-bit floats do not ask
 PRECISION = "tf32x3"
 _STRIDES = zip("QKVMGS", ("BHLE", "BHSE", "BHSE", "BHLS", "BHLV", "BHL"))
 _VARIABLES = frozenset(  # the constants that may be variables: codegen/triton/many_sizes.py
@@ -92,8 +94,8 @@ def _strides(prefix: str, axes: str, strides: Sequence[int]) -> dict[str, int]:
 
 
 def _sizes(sizes: AttentionSizes, operands: Sequence[Strided]) -> dict[str, int]:
-    """operands: q, k, v, perhaps a mask."""
-    q, k, v, *mask = operands
+    """operands: q, k, v, and what follows them."""
+    (q, k, v), (mask, _) = operands[:3], beside(operands)
     return {
         "B": sizes.batch, "H": sizes.heads, "GROUP": sizes.heads // sizes.key_heads, "L": sizes.queries,
         "S": sizes.keys,
@@ -104,14 +106,28 @@ def _sizes(sizes: AttentionSizes, operands: Sequence[Strided]) -> dict[str, int]
 
 
 def _common(sizes: AttentionSizes, operands: Sequence[Strided], attrs: Attrs) -> dict[str, int | float | str]:
-    mask = operands[3:]
+    mask, _ = beside(operands)
+    dropout = attrs.get("dropout", 0.0)
     return {
         **_sizes(sizes, operands),
         "SCALE": float(attrs["scale"]),
         "CAUSAL": sizes.causal,
         "MASK": 0 if not mask else 2 if mask[0].dtype is bool_ else 1,
-        "PRECISION": PRECISION,
+        "PRECISION": "tf32" if cuda.precision.tf32 and operands[0].dtype is float32 else PRECISION,
+        "LEAST": least_kept(dropout) if dropout else 0,
+        "KEPT": 1.0 / (1.0 - dropout),
     }
+
+
+def _more(first: int, operands: Sequence[Strided]) -> tuple[str, str]:
+    """The names of a mask and of a key; of one that is not there, that of an operand which is."""
+    mask, key = beside(operands)
+    found = [f"o{k}" for k in range(first + 3, first + len(operands))]
+    return found[0] if mask else f"o{first}", found[-1] if key else f"o{first}"
+
+
+def _stream(attrs: Attrs) -> dict[str, int]:
+    return {"STREAM": attrs["stream"]} if attrs.get("dropout") else {}
 
 
 def _launch(
@@ -120,6 +136,7 @@ def _launch(
     sizes: AttentionSizes,
     dtype: DType,
     constants: dict[str, int | float | str],
+    numbers: dict[str, int],
 ) -> KernelLaunch:
     rows, columns, warps, stages = blocks_of(function, dtype, sizes)
     group = sizes.heads // sizes.key_heads
@@ -131,7 +148,8 @@ def _launch(
     section = min(max(int(SECTION_NBYTES / max(nbytes, 1)), 1), heads)
     constants |= {"BM": rows, "BN": columns, "SECTION": section}
     constants |= {"WHOLE_L": sizes.queries % rows == 0, "WHOLE_S": sizes.keys % columns == 0}
-    return KernelLaunch(function, tuple(arguments), constants, heads * blocks, warps, stages)
+    constants |= {} if numbers else {"STREAM": 0}
+    return KernelLaunch(function, tuple(arguments), constants, heads * blocks, warps, stages, numbers)
 
 
 # ---- the two routines
@@ -139,9 +157,9 @@ def _launch(
 
 def _forward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     sizes = AttentionSizes.of([x.meta for x in operands], attrs["causal"])
-    names = ("o0", "o1", "o2", "o3" if len(operands) > 3 else "o0", "out")
+    names = ("o0", "o1", "o2", *_more(0, operands), "out")
     constants = _common(sizes, operands, attrs) | {"STRICT": bool(attrs["strict"])}
-    return KernelPlan((_launch("attention_forward", names, sizes, operands[0].dtype, constants),))
+    return KernelPlan((_launch("attention_forward", names, sizes, operands[0].dtype, constants, _stream(attrs)),))
 
 
 def _backward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
@@ -154,12 +172,12 @@ def _backward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     common["SUMMED"] = summed
     first = common | _strides("S", "BHL", g_lse.strides[-3:]) | {name: results[name] for name in ("RB", "RL")}
     second = common | {name: n for name, n in results.items() if name not in first}
-    mask = "o6" if len(rest) > 3 else "o3"
+    given = ("o3", "o4", "o5", *_more(3, rest))
     queries, keys = ("s2", "s3") if summed else ("s0", "s0")
     launches = (
-        _launch("attention_queries", ("o0", "o1", "o2", "o3", "o4", "o5", mask, "out", "s0", "s1", queries), sizes,
-                g.dtype, first),
-        _launch("attention_keys", ("o0", "o3", "o4", "o5", mask, "out", "s0", "s1", keys), sizes, g.dtype, second),
+        _launch("attention_queries", ("o0", "o1", "o2", *given, "out", "s0", "s1", queries), sizes, g.dtype, first,
+                _stream(attrs)),
+        _launch("attention_keys", ("o0", *given, "out", "s0", "s1", keys), sizes, g.dtype, second, _stream(attrs)),
     )  # fmt: skip
     rows = (float32, sizes.batch * sizes.heads * sizes.queries)
     return _with_sums(sizes, launches, rows) if summed else KernelPlan(launches, (rows, rows))
@@ -215,8 +233,9 @@ def _refuses(operands: tuple[Strided, ...], attrs: Attrs, first: int) -> str:
         return "the packed result of attention does not lie contiguously"
     row = (sizes.heads + 2 * sizes.key_heads) * max(sizes.width, sizes.value_width)  # at most, of a result
     spans = [sum(n * stride for n, stride in zip(x.shape[2:], x.strides[2:])) for x in (q, *rest)]
+    spans += [sizes.queries * sizes.keys] if attrs.get("dropout") else []  # by which a weight draws
     if max(*spans, row * max(sizes.queries, sizes.keys)) >= 1 << 31:
-        return "a head of an operand of attention spans 2^31 elements or more"
+        return "a head of attention spans 2^31 elements or more"
     return ""
 
 
@@ -231,5 +250,6 @@ def _is_dense(packed: Strided) -> bool:
     return packed.numel <= 1 or packed.strides == (1,)
 
 
-FORWARD = TritonKernels("attention", partial(_refuses, first=0), _forward, partial(_variables, first=0))
-BACKWARD = TritonKernels("attention", partial(_refuses, first=3), _backward, partial(_variables, first=3))
+_SOURCE = "attention_blocks attention"
+FORWARD = TritonKernels(_SOURCE, partial(_refuses, first=0), _forward, partial(_variables, first=0))
+BACKWARD = TritonKernels(_SOURCE, partial(_refuses, first=3), _backward, partial(_variables, first=3))

@@ -1,7 +1,8 @@
 """Attention under vmap: the batch of examples beside the batch that the op has itself.
 
 In and out: as all rules of vmap (batching/rules.py). Packed parts are taken apart and put together for it. 16-bit
-floats, and gradients that come with their sums, which only passes ask for, go example by example.
+floats, dropout (each example draws as it would alone), and gradients that come with their sums, which only passes ask
+for, go example by example.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def attended(op: Op, size: int, are_batched: Flags, operands: Operands, attrs: A
     """attention and its backward: more in the batch that the op has itself. Packed parts are taken apart for it."""
     values = all_batched(size, are_batched, operands)
     backward = op.name == "attention_backward"
-    if attrs.get("summed") or dtype_of(values[0]) in NARROW:
+    if attrs.get("summed") or attrs.get("dropout") or dtype_of(values[0]) in NARROW:
         return one_by_one(op, size, are_batched, operands, attrs)
     flat = [folded(v) if len(v.shape) > 2 else v for v in values]
     metas = [meta_of(v) for v in (flat[3:] if backward else flat)]

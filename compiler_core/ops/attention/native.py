@@ -151,7 +151,7 @@ _HELPERS, _LIBM = ("exp",), ("exp", "log", "logf")
 
 
 def _takes(dtype: DType, attrs: Attrs) -> bool:
-    return dtype in DTYPES
+    return dtype in DTYPES and not attrs.get("dropout")
 
 
 FORWARD = Native(

@@ -2,8 +2,10 @@
 
 In: q f[B, H, L, E], k f[B, K, S, E], v f[B, K, S, V], H a multiple of K; perhaps a mask of the scores' shape
 [B, H, L, S], added or (bool) True where a key is seen. attrs: scale; causal: query i sees keys 0..i; learned: whether a
-mask that is added takes a gradient; strict: see below. Out: one packed array f[*]: softmax(q k^T scale + mask) v as
-f[B, L, H, V], heads inside, where the next product wants them; the logarithm of each softmax's denominator, f[B, H, L].
+mask that is added takes a gradient; strict: see below. With dropout: its probability, `dropout`, a `stream`, and as the
+last operand the key u64[3] of the op philox, which then draws for each weight, [B, H, L, S], whether it is kept.
+Out: one packed array f[*]: softmax(q k^T scale + mask) v as f[B, L, H, V], heads inside, where the next product wants
+them; the logarithm of each softmax's denominator, f[B, H, L].
 A query that sees nothing, or only scores of -inf, gives 0, as torch's attention on the CPU does; if strict, NaN, as a
 softmax that is written out, and so do its gradients. Of 16-bit floats, which are attended in f32, a logarithm is two
 numbers, a block of each, of which the sum counts (in f16 one beyond 65504 is NaN).
@@ -31,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.dtype import DType, bool_, float32
+from compiler_core.dtype import DType, float32
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
@@ -52,14 +54,17 @@ from compiler_core.ops.rules import Decomposed
 # ---- attention
 
 
-def _infer(*operands: TensorMeta, scale: float, causal: bool, learned: bool, strict: bool) -> TensorMeta:
-    sizes = check("attention", operands, causal)
+def _infer(
+    *operands: TensorMeta, scale: float, causal: bool, learned: bool, strict: bool, dropout: float = 0.0,
+    stream: int = 0,
+) -> TensorMeta:  # fmt: skip
+    sizes = check("attention", operands, causal, dropout)
     return operands[0].with_shape(packed_shape((), sizes.packed(operands[0].dtype)))
 
 
-def _eager(xp: Any, *operands: Array, scale: float, causal: bool, learned: bool, strict: bool) -> Array:
-    sizes = AttentionSizes.of([meta_of(x) for x in operands], causal)
-    return attention_numpy.forward(xp, sizes, *operands, scale=scale, strict=strict)
+def _eager(xp: Any, *operands: Array, causal: bool, learned: bool, **how: Any) -> Array:
+    sizes = AttentionSizes.of([meta_of(x) for x in operands[:3]], causal)
+    return attention_numpy.forward(xp, sizes, *operands, **how)
 
 
 def _vjp(
@@ -68,31 +73,34 @@ def _vjp(
     q: Value,
     k: Value,
     v: Value,
-    *mask: Value,
+    *rest: Value,
     scale: float,
     causal: bool,
     learned: bool,
-    **_: Any,
+    strict: bool,
+    **drawn: Any,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     sizes = composed.sizes_of(q, k, v, causal)
     g_out, g_lse = unpack(g, sizes.packed(dtype_of(q)))[:2]  # the second of two numbers is how the first was rounded
-    operands = (g_out, g_lse, out, q, k, v, *mask)
-    back = prims.attention_backward(*operands, scale=scale, causal=causal)
+    operands = (g_out, g_lse, out, q, k, v, *rest)
+    back = prims.attention_backward(*operands, scale=scale, causal=causal, **drawn)
     grads = [composed.heads_in(part) for part in composed.gradients_of(sizes, back)]
-    if mask and learned and dtype_of(mask[0]) is not bool_:
-        slopes = composed.slopes(*operands, scale=scale, causal=causal)
-        return (*grads, cast(slopes, dtype_of(mask[0])))
-    return (*grads, *(None for _ in mask))
+    if rest and learned and dtype_of(rest[0]) is dtype_of(q):
+        slopes = composed.slopes(*operands, scale=scale, causal=causal, **drawn)
+        return (*grads, cast(slopes, dtype_of(q)), *(None for _ in rest[1:]))
+    return (*grads, *(None for _ in rest))
 
 
 # ---- attention_backward
 
 
-def _infer_backward(*operands: TensorMeta, scale: float, causal: bool, summed: bool) -> TensorMeta:
+def _infer_backward(
+    *operands: TensorMeta, scale: float, causal: bool, summed: bool, dropout: float = 0.0, stream: int = 0
+) -> TensorMeta:
     if len(operands) < 6:
         raise ShapeError("attention_backward: an operand is missing", got=str(len(operands)))
     g, g_lse, packed, *rest = operands
-    sizes = check("attention_backward", rest, causal)
+    sizes = check("attention_backward", rest, causal, dropout)
     shapes = (*sizes.result, packed_shape((), sizes.packed(rest[0].dtype)))
     for role, shape, meta in zip(("a cotangent", "a cotangent", "the packed result"), shapes, (g, g_lse, packed)):
         check_dtype("attention_backward", meta, (rest[0].dtype,), role)
@@ -102,9 +110,9 @@ def _infer_backward(*operands: TensorMeta, scale: float, causal: bool, summed: b
     return rest[0].with_shape((packed_shape((), sizes.gradients)[0] + (sizes.columns if summed else 0),))
 
 
-def _eager_backward(xp: Any, *operands: Array, scale: float, causal: bool, summed: bool) -> Array:
-    sizes = AttentionSizes.of([meta_of(x) for x in operands[3:]], causal)
-    return attention_numpy.backward(xp, sizes, *operands, scale=scale, summed=summed)
+def _eager_backward(xp: Any, *operands: Array, causal: bool, **how: Any) -> Array:
+    sizes = AttentionSizes.of([meta_of(x) for x in operands[3:6]], causal)
+    return attention_numpy.backward(xp, sizes, *operands, **how)
 
 
 def _vjp_backward(g: Value, out: Value, *operands: Value, **attrs: Any) -> tuple[Value | None, ...]:
@@ -114,8 +122,10 @@ def _vjp_backward(g: Value, out: Value, *operands: Value, **attrs: Any) -> tuple
 # ---- samples
 
 
-def _draw(rng: np.random.Generator, dtype: DType, shapes: tuple[Shape, ...], keys: int, test: bool) -> list[Array]:
-    """Operands of these shapes; test: the last is a mask of truth values.
+def _draw(
+    rng: np.random.Generator, dtype: DType, shapes: tuple[Shape, ...], keys: int, test: bool, drops: bool
+) -> list[Array]:
+    """Operands of these shapes; test: the last is a mask of truth values. drops: and a key.
 
     In f32 one query of a head sees nothing; in f64 each sees the first key: the logarithm of an empty sum, -inf, has
     no finite differences, which f64 is held to.
@@ -130,7 +140,7 @@ def _draw(rng: np.random.Generator, dtype: DType, shapes: tuple[Shape, ...], key
             arrays[-1][..., 0, :] = False
         else:
             arrays[-1][..., 0] = True
-    return arrays
+    return [*arrays, np.array([rng.integers(1 << 62), 5, 1], np.uint64)] if drops else arrays
 
 
 def _shapes(sizes: AttentionSizes, kind: str) -> tuple[Shape, ...]:
@@ -140,24 +150,29 @@ def _shapes(sizes: AttentionSizes, kind: str) -> tuple[Shape, ...]:
 
 
 def _sample(
-    sizes: AttentionSizes, kind: str, first: bool, dtypes: tuple[DType, ...] = DTYPES, summed: bool = False
-) -> Sample:
-    """kind: "none", "added" or "test"; first: of the forward."""
+    sizes: AttentionSizes, kind: str, first: bool, dtypes: tuple[DType, ...] = DTYPES, summed: bool = False,
+    drops: bool = False,
+) -> Sample:  # fmt: skip
+    """kind: "none", "added" or "test"; first: of the forward; drops: with dropout."""
     shapes, attrs = _shapes(sizes, kind), dict[str, Any](scale=0.4, causal=sizes.causal)
     if first:
         attrs |= {"learned": kind == "added", "strict": sizes.queries == 290}
     else:
         attrs["summed"] = summed
         shapes = (*sizes.result, packed_shape((), sizes.packed(dtypes[0])), *shapes)
-    make = partial(_draw, shapes=shapes, keys=sizes.keys, test=kind == "test")
+    make = partial(_draw, shapes=shapes, keys=sizes.keys, test=kind == "test", drops=drops)
+    if drops:
+        shapes, attrs = (*shapes, (3,)), {**attrs, "dropout": 0.3, "stream": 2}
     return Sample(shapes, attrs, dtypes=dtypes[:1] if math.prod(sizes.scores) > 100 else dtypes, make=make)
 
 
 def _samples(first: bool) -> tuple[Sample, ...]:
     wide = [_sample(sizes, kind, first) for sizes, kind in _CASES]
     narrow = [_sample(sizes, kind, first, NARROW) for sizes, kind in _CASES[:6]]
-    beside = [sizes for sizes, kind in _CASES if kind == "none" and sizes.has_gradients_beside(NARROW[0])]
-    return (*wide, *narrow, *(_sample(sizes, "none", first, NARROW, summed=True) for sizes in beside if not first))
+    dropped = [_sample(sizes, kind, first, drops=True) for sizes, kind in _CASES[1:4]]
+    joined = [sizes for sizes, kind in _CASES if kind == "none" and sizes.has_gradients_beside(NARROW[0])]
+    summed = [_sample(sizes, "none", first, NARROW, summed=True) for sizes in joined if not first]
+    return (*wide, *narrow, *dropped, *summed)
 
 
 _CASES: tuple[tuple[AttentionSizes, str], ...] = (

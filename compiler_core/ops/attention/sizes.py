@@ -1,20 +1,24 @@
 """The sizes that all forms of attention share.
 
-In: the metas of queries, keys, values and perhaps a mask. Out: `AttentionSizes`; the shapes of packed results.
+In: the metas of queries, keys, values, perhaps a mask and a key of dropout. Out: `AttentionSizes`; the shapes of packed
+results; `beside`: which of the operands are a mask, and a key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from compiler_core.dtype import DType, bfloat16, bool_, float16, float32, float64
+from compiler_core.dtype import DType, bfloat16, bool_, float16, float32, float64, uint64
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.checks import check_dtype, check_shape
 
 DTYPES: tuple[DType, ...] = (float32, float64)
 NARROW: tuple[DType, ...] = (bfloat16, float16)  # attended in f32; what a program for a GPU has (graph/passes)
+T = TypeVar("T", bound=Any)
+MANY = 1 << 24  # scores, of all heads, from which on eager code of a CUDA device attends by compiled kernels
 MAX_WIDTH = 512  # of queries and of values: blocks of more would not fit in the cache
 
 
@@ -36,7 +40,7 @@ class AttentionSizes:
 
     @staticmethod
     def of(operands: Sequence[TensorMeta], causal: bool) -> AttentionSizes:
-        """operands: q, k, v, perhaps a mask; they fit (see `check`)."""
+        """operands: q, k, v, and what may follow them; they fit (see `check`)."""
         q, k, v = (meta.shape for meta in operands[:3])
         return AttentionSizes(q[0], q[1], k[1], q[2], k[2], q[3], v[3], causal)
 
@@ -84,9 +88,24 @@ class AttentionSizes:
         return 2 * pairs * (self.width + self.value_width) // (2 if self.causal else 1)
 
 
-def check(op: str, operands: Sequence[TensorMeta], causal: bool) -> AttentionSizes:
-    """Raise ShapeError or DTypeError unless q, k, v (and a mask) fit. Returns the sizes."""
-    if len(operands) not in (3, 4) or any(meta.ndim != 4 for meta in operands[:3]):
+def beside(operands: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    """The mask, and the key of dropout, of q, k, v and what follows them: () for one that is not there."""
+    found = [(x, len(x.shape) == 1) for x in operands[3:]]
+    return tuple(x for x, is_key in found if not is_key), tuple(x for x, is_key in found if is_key)
+
+
+def drawn(dropout: float, stream: int) -> dict[str, Any]:
+    """The attributes of a call with dropout; those of one without it do not speak of it."""
+    return {"dropout": dropout, "stream": stream} if dropout else {}
+
+
+def check(op: str, operands: Sequence[TensorMeta], causal: bool, dropout: float = 0.0) -> AttentionSizes:
+    """Raise ShapeError or DTypeError unless q, k, v (a mask; a key, where there is dropout) fit. Returns the sizes."""
+    if dropout:
+        *operands, key = operands
+        check_dtype(op, key, (uint64,), "the key")
+        check_shape(op, (3,), key, "the key")
+    if len(operands) not in (3, 4) or any(meta.ndim != 4 for meta in operands[:3]) or not 0.0 <= dropout < 1.0:
         raise ShapeError(f"{op}: operands do not fit", expected="q, k, v (batch, heads, positions, width), and a mask",
                          got=", ".join(map(str, operands)))  # fmt: skip
     q, k, v, *mask = operands

@@ -36,6 +36,7 @@ from compiler_core.ops.composites.unary import abs as magnitude
 from compiler_core.ops.composites.unary import neg, sigmoid
 from compiler_core.ops.lying import lies
 from compiler_core.ops.random.on_device import drawing_on
+from compiler_core.ops.random.op import least_kept
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.whole import COMPOSITES, whole
@@ -362,4 +363,4 @@ def keep_mask(shape: tuple[int, ...], p: float, rng: tuple[Value, int] | None) -
         raise ShapeError("dropout: no generator key", remedy="pass rng=(key, stream)")
     key, stream = rng
     bits = prims.philox(key, shape, stream)
-    return prims.ge(bits, prims.full(shape, min(round(p * 2**32), 2**32 - 1), uint32))
+    return prims.ge(bits, prims.full(shape, least_kept(p), uint32))

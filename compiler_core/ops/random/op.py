@@ -53,6 +53,11 @@ def first_words(xp: Any, seed: int, stream: int, first: int, n: int) -> Array:
     return philox_words(xp, seed, stream, elements)[0]
 
 
+def least_kept(p: float) -> int:
+    """Dropout by p keeps what draws this number at least: decided in integers, so that it is the same everywhere."""
+    return min(round(p * 2**32), 2**32 - 1)
+
+
 def _infer_philox(key: TensorMeta, shape: Shape, stream: int) -> TensorMeta:
     check_dtype("philox", key, (uint64,), "the key")
     check_shape("philox", (3,), key, "the key")

@@ -156,14 +156,10 @@ def _handle(module: ctypes.c_void_p, function: CudaFunction, where: str) -> int:
     return handle.value or 0
 
 
-_tf32 = False
-
-
 def permit_tf32(permitted: bool) -> None:
     """Let products of f32 be computed with operands rounded to tf32 (10 bits of mantissa), by this process."""
-    global _tf32
-    _tf32 = permitted
+    cuda.precision.tf32 = permitted
 
 
 def tf32_is_permitted() -> bool:
-    return _tf32
+    return cuda.precision.tf32

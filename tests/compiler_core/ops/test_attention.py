@@ -14,15 +14,18 @@ import pytest
 import distcompile as dc
 from compiler_core.codegen.cpp.program import print_source
 from compiler_core.config import config
-from compiler_core.dtype import bool_, float32
+from compiler_core.dtype import bool_, float32, float64
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph, GraphBuilder
 from compiler_core.graph.passes import AttentionComposed
 from compiler_core.graph.verify import verify
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as C
+from compiler_core.ops import prims
 from compiler_core.ops.attention.composite import written_out
-from compiler_core.ops.registry import use_trace
+from compiler_core.ops.attention.sizes import AttentionSizes
+from compiler_core.ops.linear_algebra.packing import unpack
+from compiler_core.ops.registry import meta_of, use_trace
 from compiler_core.schedule.from_graphs import lower_and_schedule
 from compiler_core.tensor.autograd.gradcheck import gradcheck, gradgradcheck
 from distcompile.nn import functional as F
@@ -92,6 +95,33 @@ def test_the_op_is_its_composition(name: str, kind: str) -> None:
     assert_alike(outcome(dc, attention, arrays, learned=learned), expected)
     if learned:
         assert_alike(outcome(dc, dc.compile(attention, fullgraph=True), arrays), expected)
+
+
+@pytest.mark.parametrize("kind", ["causal", "added", "test", "groups of heads"])
+def test_with_dropout_the_op_is_its_composition(kind: str) -> None:
+    """The bits are the same; so are gradients, and theirs."""
+    is_grouped, length, keys = kind == "groups of heads", 7, 5
+    heads = 2 if is_grouped else 4
+    rng, key, how = np.random.default_rng(1), np.array([9, 2**32 - 1, 3], np.uint64), {"dropout": 0.4, "stream": 2}
+    shapes = [(2, 4, length, 6), (2, heads, keys, 6), (2, heads, keys, 3)]
+    arrays = [rng.standard_normal(shape) for shape in shapes]
+    if kind in ("added", "test"):
+        mask = rng.standard_normal((2, 4, length, keys))
+        arrays.append(mask if kind == "added" else mask > -0.7)
+
+    def composed(*x: Any) -> Any:
+        mask = x[3] if len(x) > 3 else None
+        return written_out(*x[:3], mask, 0.4, kind == "causal", 0.5, is_grouped, (key, 2))
+
+    def op(*x: Any) -> Any:
+        packed = prims.attention(*x, key, scale=0.5, causal=kind == "causal", learned=True, strict=False, **how)
+        sizes = AttentionSizes.of([meta_of(part) for part in x], kind == "causal")
+        return C.permute(unpack(packed, sizes.packed(float64))[0], (0, 2, 1, 3))
+
+    assert_alike(outcome(dc, op, arrays), outcome(dc, composed, arrays))
+    leaves = [dc.tensor(x) if x.dtype == bool else dc.tensor(x).requires_grad_() for x in arrays]
+    assert gradcheck(op, leaves)
+    assert gradgradcheck(op, leaves)
 
 
 @pytest.mark.parametrize("name", CASES)

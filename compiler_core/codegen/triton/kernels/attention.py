@@ -1,10 +1,12 @@
 # mypy: ignore-errors
+# ruff: noqa: F821  what attention_blocks.py defines
 """Attention and its backward in Triton: online softmax, blocks that a causal mask hides not visited, sums in one order.
 
-Text, never imported by the package: codegen/triton reads it, and so it stays what Triton's interpreter runs and what
-its compiler translates. In: pointers to operands in any strides; sizes as constants, or as variables of 32 bits
-(ops/attention/kernels.py says which). WHOLE_L, WHOLE_S: whether queries, and keys, are whole blocks. Out: the packed
-results of ops/attention/op.py.
+Text, never imported by the package: codegen/triton reads it, and attention_blocks.py before it, and so it stays what
+Triton's interpreter runs and what its compiler translates. In: pointers to operands in any strides; sizes as constants,
+or as variables of 32 bits (ops/attention/kernels.py says which). WHOLE_L, WHOLE_S: whether queries, and keys, are whole
+blocks. key, STREAM, LEAST, KEPT: of dropout, whose draws each function makes again; what is kept is multiplied by KEPT.
+Out: the packed results of ops/attention/op.py.
 
     attention_forward    a program a block of queries: out, and the logarithm of each sum
     attention_queries    a program a block of queries: its gradient; for the next, delta = sum(g * out) - g_lse and the
@@ -13,7 +15,8 @@ results of ops/attention/op.py.
                          heads that share them
     attention_sums       a program some columns of the gradients: what the blocks of the two above left (SUMMED), added
 
-Scores are f32 in base 2. A row that sees nothing has logarithm -inf, taken as 0 in the backward: -inf less 0 is -inf.
+A block that a mask of truth values hides whole is not attended: its test is read before the products. Scores are f32 in
+base 2. A row that sees nothing has logarithm -inf, taken as 0 in the backward: -inf less 0 is -inf.
 16-bit floats hold a logarithm as two numbers, of which the sum counts. Sources: Dao 2023, "FlashAttention-2"
 (arXiv:2307.08691), section 3.1; the backward in two kernels, one a block of queries and one a block of keys, needs no
 atomic additions, at the price of two products more: of five, two are done twice.
@@ -22,108 +25,78 @@ atomic additions, at the price of two products more: of five, two are done twice
 import triton
 import triton.language as tl
 
-LOG2E: tl.constexpr = tl.constexpr(1.4426950408889634)
-LN2: tl.constexpr = tl.constexpr(0.6931471805599453)
-HOST: tl.constexpr = tl.constexpr(bool(triton.knobs.runtime.interpret))  # its interpreter multiplies bits of bf16
-
 
 @triton.jit
-def dc_row_max(x):
-    return tl.reduce(x, 1, tl.standard._elementwise_max)
-
-
-@triton.jit
-def dc_row_sum(x):
-    return tl.reduce(x, 1, tl.standard._sum_combine)
-
-
-@triton.jit
-def dc_dot(a, b, acc, PRECISION: tl.constexpr):
-    """acc + a b, in f32."""
-    if HOST:
-        return tl.dot(a.to(tl.float32), b.to(tl.float32), acc, input_precision="ieee")
-    return tl.dot(a, b, acc, input_precision=PRECISION)
-
-
-@triton.jit
-def dc_block(base, rows, columns, row, column, ROWS, COLUMNS,
-             ALL_ROWS: tl.constexpr, ALL_COLUMNS: tl.constexpr):  # fmt: skip
-    """The block (rows, columns) of a matrix; 0 outside of it. ALL: whether no place can lie outside."""
-    places = base + rows[:, None] * row + columns[None, :] * column
-    if ALL_ROWS and ALL_COLUMNS:
-        return tl.load(places)
-    if ALL_ROWS:
-        return tl.load(places, mask=columns[None, :] < COLUMNS, other=0.0)
-    if ALL_COLUMNS:
-        return tl.load(places, mask=rows[:, None] < ROWS, other=0.0)
-    return tl.load(places, mask=(rows[:, None] < ROWS) & (columns[None, :] < COLUMNS), other=0.0)
-
-
-@triton.jit
-def dc_masked(scores, mask, rows, columns, row, column, L, S,
-              KIND: tl.constexpr, TEST: tl.constexpr):  # fmt: skip
-    """scores in base 2 with the mask added (KIND 1) or as a test (2), and -inf past the keys or, if TEST, above the
-    diagonal. rows and columns: of the shape that broadcasts to the scores'."""
-    if KIND == 1:
-        found = tl.load(mask + rows * row + columns * column, mask=(rows < L) & (columns < S), other=0.0)
-        scores += found.to(tl.float32) * LOG2E
-    if KIND == 2:
-        found = tl.load(mask + rows * row + columns * column, mask=(rows < L) & (columns < S), other=0)
-        scores = tl.where(found != 0, scores, float("-inf"))
-    if TEST:
-        scores = tl.where((columns <= rows) & (columns < S), scores, float("-inf"))
-    return scores
-
-
-@triton.jit
-def dc_attend(acc, total, peak, q, k, v, mask, rows, first, last,
+def dc_attend(acc, total, peak, q, k, v, mask, draws, rows, first, last,
               KS, KE, VS, VE, ML,
               MS, L, S, E: tl.constexpr, V: tl.constexpr,
               PAD_E: tl.constexpr, PAD_V: tl.constexpr, BN: tl.constexpr, SCALE: tl.constexpr, MASK: tl.constexpr,
-              CAUSAL: tl.constexpr, EDGE: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+              CAUSAL: tl.constexpr, EDGE: tl.constexpr, WHOLE: tl.constexpr, LEAST: tl.constexpr,
+              PRECISION: tl.constexpr):  # fmt: skip
     """The softmax in one pass, over keys first..last. EDGE: whether some may lie past the end or above the
     diagonal. WHOLE: whether all keys are whole blocks."""
-    LATE: tl.constexpr = SCALE > 0 and MASK != 1  # scale after the maximum: one multiply-add a score
-    FACTOR: tl.constexpr = SCALE * LOG2E if LATE else 1.0
-    inner = tl.arange(0, PAD_E)
-    outer = tl.arange(0, PAD_V)
     for start in range(first, last, BN):
         columns = start + tl.arange(0, BN)
-        kt = dc_block(k, inner, columns, KE, KS, E, S, E == PAD_E, not EDGE or WHOLE)
-        scores = dc_dot(q, kt, None, PRECISION)
-        if not LATE:
-            scores *= SCALE * LOG2E
-        scores = dc_masked(scores, mask, rows[:, None], columns[None, :], ML, MS, L, S, MASK, False)
-        if EDGE:
-            if CAUSAL:
-                scores = tl.where(columns[None, :] <= rows[:, None], scores, float("-inf"))
-            if not WHOLE:
-                scores = tl.where(columns[None, :] < S, scores, float("-inf"))
-        above = tl.maximum(peak, dc_row_max(scores) * FACTOR)
-        shift = tl.where(above == float("-inf"), 0.0, above)
-        weights = tl.exp2(scores * FACTOR - shift[:, None])
-        less = tl.exp2(peak - shift)
-        total = total * less + dc_row_sum(weights)
-        acc = acc * less[:, None]
-        values = dc_block(v, columns, outer, VS, VE, S, V, not EDGE or WHOLE, V == PAD_V)
-        acc = dc_dot(weights.to(values.dtype), values, acc, PRECISION)
-        peak = above
+        if MASK == 2:
+            shown = dc_any(mask, rows[:, None], columns[None, :], ML, MS, L, S)
+        else:
+            shown: tl.constexpr = True
+        if shown:
+            acc, total, peak = dc_attend_block(acc, total, peak, q, k, v, mask, draws, rows, columns, KS,
+                                               KE, VS, VE, ML, MS, L, S, E, V, PAD_E, PAD_V, SCALE, MASK, CAUSAL,
+                                               EDGE, WHOLE, LEAST, PRECISION)  # fmt: skip
     return acc, total, peak
 
 
 @triton.jit
-def attention_forward(q, k, v, mask, packed,
+def dc_attend_block(acc, total, peak, q, k, v, mask, draws, rows, columns,
+                    KS, KE, VS, VE, ML,
+                    MS, L, S, E: tl.constexpr, V: tl.constexpr,
+                    PAD_E: tl.constexpr, PAD_V: tl.constexpr, SCALE: tl.constexpr, MASK: tl.constexpr,
+                    CAUSAL: tl.constexpr, EDGE: tl.constexpr, WHOLE: tl.constexpr, LEAST: tl.constexpr,
+                    PRECISION: tl.constexpr):  # fmt: skip
+    LATE: tl.constexpr = SCALE > 0 and MASK != 1  # scale after the maximum: one multiply-add a score
+    FACTOR: tl.constexpr = SCALE * LOG2E if LATE else 1.0
+    inner = tl.arange(0, PAD_E)
+    outer = tl.arange(0, PAD_V)
+    kt = dc_block(k, inner, columns, KE, KS, E, S, E == PAD_E, not EDGE or WHOLE)
+    scores = dc_dot(q, kt, None, PRECISION)
+    if not LATE:
+        scores *= SCALE * LOG2E
+    scores = dc_masked(scores, mask, rows[:, None], columns[None, :], ML, MS, L, S, MASK, False)
+    if EDGE:
+        if CAUSAL:
+            scores = tl.where(columns[None, :] <= rows[:, None], scores, float("-inf"))
+        if not WHOLE:
+            scores = tl.where(columns[None, :] < S, scores, float("-inf"))
+    above = tl.maximum(peak, dc_row_max(scores) * FACTOR)
+    shift = tl.where(above == float("-inf"), 0.0, above)
+    weights = tl.exp2(scores * FACTOR - shift[:, None])
+    less = tl.exp2(peak - shift)
+    total = total * less + dc_row_sum(weights)
+    acc = acc * less[:, None]
+    if LEAST > 0:
+        kept = dc_kept(draws, rows[:, None] * S + columns[None, :], LEAST)
+        weights = tl.where(kept, weights, 0.0)
+    values = dc_block(v, columns, outer, VS, VE, S, V, not EDGE or WHOLE, V == PAD_V)
+    acc = dc_dot(weights.to(values.dtype), values, acc, PRECISION)
+    return acc, total, above
+
+
+@triton.jit
+def attention_forward(q, k, v, mask, key, packed,
                       B, H: tl.constexpr, GROUP: tl.constexpr, L, S,
                       E: tl.constexpr, V: tl.constexpr, PAD_E: tl.constexpr, PAD_V: tl.constexpr,
                       QB, QH, QL, QE, KB, KH, KS, KE, VB, VH, VS, VE, MB, MH, ML, MS,
                       SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, STRICT: tl.constexpr,
-                      PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-                      SECTION, WHOLE_L: tl.constexpr, WHOLE_S: tl.constexpr):  # fmt: skip
+                      LEAST: tl.constexpr, KEPT: tl.constexpr, STREAM, PRECISION: tl.constexpr, BM: tl.constexpr,
+                      BN: tl.constexpr, SECTION, WHOLE_L: tl.constexpr, WHOLE_S: tl.constexpr):  # fmt: skip
     block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL, True, SECTION)
     q += batch * QB + head * QH
     k += batch * KB + (head // GROUP) * KH
     v += batch * VB + (head // GROUP) * VH
     mask += batch * MB + head * MH
+    draws = dc_draws(key, STREAM, batch * H + head, B * H, L, S, LEAST)
     rows = block * BM + tl.arange(0, BM)
     inner = tl.arange(0, PAD_E)
     queries = dc_block(q, rows, inner, QL, QE, L, E, WHOLE_L, E == PAD_E)
@@ -136,14 +109,17 @@ def attention_forward(q, k, v, mask, packed,
     else:
         stop = S
         whole = S // BN * BN
-    acc, total, peak = dc_attend(acc, total, peak, queries, k, v, mask, rows, 0, whole, KS, KE, VS, VE, ML, MS, L, S,
-                                 E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, False, WHOLE_S, PRECISION)  # fmt: skip
+    acc, total, peak = dc_attend(acc, total, peak, queries, k, v, mask, draws, rows, 0, whole, KS, KE, VS,
+                                 VE, ML, MS, L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, False, WHOLE_S, LEAST,
+                                 PRECISION)  # fmt: skip
     if CAUSAL or not WHOLE_S:
-        acc, total, peak = dc_attend(acc, total, peak, queries, k, v, mask, rows, whole, stop, KS, KE, VS, VE, ML, MS,
-                                     L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, True, WHOLE_S,
-                                     PRECISION)  # fmt: skip
+        acc, total, peak = dc_attend(acc, total, peak, queries, k, v, mask, draws, rows, whole, stop, KS,
+                                     KE, VS, VE, ML, MS, L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, True,
+                                     WHOLE_S, LEAST, PRECISION)  # fmt: skip
     nothing = float("nan") if STRICT else 1.0
     acc = acc / tl.where(total == 0.0, nothing, total)[:, None]
+    if LEAST > 0:
+        acc *= KEPT
     logarithm = (peak + tl.log2(total)) * LN2
     if STRICT:
         logarithm = tl.where(total == 0.0, float("nan"), logarithm)
@@ -161,26 +137,6 @@ def attention_forward(q, k, v, mask, packed,
 
 
 @triton.jit
-def dc_place(program, B, H: tl.constexpr, blocks, CAUSAL: tl.constexpr,
-             BACKWARDS: tl.constexpr, SECTION):  # fmt: skip
-    """(block, head, batch) of a program. CAUSAL: heads in sections of SECTION, whose keys and values (or queries and
-    gradients) stay in the L2 cache while their blocks read them; in a section the blocks that have most to do first, so
-    the last programs are short ones. These are the first blocks or, if BACKWARDS, the last."""
-    if CAUSAL:
-        first = program // (SECTION * blocks) * SECTION
-        place = program % (SECTION * blocks)
-        heads = tl.minimum(B * H - first, SECTION)
-        block = place // heads
-        if BACKWARDS:
-            block = blocks - 1 - block
-        head = first + place % heads
-    else:
-        block = program % blocks
-        head = program // blocks
-    return block, (head % H).to(tl.int64), (head // H).to(tl.int64)
-
-
-@triton.jit
 def dc_logarithm(packed, place, keep, PART: tl.constexpr):
     """The logarithm of a sum in base 2; 0 of an empty one. PART: how many numbers lie between its two parts."""
     found = tl.load(packed + place, mask=keep, other=0.0).to(tl.float32)
@@ -190,45 +146,65 @@ def dc_logarithm(packed, place, keep, PART: tl.constexpr):
 
 
 @triton.jit
-def dc_slope_of_queries(dq, queries, g, k, v, mask, rows, log, delta, first, last,
+def dc_slope_of_queries(dq, queries, g, k, v, mask, draws, rows, log, delta, first, last,
                         KS, KE, VS, VE, ML,
                         MS, L, S, E: tl.constexpr, V: tl.constexpr,
                         PAD_E: tl.constexpr, PAD_V: tl.constexpr, BN: tl.constexpr, SCALE: tl.constexpr,
-                        MASK: tl.constexpr, CAUSAL: tl.constexpr, EDGE: tl.constexpr,
-                        WHOLE: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
-    inner = tl.arange(0, PAD_E)
-    outer = tl.arange(0, PAD_V)
+                        MASK: tl.constexpr, CAUSAL: tl.constexpr, EDGE: tl.constexpr, WHOLE: tl.constexpr,
+                        LEAST: tl.constexpr, KEPT: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     for start in range(first, last, BN):
         columns = start + tl.arange(0, BN)
-        keys = dc_block(k, columns, inner, KS, KE, S, E, not EDGE or WHOLE, E == PAD_E)
-        scores = dc_dot(queries, tl.trans(keys), None, PRECISION)
-        values = dc_block(v, columns, outer, VS, VE, S, V, not EDGE or WHOLE, V == PAD_V)
-        slopes = dc_dot(g, tl.trans(values), None, PRECISION)
-        if MASK == 0:
-            weights = tl.exp2(scores * (SCALE * LOG2E) - log[:, None])
+        if MASK == 2:
+            shown = dc_any(mask, rows[:, None], columns[None, :], ML, MS, L, S)
         else:
-            scores = dc_masked(scores * (SCALE * LOG2E), mask, rows[:, None], columns[None, :], ML, MS, L, S, MASK,
-                               False)  # fmt: skip
-            weights = tl.exp2(scores - log[:, None])
-        if EDGE:
-            if CAUSAL:
-                weights = tl.where(columns[None, :] <= rows[:, None], weights, 0.0)
-            if not WHOLE:
-                weights = tl.where(columns[None, :] < S, weights, 0.0)
-        slopes = weights * (slopes - delta[:, None])
-        dq = dc_dot(slopes.to(keys.dtype), keys, dq, PRECISION)
+            shown: tl.constexpr = True
+        if shown:
+            dq = dc_slope_of_queries_block(dq, queries, g, k, v, mask, draws, rows, log, delta, columns,
+                                           KS, KE, VS, VE, ML, MS, L, S, E, V, PAD_E, PAD_V, SCALE, MASK, CAUSAL,
+                                           EDGE, WHOLE, LEAST, KEPT, PRECISION)  # fmt: skip
     return dq
 
 
 @triton.jit
-def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs, sums,
+def dc_slope_of_queries_block(dq, queries, g, k, v, mask, draws, rows, log, delta, columns,
+                              KS, KE, VS, VE, ML,
+                              MS, L, S, E: tl.constexpr, V: tl.constexpr,
+                              PAD_E: tl.constexpr, PAD_V: tl.constexpr, SCALE: tl.constexpr,
+                              MASK: tl.constexpr, CAUSAL: tl.constexpr, EDGE: tl.constexpr, WHOLE: tl.constexpr,
+                              LEAST: tl.constexpr, KEPT: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    inner = tl.arange(0, PAD_E)
+    outer = tl.arange(0, PAD_V)
+    keys = dc_block(k, columns, inner, KS, KE, S, E, not EDGE or WHOLE, E == PAD_E)
+    scores = dc_dot(queries, tl.trans(keys), None, PRECISION)
+    values = dc_block(v, columns, outer, VS, VE, S, V, not EDGE or WHOLE, V == PAD_V)
+    slopes = dc_dot(g, tl.trans(values), None, PRECISION)
+    if MASK == 0:
+        weights = tl.exp2(scores * (SCALE * LOG2E) - log[:, None])
+    else:
+        scores = dc_masked(scores * (SCALE * LOG2E), mask, rows[:, None], columns[None, :], ML, MS, L, S, MASK,
+                           False)  # fmt: skip
+        weights = tl.exp2(scores - log[:, None])
+    if EDGE:
+        if CAUSAL:
+            weights = tl.where(columns[None, :] <= rows[:, None], weights, 0.0)
+        if not WHOLE:
+            weights = tl.where(columns[None, :] < S, weights, 0.0)
+    if LEAST > 0:
+        kept = dc_kept(draws, rows[:, None] * S + columns[None, :], LEAST)
+        slopes = tl.where(kept, slopes * KEPT, 0.0)
+    slopes = weights * (slopes - delta[:, None])
+    return dc_dot(slopes.to(keys.dtype), keys, dq, PRECISION)
+
+
+@triton.jit
+def attention_queries(g, g_lse, packed, q, k, v, mask, key, result, deltas, logs, sums,
                       B, H: tl.constexpr, GROUP: tl.constexpr, L, S,
                       E: tl.constexpr, V: tl.constexpr, PAD_E: tl.constexpr, PAD_V: tl.constexpr,
                       GB, GH, GL, GV, SB, SH, SL, QB, QH, QL, QE, KB, KH, KS, KE, VB, VH, VS, VE, MB, MH, ML, MS,
                       RB, RL,
                       SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, SUMMED: tl.constexpr,
-                      PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-                      SECTION, WHOLE_L: tl.constexpr, WHOLE_S: tl.constexpr):  # fmt: skip
+                      LEAST: tl.constexpr, KEPT: tl.constexpr, STREAM, PRECISION: tl.constexpr, BM: tl.constexpr,
+                      BN: tl.constexpr, SECTION, WHOLE_L: tl.constexpr, WHOLE_S: tl.constexpr):  # fmt: skip
     """SB, SH, SL: strides of g_lse; RB, RL: of the result."""
     block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL, True, SECTION)
     g += batch * GB + head * GH
@@ -236,6 +212,7 @@ def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs, sum
     k += batch * KB + (head // GROUP) * KH
     v += batch * VB + (head // GROUP) * VH
     mask += batch * MB + head * MH
+    draws = dc_draws(key, STREAM, batch * H + head, B * H, L, S, LEAST)
     rows = block * BM + tl.arange(0, BM)
     inner = tl.arange(0, PAD_E)
     outer = tl.arange(0, PAD_V)
@@ -255,12 +232,13 @@ def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs, sum
     else:
         stop = S
         whole = S // BN * BN
-    dq = dc_slope_of_queries(dq, queries, grads, k, v, mask, rows, log, delta, 0, whole, KS, KE, VS, VE, ML, MS, L, S,
-                             E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, False, WHOLE_S, PRECISION)  # fmt: skip
+    dq = dc_slope_of_queries(dq, queries, grads, k, v, mask, draws, rows, log, delta, 0, whole, KS, KE,
+                             VS, VE, ML, MS, L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, False, WHOLE_S, LEAST,
+                             KEPT, PRECISION)  # fmt: skip
     if CAUSAL or not WHOLE_S:
-        dq = dc_slope_of_queries(dq, queries, grads, k, v, mask, rows, log, delta, whole, stop, KS, KE, VS, VE, ML, MS,
-                                 L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, True, WHOLE_S,
-                                 PRECISION)  # fmt: skip
+        dq = dc_slope_of_queries(dq, queries, grads, k, v, mask, draws, rows, log, delta, whole, stop, KS,
+                                 KE, VS, VE, ML, MS, L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, True, WHOLE_S,
+                                 LEAST, KEPT, PRECISION)  # fmt: skip
     place = result + batch * RB + head * E + rows[:, None] * RL + inner[None, :]
     keep = (rows[:, None] < L) & (inner[None, :] < E)
     dq = (dq * SCALE).to(result.dtype.element_ty)
@@ -271,49 +249,73 @@ def attention_queries(g, g_lse, packed, q, k, v, mask, result, deltas, logs, sum
 
 
 @triton.jit
-def dc_slope_of_keys(dk, dv, keys, values, g, q, mask, deltas, logs, columns, first, last,
+def dc_slope_of_keys(dk, dv, keys, values, g, q, mask, draws, deltas, logs, columns, first, last,
                      GL, GV, QL, QE, ML,
                      MS, L, S, E: tl.constexpr, V: tl.constexpr,
                      PAD_E: tl.constexpr, PAD_V: tl.constexpr, BM: tl.constexpr, SCALE: tl.constexpr,
-                     MASK: tl.constexpr, TEST: tl.constexpr, EDGE: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+                     MASK: tl.constexpr, TEST: tl.constexpr, EDGE: tl.constexpr, LEAST: tl.constexpr,
+                     KEPT: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """Over queries first..last, a multiple of BM apart. TEST: whether some keys may lie above the diagonal."""
-    inner = tl.arange(0, PAD_E)
-    outer = tl.arange(0, PAD_V)
     for start in range(first, last, BM):
         rows = start + tl.arange(0, BM)
-        queries = dc_block(q, rows, inner, QL, QE, L, E, not EDGE, E == PAD_E)
-        scores = dc_dot(keys, tl.trans(queries), None, PRECISION)
-        if EDGE:
-            log = tl.load(logs + rows, mask=rows < L, other=0.0)
-            delta = tl.load(deltas + rows, mask=rows < L, other=0.0)
+        if MASK == 2:
+            shown = dc_any(mask, rows[None, :], columns[:, None], ML, MS, L, S)
         else:
-            log = tl.load(logs + rows)
-            delta = tl.load(deltas + rows)
-        grads = dc_block(g, rows, outer, GL, GV, L, V, not EDGE, V == PAD_V)
-        slopes = dc_dot(values, tl.trans(grads), None, PRECISION)
-        if MASK == 0:
-            weights = tl.exp2(scores * (SCALE * LOG2E) - log[None, :])
-        else:
-            scores = dc_masked(scores * (SCALE * LOG2E), mask, rows[None, :], columns[:, None], ML, MS, L, S, MASK,
-                               False)  # fmt: skip
-            weights = tl.exp2(scores - log[None, :])
-        if TEST:
-            weights = tl.where(columns[:, None] <= rows[None, :], weights, 0.0)
-        dv = dc_dot(weights.to(grads.dtype), grads, dv, PRECISION)
-        slopes = weights * (slopes - delta[None, :])
-        dk = dc_dot(slopes.to(queries.dtype), queries, dk, PRECISION)
+            shown: tl.constexpr = True
+        if shown:
+            dk, dv = dc_slope_of_keys_block(dk, dv, keys, values, g, q, mask, draws, deltas, logs, columns,
+                                            rows, GL, GV, QL, QE, ML, MS, L, S, E, V, PAD_E, PAD_V, SCALE, MASK, TEST,
+                                            EDGE, LEAST, KEPT, PRECISION)  # fmt: skip
     return dk, dv
 
 
 @triton.jit
-def attention_keys(g, q, k, v, mask, result, deltas, logs, sums,
+def dc_slope_of_keys_block(dk, dv, keys, values, g, q, mask, draws, deltas, logs, columns, rows,
+                           GL, GV, QL, QE, ML,
+                           MS, L, S, E: tl.constexpr, V: tl.constexpr,
+                           PAD_E: tl.constexpr, PAD_V: tl.constexpr, SCALE: tl.constexpr,
+                           MASK: tl.constexpr, TEST: tl.constexpr, EDGE: tl.constexpr, LEAST: tl.constexpr,
+                           KEPT: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+    inner = tl.arange(0, PAD_E)
+    outer = tl.arange(0, PAD_V)
+    queries = dc_block(q, rows, inner, QL, QE, L, E, not EDGE, E == PAD_E)
+    scores = dc_dot(keys, tl.trans(queries), None, PRECISION)
+    if EDGE:
+        log = tl.load(logs + rows, mask=rows < L, other=0.0)
+        delta = tl.load(deltas + rows, mask=rows < L, other=0.0)
+    else:
+        log = tl.load(logs + rows)
+        delta = tl.load(deltas + rows)
+    grads = dc_block(g, rows, outer, GL, GV, L, V, not EDGE, V == PAD_V)
+    slopes = dc_dot(values, tl.trans(grads), None, PRECISION)
+    if MASK == 0:
+        weights = tl.exp2(scores * (SCALE * LOG2E) - log[None, :])
+    else:
+        scores = dc_masked(scores * (SCALE * LOG2E), mask, rows[None, :], columns[:, None], ML, MS, L, S, MASK,
+                           False)  # fmt: skip
+        weights = tl.exp2(scores - log[None, :])
+    if TEST:
+        weights = tl.where(columns[:, None] <= rows[None, :], weights, 0.0)
+    if LEAST > 0:
+        kept = dc_kept(draws, rows[None, :] * S + columns[:, None], LEAST)
+        slopes = tl.where(kept, slopes * KEPT, 0.0)
+        dv = dc_dot(tl.where(kept, weights, 0.0).to(grads.dtype), grads, dv, PRECISION)
+    else:
+        dv = dc_dot(weights.to(grads.dtype), grads, dv, PRECISION)
+    slopes = weights * (slopes - delta[None, :])
+    dk = dc_dot(slopes.to(queries.dtype), queries, dk, PRECISION)
+    return dk, dv
+
+
+@triton.jit
+def attention_keys(g, q, k, v, mask, key, result, deltas, logs, sums,
                    B, H: tl.constexpr, GROUP: tl.constexpr, L, S,
                    E: tl.constexpr, V: tl.constexpr, PAD_E: tl.constexpr, PAD_V: tl.constexpr,
                    GB, GH, GL, GV, QB, QH, QL, QE, KB, KH, KS, KE, VB, VH, VS, VE, MB, MH, ML, MS, K0, RKB, RK,
                    V0, RVB, RV,
                    SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, SUMMED: tl.constexpr,
-                   PRECISION: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-                   SECTION, WHOLE_L: tl.constexpr, WHOLE_S: tl.constexpr):  # fmt: skip
+                   LEAST: tl.constexpr, KEPT: tl.constexpr, STREAM, PRECISION: tl.constexpr, BM: tl.constexpr,
+                   BN: tl.constexpr, SECTION, WHOLE_L: tl.constexpr, WHOLE_S: tl.constexpr):  # fmt: skip
     """Past the last query all that is read is 0, and so is what it adds. K0, RKB, RK: where the keys' gradients begin
     in the result, and the strides of batch and position; V0 ...: those of values."""
     HEADS: tl.constexpr = H // GROUP
@@ -339,17 +341,20 @@ def attention_keys(g, q, k, v, mask, result, deltas, logs, sums,
         m_of = mask + batch * MB + of * MH
         d_of = deltas + (batch * H + of) * L
         l_of = logs + (batch * H + of) * L
+        draws = dc_draws(key, STREAM, batch * H + of, B * H, L, S, LEAST)
         if CAUSAL:
-            dk, dv = dc_slope_of_keys(dk, dv, keys, values, g_of, q_of, m_of, d_of, l_of, columns, first, below, GL,
-                                      GV, QL, QE, ML, MS, L, S, E, V, PAD_E, PAD_V, BM, SCALE, MASK, True, False,
-                                      PRECISION)  # fmt: skip
-        dk, dv = dc_slope_of_keys(dk, dv, keys, values, g_of, q_of, m_of, d_of, l_of, columns, below, ALL, GL, GV, QL,
-                                  QE, ML, MS, L, S, E, V, PAD_E, PAD_V, BM, SCALE, MASK, False, False,
-                                  PRECISION)  # fmt: skip
+            dk, dv = dc_slope_of_keys(dk, dv, keys, values, g_of, q_of, m_of, draws, d_of, l_of, columns,
+                                      first, below, GL, GV, QL, QE, ML, MS, L, S, E, V, PAD_E, PAD_V, BM, SCALE, MASK,
+                                      True, False, LEAST, KEPT, PRECISION)  # fmt: skip
+        dk, dv = dc_slope_of_keys(dk, dv, keys, values, g_of, q_of, m_of, draws, d_of, l_of, columns,
+                                  below, ALL, GL, GV, QL, QE, ML, MS, L, S, E, V, PAD_E, PAD_V, BM, SCALE, MASK, False,
+                                  False, LEAST, KEPT, PRECISION)  # fmt: skip
         if not WHOLE_L:
-            dk, dv = dc_slope_of_keys(dk, dv, keys, values, g_of, q_of, m_of, d_of, l_of, columns, ALL, L, GL, GV, QL,
-                                      QE, ML, MS, L, S, E, V, PAD_E, PAD_V, BM, SCALE, MASK, CAUSAL, True,
-                                      PRECISION)  # fmt: skip
+            dk, dv = dc_slope_of_keys(dk, dv, keys, values, g_of, q_of, m_of, draws, d_of, l_of, columns,
+                                      ALL, L, GL, GV, QL, QE, ML, MS, L, S, E, V, PAD_E, PAD_V, BM, SCALE, MASK, CAUSAL,
+                                      True, LEAST, KEPT, PRECISION)  # fmt: skip
+    if LEAST > 0:
+        dv *= KEPT
     place = result + K0 + batch * RKB + head * E
     keep = (columns[:, None] < S) & (inner[None, :] < E)
     dk = (dk * SCALE).to(result.dtype.element_ty)
@@ -362,11 +367,6 @@ def attention_keys(g, q, k, v, mask, result, deltas, logs, sums,
         row = sums + (batch * ((S + BN - 1) // BN) + block) * (2 * HEADS * E)
         dc_leave_sums(row + head * E, dk, columns, inner, S, E, WHOLE_S, PRECISION)
         dc_leave_sums(row + (HEADS + head) * E, dv, columns, outer, S, V, WHOLE_S, PRECISION)
-
-
-@triton.jit
-def dc_column_sum(x):
-    return tl.reduce(x, 0, tl.standard._sum_combine)
 
 
 @triton.jit

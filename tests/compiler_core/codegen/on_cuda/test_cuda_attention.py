@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import distcompile
 import distcompile.nn.functional as F
+from compiler_core import cuda
 from compiler_core.aot.joint import make_joint
 from compiler_core.codegen.cuda_backend import CudaBackend
 from compiler_core.dtype import DType, bfloat16, bool_, float16, float32, float64
@@ -20,7 +22,9 @@ from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import functional as C
 from compiler_core.ops import prims
+from compiler_core.ops.attention.kernels import FORWARD
 from compiler_core.ops.registry import use_trace
+from compiler_core.ops.routine import contiguous
 from compiler_core.runtime.cuda import context
 from tests.fake_cuda import FakeCuda
 from tests.fake_cuda.hosted import HostedBackend
@@ -160,6 +164,45 @@ def test_a_mask_of_truth_values_is_left_one() -> None:
     graph = graph_of(self_attention, wide(float16), TensorMeta((40, 40), bool_))
     (call,) = (call for call in graph.calls if call.op.name == "attention")
     assert [arg.dtype for arg in call.args] == [float16, float16, float16, bool_]
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_change_of_precision_is_met(
+    is_compiled: bool, fake_cuda: FakeCuda, rng: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels of f32 are compiled for what is permitted, those of 16-bit floats once."""
+    monkeypatch.setattr("compiler_core.ops.attention.sizes.MANY", 1)
+    monkeypatch.setattr("compiler_core.codegen.cuda.eager_attention._programs", {})
+    x = distcompile.tensor(rng.standard_normal((1, 2, 20, 16)).astype(np.float32))
+    attend: Any = partial(F.scaled_dot_product_attention, is_causal=True)
+    function = distcompile.compile(attend, fullgraph=True) if is_compiled else attend
+
+    def kernel(dtype: Any) -> str:
+        given = [x.to("cuda", dtype) for _ in range(3)]
+        before = len(fake_cuda.named("cuLaunchKernel"))
+        np.testing.assert_allclose(function(*given).float().cpu().numpy(), attend(x, x, x).numpy(), atol=3e-2)
+        (name,) = (n for n in (c["kernel"] for c in fake_cuda.named("cuLaunchKernel")[before:]) if "attention" in n)
+        return str(name)
+
+    found = {}
+    for precision in ("highest", "high", "medium", "highest"):
+        distcompile.set_float32_matmul_precision(precision)
+        found.setdefault(precision, []).append((kernel(distcompile.float32), kernel(distcompile.bfloat16)))
+    (wide, narrow), again = found["highest"]
+    assert again == (wide, narrow)
+    assert found["high"] == found["medium"] == [(found["high"][0][0], narrow)]
+    assert found["high"][0][0] != wide
+
+
+@pytest.mark.parametrize(("permitted", "precision"), [(False, "tf32x3"), (True, "tf32")])
+def test_products_of_f32_are_as_precise_as_asked(
+    permitted: bool, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda.precision, "tf32", permitted)
+    layouts = {n: [contiguous(TensorMeta((1, 1, 20, 16), n))] * 3 for n in (float32, bfloat16)}
+    attrs = {"scale": 1.0, "causal": True, "strict": False}
+    found = [FORWARD.plan(tuple(x), attrs).launches[0].constants["PRECISION"] for x in layouts.values()]
+    assert found == [precision, "tf32x3"]
 
 
 def test_a_step_of_training_through_both_kernels_of_the_backward(fake_cuda: FakeCuda, rng: Any) -> None:

@@ -23,9 +23,8 @@ pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFA
 
 @pytest.fixture(autouse=True)
 def few_scores_are_many(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(eager_attention, "LARGE", 1)
+    monkeypatch.setattr("compiler_core.ops.attention.sizes.MANY", 1)
     monkeypatch.setattr(eager_attention, "_programs", {})
-    monkeypatch.setattr("compiler_core.eager.device_rules._MAX_SCORES", 0)
     with config.patch(use_cache=False):
         yield
 
@@ -91,7 +90,7 @@ def test_few_scores_float64_and_wide_heads_are_not_theirs(
     wide = rng.standard_normal((1, 1, 4, 300)).astype(np.float32)
     gradients(q, q, q, "cuda", dc.float64)
     gradients(wide, wide, wide, "cuda", dc.bfloat16)
-    monkeypatch.setattr(eager_attention, "LARGE", 1000)
+    monkeypatch.setattr("compiler_core.ops.attention.sizes.MANY", 1000)
     gradients(q, q, q, "cuda", dc.bfloat16)
     assert launched(fake_cuda) == []
 

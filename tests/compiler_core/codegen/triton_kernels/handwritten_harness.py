@@ -37,7 +37,7 @@ def interpret(called: Any, operands: Sequence[Array], out: Array, **attrs: Any) 
     scratch = [np.full(array.numel, np.nan, array.dtype.numpy) for array in made.launches[0].common]
     arguments = [HostArray(array) for array in (*operands, out, *scratch)]
     for launch in made.launches:
-        functions[launch.function][(launch.programs,)](*arguments)
+        functions[launch.function][(launch.programs,)](*arguments, *launch.numbers)
     return [launch.function.rpartition("_")[0] for launch in made.launches]
 
 

@@ -26,10 +26,14 @@ pytestmark = pytest.mark.triton
 triton = pytest.importorskip("triton")
 
 Array = Any
+_STRICT = {"strict": True}
 # name -> sizes, mask, dtype, attributes; blocks are as on the device, so that whole ones, cut ones and ones on the
 # diagonal all occur
 CASES: dict[str, tuple[AttentionSizes, str, DType, dict[str, Any]]] = {
     "causal, whole blocks": (AttentionSizes(1, 1, 1, 256, 256, 64, 64, True), "none", bfloat16, {}),
+    "blocks that are hidden": (AttentionSizes(1, 1, 1, 140, 140, 16, 16, False), "padding", float32, {}),
+    "dropout, causal": (AttentionSizes(2, 4, 2, 150, 150, 32, 32, True), "none", bfloat16, {"dropout": 0.2}),
+    "dropout, a mask that tests": (AttentionSizes(1, 2, 1, 40, 140, 16, 16, False), "test", float32, {"dropout": 0.9}),
     "causal, groups of heads": (AttentionSizes(1, 4, 2, 150, 150, 32, 32, True), "none", float16, {}),
     "causal, more keys": (AttentionSizes(1, 1, 1, 60, 150, 16, 24, True), "none", bfloat16, {}),
     "causal, more queries": (AttentionSizes(1, 1, 1, 200, 70, 20, 16, True), "none", float32, {}),
@@ -42,8 +46,21 @@ CASES: dict[str, tuple[AttentionSizes, str, DType, dict[str, Any]]] = {
     "wide": (AttentionSizes(1, 1, 1, 70, 40, 200, 130, False), "none", float16, {}),
     "tiny": (AttentionSizes(1, 2, 1, 3, 2, 1, 2, True), "none", float32, {}),
     "batches of heads 20 wide": (AttentionSizes(3, 4, 2, 70, 70, 20, 20, False), "none", bfloat16, {}),
+    "heads 24 wide, of them groups": (AttentionSizes(1, 4, 2, 40, 70, 24, 24, True), "none", bfloat16, {}),
+    "heads 40 wide": (AttentionSizes(2, 1, 1, 70, 70, 40, 40, False), "test", float32, {}),
+    "heads 80 wide": (AttentionSizes(1, 1, 1, 70, 40, 80, 80, True), "none", float16, {}),
+    "heads 96 wide": (AttentionSizes(1, 1, 1, 40, 70, 96, 96, False), "added", bfloat16, {}),
+    "blocks that are hidden, strict": (AttentionSizes(2, 2, 1, 140, 70, 16, 16, False), "padding", float32, _STRICT),
+    "dropout": (AttentionSizes(1, 2, 2, 70, 40, 16, 24, False), "none", float32, {"dropout": 0.5, "stream": 7}),
+    "dropout, a mask that is added": (
+        AttentionSizes(1, 2, 1, 40, 70, 80, 16, False),
+        "added",
+        float16,
+        {"dropout": 0.1},
+    ),
 }
 BESIDE = [name for name, (plan, _, dtype, _) in CASES.items() if plan.has_gradients_beside(dtype)]
+KEY = np.array([0x123456789ABCDEF, 2**32 - 3, 2**40 + 1], np.uint64)  # its counters have carries
 TOLERANCE = {bfloat16: 3e-2, float16: 4e-3, float32: 3e-6}
 
 
@@ -67,23 +84,30 @@ def operands_of(plan: AttentionSizes, kind: str, dtype: DType) -> list[Array]:
         parts.append(np.broadcast_to(test, plan.scores))
     if kind == "keys":
         parts.append(np.broadcast_to(rng.random((plan.batch, 1, 1, plan.keys)) < 0.6, plan.scores))
+    if kind == "padding":  # the middle of the queries sees the first keys, all others the last
+        middle = abs(np.arange(plan.queries)[:, None] - plan.queries // 2) < plan.queries // 4
+        test = middle == (np.arange(plan.keys) < plan.keys // 5)
+        test[3] = False
+        parts.append(np.broadcast_to(test, plan.scores))
     return parts
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize(
-    ("name", "summed"), some([(BESIDE[0], True), *((n, False) for n in CASES), *((n, True) for n in BESIDE[1:])], 5)
+    ("name", "summed"), some([(BESIDE[0], True), *((n, False) for n in CASES), *((n, True) for n in BESIDE[1:])], 6)
 )
 def test_the_kernels_give_what_float64_gives(name: str, summed: bool) -> None:
     plan, kind, dtype, attrs = CASES[name]
-    attrs = {"scale": plan.width**-0.5, "strict": False} | attrs
-    scale, strict = attrs["scale"], attrs["strict"]
+    attrs = {"scale": plan.width**-0.5, "strict": False} | ({"stream": 0} if "dropout" in attrs else {}) | attrs
     operands = operands_of(plan, kind, dtype)
     exact = [x if x.dtype == bool else x.astype(np.float64) for x in operands]
+    if "dropout" in attrs:
+        operands.append(KEY)
+        exact.append(KEY)
     numbers = [math.prod(shape) for shape in plan.packed(dtype)]
     packed = np.full(sum(numbers), np.nan, dtype.numpy)
-    interpret(ATTENTION.lower, operands, packed, causal=plan.causal, learned=False, scale=scale, strict=strict)
-    expected = attention_numpy.forward(np, plan, *exact, scale=scale, strict=strict)
+    interpret(ATTENTION.lower, operands, packed, causal=plan.causal, learned=False, **attrs)
+    expected = attention_numpy.forward(np, plan, *exact, **attrs)
     out, *logarithms = np.split(packed.astype(np.float64), np.cumsum(numbers)[:-1])
     assert_near(out, expected[: numbers[0]], TOLERANCE[dtype])
     assert_near(sum(logarithms), expected[numbers[0] :], max(TOLERANCE[dtype] / 100, 1e-6))
@@ -92,11 +116,12 @@ def test_the_kernels_give_what_float64_gives(name: str, summed: bool) -> None:
     g, g_lse = (rng.standard_normal(shape).astype(dtype.numpy) for shape in plan.result)
     sizes = [math.prod(shape) for shape in plan.gradients]
     found = np.full(sum(sizes) + summed * plan.columns, np.nan, dtype.numpy)
+    attrs.pop("strict")
     interpret(
-        ATTENTION_BACKWARD.lower, [g, g_lse, packed, *operands], found, causal=plan.causal, scale=scale, summed=summed
+        ATTENTION_BACKWARD.lower, [g, g_lse, packed, *operands], found, causal=plan.causal, summed=summed, **attrs
     )
     cotangents = [x.astype(np.float64) for x in (g, g_lse)]
-    expected = attention_numpy.backward(np, plan, *cotangents, expected, *exact, scale=scale, summed=False)
+    expected = attention_numpy.backward(np, plan, *cotangents, expected, *exact, summed=False, **attrs)
     found, sums = np.split(found, [sum(sizes)])
     for part, whole in zip(gradients(plan, dtype, found), np.split(expected, np.cumsum(sizes)[:-1])):
         assert_near(part, whole, TOLERANCE[dtype])
@@ -125,6 +150,28 @@ def gradients(plan: AttentionSizes, dtype: DType, packed: Array) -> list[Array]:
     if plan.has_gradients_beside(dtype):
         return np.split(packed.reshape(plan.beside), [plan.heads, plan.heads + plan.key_heads], 2)  # type: ignore[return-value]
     return np.split(packed, np.cumsum([math.prod(shape) for shape in plan.gradients])[:-1])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_blocks_that_a_mask_hides_are_not_attended() -> None:
+    """NaN in values that no query of their block sees would be in the sums."""
+    plan = AttentionSizes(1, 1, 1, 140, 140, 16, 16, False)
+    operands = operands_of(plan, "none", float32)
+    seen = np.ones(plan.scores, np.bool_)
+    seen[..., 64:128, 64:128] = False
+    operands[2][:, :, 64:128] = np.nan
+    packed = np.zeros(plan.queries * 17, np.float32)
+    attrs = {"causal": False, "learned": False, "scale": 1.0, "strict": False}
+    interpret(ATTENTION.lower, [*operands, seen], packed, **attrs)
+    out = packed[: 140 * 16].reshape(140, 16)
+    assert np.isfinite(out[64:128]).all()
+    assert np.isnan(out[:64]).all()
+    g, g_lse = (np.ones(shape, np.float32) for shape in plan.result)
+    found = np.zeros(sum(map(math.prod, plan.gradients)), np.float32)
+    attrs = {"causal": False, "scale": 1.0, "summed": False}
+    packed[: 140 * 16].reshape(140, 16)[:64] = packed[: 140 * 16].reshape(140, 16)[128:] = 0  # as if all were finite
+    interpret(ATTENTION_BACKWARD.lower, [g, g_lse, packed, *operands, seen], found, **attrs)
+    assert np.isfinite(found.reshape(3, 140, 16)[0, 64:128]).all()  # of queries
 
 
 # ---- compiled

@@ -105,7 +105,7 @@ def test_in_autocast_a_transformers_block_keeps_what_torch_does(monkeypatch: pyt
     """Per element of the residual stream: 2 inputs of norms in f32; in bf16 2 of products, q, k, v, what is attended,
     and 4 widths each of what gelu and the last product read: 9 of f32, which is torch's number on a GPU."""
     monkeypatch.setattr(tape, "LARGE", 1)
-    monkeypatch.setattr("compiler_core.eager.device_rules._MAX_SCORES", 0)
+    monkeypatch.setattr("compiler_core.ops.attention.sizes.MANY", 1)
     width, tokens = 64, 33
     with on_fake_device():
         x = dc.randn(2, tokens, width, device="cuda").requires_grad_()

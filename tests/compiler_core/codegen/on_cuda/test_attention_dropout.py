@@ -1,0 +1,86 @@
+"""Attention with dropout on a CUDA device: in the kernels, by the draws of the CPU's products, softmax and dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distcompile as dc
+import distcompile.nn.functional as F
+from compiler_core.codegen.cuda import eager_attention
+from compiler_core.config import config
+from tests.fake_cuda import FakeCuda
+from tests.sharing import some
+
+pytest.importorskip("triton")
+pytestmark = [
+    pytest.mark.triton,
+    pytest.mark.filterwarnings("ignore:TRITON_DEFAULT", "ignore::RuntimeWarning"),
+    pytest.mark.usefixtures("counter_draws"),
+]
+P = 0.4
+
+
+@pytest.fixture(autouse=True)
+def few_scores_are_many(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("compiler_core.ops.attention.sizes.MANY", 1)
+    monkeypatch.setattr(eager_attention, "_programs", {})
+    with config.patch(use_cache=False):
+        yield
+
+
+def attend(q: Any, k: Any, v: Any, *mask: Any, **how: Any) -> Any:
+    """The second of two, so that its draws are a second stream where a graph is compiled."""
+    first = F.scaled_dot_product_attention(q, k, v, *mask, dropout_p=P, **how)
+    second = F.scaled_dot_product_attention(q, k, v, *mask, dropout_p=P, **how)
+    return first - 2 * second
+
+
+def gradients(function: Any, arrays: list[Any], device: str, dtype: Any, mask: Any, **how: Any) -> list[Any]:
+    """What is attended, and the gradients, of a learned mask too, as float64 of the host."""
+    leaves = [dc.tensor(x).to(device, dtype).requires_grad_() for x in arrays]
+    given = [] if mask is None else [dc.tensor(mask).to(device)]
+    if given and mask.dtype != bool:
+        given[0] = given[0].to(dtype).requires_grad_()
+        leaves.append(given[0])
+    dc.manual_seed(3)
+    out = function(*leaves[:3], *given, **how)
+    (out.float() * dc.arange(out.numel(), device=device).reshape(out.shape).cos()).sum().backward()
+    return [x.detach().cpu().double().numpy() for x in (out, *(leaf.grad for leaf in leaves))]
+
+
+def launched(fake: FakeCuda) -> list[str]:
+    names = [launch["kernel"].rpartition("_")[0] for launch in fake.named("cuLaunchKernel")]
+    return [name for name in names if name.startswith("attention")]
+
+
+CASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "causal": (dc.bfloat16, {"is_causal": True}),
+    "test": (dc.float32, {}),
+    "added": (dc.float32, {}),
+    "whole": (dc.float16, {}),
+    "grouped": (dc.bfloat16, {"enable_gqa": True}),
+}
+ALWAYS = [("causal", True), ("test", False), ("added", True)]
+WAYS = [*ALWAYS, *((n, way) for n in CASES for way in (True, False) if (n, way) not in ALWAYS)]
+
+
+@pytest.mark.parametrize(("kind", "is_compiled"), some(WAYS, 3))
+def test_the_draws_are_the_cpus(kind: str, is_compiled: bool, fake_cuda: FakeCuda, rng: Any) -> None:
+    dtype, how = CASES[kind]
+    heads = 2 if kind == "grouped" else 4
+    arrays = [rng.standard_normal((2, n, 24, 16)).astype(np.float32) for n in (4, heads, heads)]
+    mask = {"test": rng.random((2, 1, 24, 24)) < 0.7, "added": rng.standard_normal((24, 24)).astype(np.float32)}.get(
+        kind
+    )
+    rounded = [dc.tensor(x).to(dtype).float().numpy() for x in arrays]
+    expected = gradients(attend, rounded, "cpu", dc.float64, mask, **how)
+    function = dc.compile(attend, fullgraph=True) if is_compiled else attend
+    found = gradients(function, rounded, "cuda", dtype, mask, **how)
+    assert sorted(launched(fake_cuda)) == sorted(["attention_forward", "attention_queries", "attention_keys"] * 2)
+    tolerance = {dc.bfloat16: 3e-2, dc.float16: 4e-3, dc.float32: 1e-5}[dtype]
+    for ours, exact in zip(found, expected, strict=True):
+        assert np.linalg.norm(ours - exact) < tolerance * np.linalg.norm(exact)

@@ -68,6 +68,7 @@ ENTRIES = (
     Entry("gpt2_eager", (*GPT2, "--rounds", "2", "--modes", "eager"), 100),
     Entry("resnet", (*RESNET, "--rounds", "2", "--modes", "compile,graphs"), 300),
     Entry("kernels", ("benchmarks/gpu/kernels.py", "--each"), 150),
+    Entry("attention", ("benchmarks/gpu/attention.py", "--each"), 150),
     Entry("eager", ("benchmarks/eager.py", "--device", "cuda", "--rounds", "3", "--peer-python", sys.executable), 150),
 )
 

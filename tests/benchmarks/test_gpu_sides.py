@@ -89,3 +89,12 @@ def test_all_that_is_seen_on_gpus_is_there_and_told(
     assert any(line.startswith("left") and "left out: up to 1000000 s" in line for line in alone)
     assert any("ended after 2 s: exit code -9" in line and line.endswith("here") for line in alone)
     assert (tmp_path / "summary.txt").read_text().splitlines() == [both, *alone]
+
+
+def test_each_row_of_attention_is_one_kernel_and_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(sys, "path", [str(GPU), *sys.path])
+    rows = importlib.import_module("attention")
+    for row in rows.ROWS:
+        found = [[one.function.rpartition("_")[0] for one in made.launches] for made in rows.calls(row)]
+        assert found == [["attention_forward"], ["attention_queries", "attention_keys"]]

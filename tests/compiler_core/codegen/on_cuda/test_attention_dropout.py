@@ -10,8 +10,16 @@ import pytest
 
 import distcompile as dc
 import distcompile.nn.functional as F
+from compiler_core.aot.joint import make_joint
 from compiler_core.codegen.cuda import eager_attention
+from compiler_core.codegen.cuda_backend import CudaBackend
 from compiler_core.config import config
+from compiler_core.dtype import DType, bfloat16, bool_, float32, uint64
+from compiler_core.graph.ir import GraphBuilder
+from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
+from compiler_core.meta import TensorMeta
+from compiler_core.ops import functional as C
+from compiler_core.ops.registry import use_trace
 from tests.fake_cuda import FakeCuda
 from tests.sharing import some
 
@@ -84,3 +92,39 @@ def test_the_draws_are_the_cpus(kind: str, is_compiled: bool, fake_cuda: FakeCud
     tolerance = {dc.bfloat16: 3e-2, dc.float16: 4e-3, dc.float32: 1e-5}[dtype]
     for ours, exact in zip(found, expected, strict=True):
         assert np.linalg.norm(ours - exact) < tolerance * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("kind", ["causal", "test", "added", "whole"])
+@pytest.mark.parametrize("dtype", [bfloat16, float32], ids=str)
+def test_no_array_of_all_weights_is_there(kind: str, dtype: DType) -> None:
+    """Of a step of training, as it is compiled: nothing computed has as many elements as the weights."""
+    shapes = {"test": [TensorMeta((80, 80), bool_)], "added": [TensorMeta((80, 80), dtype)]}.get(kind, [])
+    builder = GraphBuilder("graph")
+    builder.device = "cuda:0"
+    heads = [builder.placeholder(name, TensorMeta((2, 4, 80, 16), dtype)) for name in "qkv"]
+    mask = [builder.placeholder("mask", meta) for meta in shapes]
+    key = builder.placeholder("key", TensorMeta((3,), uint64), role="rng")
+    with use_trace(builder):
+        how: dict[str, Any] = {"dropout_p": P, "is_causal": kind == "causal", "rng": (key, 4)}
+        made = C.scaled_dot_product_attention(*heads, *mask, **how)
+    graph = run_passes(builder.build([made]), SIMPLIFY)
+    joint = run_passes(make_joint(graph, [True] * 3 + [False] * (len(mask) + 1)).graph, SIMPLIFY_JOINT)
+    calls = CudaBackend(90).lay_out(joint).calls
+    assert [call.op.name for call in calls if call.op.name.startswith("attention")] == [
+        "attention",
+        "attention_backward",
+    ]
+    least = 2 * 4 * 80 * 80
+    assert [str(call) for call in calls if call.meta.numel >= least and call.op.name not in ("expand", "reshape")] == []
+
+
+def test_what_the_kernels_refuse_draws_alike(fake_cuda: FakeCuda, rng: Any) -> None:
+    """Heads 300 wide, and f64, are products, a softmax and a dropout."""
+    for width, dtype in ((300, dc.float32), (16, dc.float64)):
+        arrays = [rng.standard_normal((1, 2, 6, width)).astype(np.float32) for _ in "qkv"]
+        expected = gradients(attend, arrays, "cpu", dc.float64, None, is_causal=True)
+        for function in (attend, dc.compile(attend, fullgraph=True)):
+            found = gradients(function, arrays, "cuda", dtype, None, is_causal=True)
+            for ours, exact in zip(found, expected, strict=True):
+                np.testing.assert_allclose(ours, exact, rtol=1e-4, atol=1e-4)
+    assert launched(fake_cuda) == []

@@ -11,6 +11,7 @@ late.LOADS.update({
     "composites: definitions on a device": "compiler_core.eager.device_rules",
     "draws: native steps": "compiler_core.eager.draws",
     "mersenne: native steps": "compiler_core.eager.mersenne",
+    "indices: add on the CPU": "compiler_core.eager.adding",
     "indices: test on a device": "compiler_core.eager.device_checks",
     "on a device: convolution": "compiler_core.runtime.cuda.eager_convolution",
     "on a device: product": "compiler_core.runtime.cuda.eager_product",

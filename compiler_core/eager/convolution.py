@@ -1,10 +1,10 @@
 """Eager definition of convolution, in one to three spatial dims, with groups and a bias.
 
 In: x T[N, C, *n], weight T[O, C/groups, *k], bias T[O] or None, of f32 or all of f64. Out: see ops/whole.py.
-Method: oneDNN's convolutions, where it has one for f32 (runtime/onednn.py). Else, and for windows of one element, which
-are a product already, windows are laid out as columns (kernels.h) for as many samples at a time as stay in the cache,
-and the products are the BLAS's (Chellapilla et al. 2006). Columns are laid out again for the gradient of the weight:
-kept, they would take prod(k) times the input.
+Method: oneDNN's convolutions, where it has one for f32 (runtime/onednn.py), but for depthwise gradients (depthwise.py).
+Else, and for windows of one element, which are a product already, windows are laid out as columns (kernels.h) for as
+many samples at a time as stay in the cache, and the products are the BLAS's (Chellapilla et al. 2006). Columns are laid
+out again for the gradient of the weight: kept, they would take prod(k) times the input.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
+from compiler_core.eager.depthwise import Depthwise
 from compiler_core.eager.native import Kernel, RowKernels
 from compiler_core.eager.operands import F32, Grads, alike, define_quietly, dense
 from compiler_core.errors import BackendError
@@ -150,7 +151,10 @@ def _slope_of_input_by(add_back: Kernel) -> Callable[[Array, Array, Array, Geome
 
 
 def _backward_by(
-    pieces: Pieces, primitives: Primitives, of_input: Callable[[Array, Array, Array, Geometry], Array]
+    pieces: Pieces,
+    primitives: Primitives,
+    of_input: Callable[[Array, Array, Array, Geometry], Array],
+    depthwise: Depthwise,
 ) -> Callable[..., Grads]:
     def backward(
         needs: Sequence[bool],
@@ -169,8 +173,12 @@ def _backward_by(
         rows = dense(g).reshape(len(x), groups, -1, math.prod(shape.out))
         dx = dw = None
         if not shape.is_plain:
-            dx = primitives("convolution_input", (g, weight), x.shape, told) if needs[0] else None
-            dw = primitives("convolution_weight", (x, g), weight.shape, told) if needs[1] else None
+            if needs[0]:
+                theirs = partial(primitives, "convolution_input", (g, weight), x.shape, told)
+                dx = depthwise.of_input(theirs, g, weight, x.shape, groups, **attrs)
+            if needs[1]:
+                theirs = partial(primitives, "convolution_weight", (x, g), weight.shape, told)
+                dw = depthwise.of_weight(theirs, g, x, weight.shape, groups, **attrs)
         if needs[0] and dx is None:
             dx = of_input(rows, x, matrices, shape)
         if needs[1] and dw is None:
@@ -187,5 +195,6 @@ def _backward_by(
 def define_convolution(k: RowKernels) -> None:
     """Define it."""
     pieces, primitives = _pieces_by(k.named("columns")), _primitives_by(k.named("primitives_of"))
-    backward = _backward_by(pieces, primitives, _slope_of_input_by(k.named("columns_back")))
+    depthwise = Depthwise(k)
+    backward = _backward_by(pieces, primitives, _slope_of_input_by(k.named("columns_back")), depthwise)
     define_quietly("convolution", _forward_by(pieces, primitives), backward, reads=(0, 1))

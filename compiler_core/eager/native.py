@@ -40,6 +40,11 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cross_entropy": (_INT,),
     "cross_entropy_backward": (_INT,),
     "add_rows": (),
+    "depthwise_weight": (),
+    "depthwise_dilated_weight": (),
+    "depthwise_input": (),
+    "resample": (),
+    "resample_back": (),
     "sparse_product": (),
     "sparse_sampled": (),
 }
@@ -87,7 +92,7 @@ class RowKernels(EagerLibrary):
     """The kernels by name, as functions of a tuple of arrays (None where there is none) and numbers."""
 
     def named(self, name: str) -> Kernel:
-        """Kernel `name` of kernels.h or sparse.h."""
+        """Kernel `name` of kernels.h, planes.h or sparse.h."""
         return self._kernel(name, _SIGNATURES[name])
 
     def of_numbers(self, name: str, count: int) -> Kernel:
@@ -114,7 +119,7 @@ def source() -> str:
 
     declared = libm_declarations(["exp", "log"])
     helpers = helper_text(["exp", "philox", "reduce_max"])
-    texts = "".join(map(text_of, ("arrays.h", "kernels.h", "sparse.h")))
+    texts = "".join(map(text_of, ("arrays.h", "kernels.h", "planes.h", "sparse.h")))
     return f"{TYPES}{helpers}{declared}{texts}{PRIMITIVES}{_PRIMITIVES}"
 
 

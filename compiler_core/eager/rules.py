@@ -21,8 +21,10 @@ from compiler_core.eager.native import RowKernels, kernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas, gathered, product, spreads
 from compiler_core.eager.pointwise import define_pointwise
 from compiler_core.eager.pooling import define_pooling
+from compiler_core.eager.resampling import define_resampling
 from compiler_core.eager.rows import RowFunctions, define_rows, row_functions
 from compiler_core.ops import functional  # noqa: F401  declares the composites
+from compiler_core.ops.composites import interpolate as composite_interpolate  # noqa: F401  declares the composites
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
 from compiler_core.ops.pooling import composite as composite_pooling  # noqa: F401  declares the composites
 from compiler_core.ops.registry import Array
@@ -196,6 +198,7 @@ def _define_all() -> None:
     define_channels(found)
     define_convolution(found)
     define_pooling(found)
+    define_resampling(found)
 
 
 def _derive(composite: Composite) -> None:

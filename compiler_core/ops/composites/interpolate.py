@@ -31,6 +31,7 @@ from compiler_core.ops.pooling.adaptive import adaptive_avg_pool1d, adaptive_avg
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array, Value
 from compiler_core.ops.size_numbers import as_like, of_sizes, quotient
+from compiler_core.ops.whole import whole
 from compiler_core.symbolic.size import Sym
 
 Taps = tuple[Value, Value]  # places i64[o, L] and weights f[o, L]
@@ -90,9 +91,9 @@ def _resized(
         n, o = sizes[d], target[d]
         taps = of_sizes(_FILTERED[mode] if antialias else _TAPS[mode], n, o, scales[d], align_corners, number)
         if bytes_ and n != o:
-            wide = _to_bytes(_resample(wide, d + 2, _in_16_bits(*taps)))
+            wide = _to_bytes(_along(wide, d + 2, _in_16_bits(*taps)))
         elif not bytes_:
-            wide = _resample(wide, d + 2, taps)
+            wide = _along(wide, d + 2, taps)
     return cast(wide, dtype_of(x))
 
 
@@ -193,15 +194,20 @@ def _repeated(x: Value, d: int, times: int) -> Value:
 # ---- weighted taps
 
 
-def _resample(x: Value, d: int, taps: Taps) -> Value:
-    """Dim d of x: f[..., n, ...] -> the weighted sums of its taps, f[..., o, ...]."""
+def _along(x: Value, dim: int, taps: Taps) -> Value:
     places, weights = taps
+    return _resample(x, places, cast(weights, dtype_of(x)), dim=dim)
+
+
+@whole
+def _resample(x: Value, places: Value, weights: Value, *, dim: int) -> Value:
+    """Dim `dim` of x: f[..., n, ...] -> the weighted sums of its taps, f[..., o, ...]."""
     ndim = len(x.shape)
-    front = prims.permute(x, (d, *(k for k in range(ndim) if k != d)))
+    front = prims.permute(x, (dim, *(k for k in range(ndim) if k != dim)))
     read = prims.take(front, places)  # (o, L, ...)
-    scale = prims.reshape(cast(weights, dtype_of(x)), (*weights.shape, *(1,) * (ndim - 1)))
+    scale = prims.reshape(weights, (*weights.shape, *(1,) * (ndim - 1)))
     total = prims.sum(prims.mul(read, broadcast_to(scale, shape_of(read))), (1,))
-    return prims.permute(total, (*range(1, d + 1), 0, *range(d + 1, ndim)))
+    return prims.permute(total, (*range(1, dim + 1), 0, *range(dim + 1, ndim)))
 
 
 def _in_16_bits(places: Array, weights: Array) -> Taps:

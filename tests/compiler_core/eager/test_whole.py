@@ -59,6 +59,7 @@ def windows(kernel: tuple[int, ...], **given: Any) -> dict[str, Any]:
     return {"kernel": kernel, "stride": ones, "dilation": ones, "low": zeros, **given}
 
 
+TAPS, WEIGHTS = np.array([[0, 1], [1, 1], [4, 3]]), np.array([[0.25, 0.75], [1.0, 0.5], [-0.5, 1.5]])
 KEY, SHIFTS, SPREADS = np.array([5, 6, 1], np.uint64), np.array([0.5, -1.0, 0.0]), np.array([0.5, 1.0, 2.0])
 CASES = (
     Case("linear", ((4, 3), (5, 3), (5,)), {}),
@@ -83,6 +84,22 @@ CASES = (
     Case("convolution", ((2, 3, 4, 4), (5, 3, 1, 1), (5,)), places(2)),
     Case("convolution", ((2, 2, 4, 5, 6), (3, 2, 2, 3, 2), (3,)), places(3, stride=(1, 2, 1), high=(1, 0, 1))),
     Case("convolution", ((40, 8, 12, 12), (8, 1, 3, 3), None), places(2, groups=8, low=(1, 1), high=(1, 1))),
+    *(
+        Case("convolution", ((2, 3, *sizes), (3, 1, *kernel), (3,)), places(len(sizes), groups=3, **given))
+        for sizes, kernel, given in (
+            ((9, 8), (7, 7), {"low": (3, 3), "high": (3, 2)}),
+            ((10, 11), (9, 10), {"low": (5, 0), "high": (4, 6), "stride": (2, 3)}),
+            ((7, 6), (3, 3), {"low": (2, 2), "high": (2, 2), "dilation": (2, 2)}),
+            ((9, 10), (2, 5), {"low": (4, 1), "dilation": (3, 2)}),
+            ((9, 10), (3, 3), {"dilation": (2, 1), "stride": (1, 2)}),
+            ((5, 4), (3, 5), {"low": (4, 6), "high": (3, 6)}),
+            ((20,), (6,), {"low": (2,), "high": (3,)}),
+            ((20,), (3,), {"low": (2,), "dilation": (4,)}),
+        )
+    ),
+    Case("resample", ((2, 3, 5, 4), TAPS, WEIGHTS), {"dim": 2}),
+    Case("resample", ((2, 3, 5), TAPS, WEIGHTS), {"dim": 2}),
+    Case("resample", ((5, 40), TAPS, WEIGHTS), {"dim": 0}),
     Case("maxima_of_windows", ((2, 3, 7, 6),), windows((3, 3), stride=(2, 2), low=(1, 1))),
     Case("maxima_of_windows", ((2, 5, 150),), windows((2, 2), stride=(1, 1))),
     Case("maxima_of_windows", ((2, 1, 9, 140),), windows((2, 3), stride=(2, 3), dilation=(3, 2), low=(4, 2))),

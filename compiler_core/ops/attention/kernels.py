@@ -12,11 +12,12 @@ without sections of heads (`SECTION_NBYTES`) 0.107, 0.145 and 0.185.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from compiler_core import cuda
-from compiler_core.dtype import DType, bfloat16, bool_, float16, float32
+from compiler_core.dtype import DType, bfloat16, bool_, float16, float32, int32
 from compiler_core.ops.attention.sizes import AttentionSizes, beside
 from compiler_core.ops.random.op import least_kept
 from compiler_core.ops.routine import Attrs, KernelLaunch, KernelPlan, Strided, TritonKernels
@@ -31,6 +32,7 @@ _VARIABLES = frozenset(  # the constants that may be variables: codegen/triton/m
     {"B", "L", "S", "NQ", "NK", "AT", "SECTION", "RB", "RL", "K0", "RKB", "RK", "V0", "RVB", "RV"}
     | {prefix + axis for prefix, axes in _STRIDES for axis in axes}
 )
+BITS_NBYTES = 64 << 20  # of what dropout keeps, in scratch memory: a draw is some 60 instructions
 SECTION_NBYTES = 16 << 20  # of the L2 cache (an H200's halves have 30 MB each), for what blocks of heads read again
 
 
@@ -174,13 +176,26 @@ def _backward(operands: tuple[Strided, ...], attrs: Attrs) -> KernelPlan:
     second = common | {name: n for name, n in results.items() if name not in first}
     given = ("o3", "o4", "o5", *_more(3, rest))
     queries, keys = ("s2", "s3") if summed else ("s0", "s0")
+    words = _words(sizes, g.dtype) if attrs.get("dropout") else 0
+    first["UNIT"] = second["UNIT"] = blocks_of("attention_queries", g.dtype, sizes).columns if words else 0
+    bits = "s0" if not words else "s4" if summed else "s2"
     launches = (
-        _launch("attention_queries", ("o0", "o1", "o2", *given, "out", "s0", "s1", queries), sizes, g.dtype, first,
+        _launch("attention_queries", ("o0", "o1", "o2", *given, "out", "s0", "s1", queries, bits), sizes, g.dtype,
+                first, _stream(attrs)),
+        _launch("attention_keys", ("o0", *given, "out", "s0", "s1", keys, bits), sizes, g.dtype, second,
                 _stream(attrs)),
-        _launch("attention_keys", ("o0", *given, "out", "s0", "s1", keys), sizes, g.dtype, second, _stream(attrs)),
     )  # fmt: skip
     rows = (float32, sizes.batch * sizes.heads * sizes.queries)
-    return _with_sums(sizes, launches, rows) if summed else KernelPlan(launches, (rows, rows))
+    made = _with_sums(sizes, launches, rows) if summed else KernelPlan(launches, (rows, rows))
+    return replace(made, scratch=(*made.scratch, (int32, words))) if words else made
+
+
+def _words(sizes: AttentionSizes, dtype: DType) -> int:
+    """How many words hold what dropout keeps, between the two kernels of a backward; 0: these are too many, and it is
+    drawn again."""
+    unit = blocks_of("attention_queries", dtype, sizes).columns
+    words = sizes.batch * sizes.heads * sizes.queries * -(-sizes.keys // unit)
+    return words if words * int32.itemsize <= BITS_NBYTES else 0
 
 
 def _with_sums(sizes: AttentionSizes, launches: tuple[KernelLaunch, ...], rows: tuple[DType, int]) -> KernelPlan:

@@ -5,7 +5,8 @@
 Text, never imported by the package: codegen/triton reads it, and attention_blocks.py before it, and so it stays what
 Triton's interpreter runs and what its compiler translates. In: pointers to operands in any strides; sizes as constants,
 or as variables of 32 bits (ops/attention/kernels.py says which). WHOLE_L, WHOLE_S: whether queries, and keys, are whole
-blocks. key, STREAM, LEAST, KEPT: of dropout, whose draws each function makes again; what is kept is multiplied by KEPT.
+blocks. key, STREAM, LEAST, KEPT: of dropout, whose draws each function makes again, but if UNIT says so attention_keys,
+to which attention_queries then leaves its bits; what is kept is multiplied by KEPT.
 Out: the packed results of ops/attention/op.py.
 
     attention_forward    a program a block of queries: out, and the logarithm of each sum
@@ -96,7 +97,7 @@ def attention_forward(q, k, v, mask, key, packed,
     k += batch * KB + (head // GROUP) * KH
     v += batch * VB + (head // GROUP) * VH
     mask += batch * MB + head * MH
-    draws = dc_draws(key, STREAM, batch * H + head, B * H, L, S, LEAST)
+    draws = dc_draws(key, STREAM, batch * H + head, B * H, L, S, LEAST, key, 0)
     rows = block * BM + tl.arange(0, BM)
     inner = tl.arange(0, PAD_E)
     queries = dc_block(q, rows, inner, QL, QE, L, E, WHOLE_L, E == PAD_E)
@@ -151,7 +152,8 @@ def dc_slope_of_queries(dq, queries, g, k, v, mask, draws, rows, log, delta, fir
                         MS, L, S, E: tl.constexpr, V: tl.constexpr,
                         PAD_E: tl.constexpr, PAD_V: tl.constexpr, BN: tl.constexpr, SCALE: tl.constexpr,
                         MASK: tl.constexpr, CAUSAL: tl.constexpr, EDGE: tl.constexpr, WHOLE: tl.constexpr,
-                        LEAST: tl.constexpr, KEPT: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+                        LEAST: tl.constexpr, UNIT: tl.constexpr, KEPT: tl.constexpr,
+                        PRECISION: tl.constexpr):  # fmt: skip
     for start in range(first, last, BN):
         columns = start + tl.arange(0, BN)
         if MASK == 2:
@@ -159,19 +161,20 @@ def dc_slope_of_queries(dq, queries, g, k, v, mask, draws, rows, log, delta, fir
         else:
             shown: tl.constexpr = True
         if shown:
-            dq = dc_slope_of_queries_block(dq, queries, g, k, v, mask, draws, rows, log, delta, columns,
+            dq = dc_slope_of_queries_block(dq, queries, g, k, v, mask, draws, rows, log, delta, start, columns,
                                            KS, KE, VS, VE, ML, MS, L, S, E, V, PAD_E, PAD_V, SCALE, MASK, CAUSAL,
-                                           EDGE, WHOLE, LEAST, KEPT, PRECISION)  # fmt: skip
+                                           EDGE, WHOLE, LEAST, UNIT, KEPT, PRECISION)  # fmt: skip
     return dq
 
 
 @triton.jit
-def dc_slope_of_queries_block(dq, queries, g, k, v, mask, draws, rows, log, delta, columns,
+def dc_slope_of_queries_block(dq, queries, g, k, v, mask, draws, rows, log, delta, start, columns,
                               KS, KE, VS, VE, ML,
                               MS, L, S, E: tl.constexpr, V: tl.constexpr,
                               PAD_E: tl.constexpr, PAD_V: tl.constexpr, SCALE: tl.constexpr,
                               MASK: tl.constexpr, CAUSAL: tl.constexpr, EDGE: tl.constexpr, WHOLE: tl.constexpr,
-                              LEAST: tl.constexpr, KEPT: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+                              LEAST: tl.constexpr, UNIT: tl.constexpr, KEPT: tl.constexpr,
+                              PRECISION: tl.constexpr):  # fmt: skip
     inner = tl.arange(0, PAD_E)
     outer = tl.arange(0, PAD_V)
     keys = dc_block(k, columns, inner, KS, KE, S, E, not EDGE or WHOLE, E == PAD_E)
@@ -191,20 +194,23 @@ def dc_slope_of_queries_block(dq, queries, g, k, v, mask, draws, rows, log, delt
             weights = tl.where(columns[None, :] < S, weights, 0.0)
     if LEAST > 0:
         kept = dc_kept(draws, rows[:, None] * S + columns[None, :], LEAST)
+        if UNIT > 0:
+            dc_leave_bits(draws, kept, rows, start, L, S, UNIT)
         slopes = tl.where(kept, slopes * KEPT, 0.0)
     slopes = weights * (slopes - delta[:, None])
     return dc_dot(slopes.to(keys.dtype), keys, dq, PRECISION)
 
 
 @triton.jit
-def attention_queries(g, g_lse, packed, q, k, v, mask, key, result, deltas, logs, sums,
+def attention_queries(g, g_lse, packed, q, k, v, mask, key, result, deltas, logs, sums, words,
                       B, H: tl.constexpr, GROUP: tl.constexpr, L, S,
                       E: tl.constexpr, V: tl.constexpr, PAD_E: tl.constexpr, PAD_V: tl.constexpr,
                       GB, GH, GL, GV, SB, SH, SL, QB, QH, QL, QE, KB, KH, KS, KE, VB, VH, VS, VE, MB, MH, ML, MS,
                       RB, RL,
                       SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, SUMMED: tl.constexpr,
-                      LEAST: tl.constexpr, KEPT: tl.constexpr, STREAM, PRECISION: tl.constexpr, BM: tl.constexpr,
-                      BN: tl.constexpr, SECTION, WHOLE_L: tl.constexpr, WHOLE_S: tl.constexpr):  # fmt: skip
+                      LEAST: tl.constexpr, UNIT: tl.constexpr, KEPT: tl.constexpr, STREAM, PRECISION: tl.constexpr,
+                      BM: tl.constexpr, BN: tl.constexpr, SECTION, WHOLE_L: tl.constexpr,
+                      WHOLE_S: tl.constexpr):  # fmt: skip
     """SB, SH, SL: strides of g_lse; RB, RL: of the result."""
     block, head, batch = dc_place(tl.program_id(0), B, H, (L + BM - 1) // BM, CAUSAL, True, SECTION)
     g += batch * GB + head * GH
@@ -212,7 +218,7 @@ def attention_queries(g, g_lse, packed, q, k, v, mask, key, result, deltas, logs
     k += batch * KB + (head // GROUP) * KH
     v += batch * VB + (head // GROUP) * VH
     mask += batch * MB + head * MH
-    draws = dc_draws(key, STREAM, batch * H + head, B * H, L, S, LEAST)
+    draws = dc_draws(key, STREAM, batch * H + head, B * H, L, S, LEAST, words, UNIT)
     rows = block * BM + tl.arange(0, BM)
     inner = tl.arange(0, PAD_E)
     outer = tl.arange(0, PAD_V)
@@ -234,11 +240,11 @@ def attention_queries(g, g_lse, packed, q, k, v, mask, key, result, deltas, logs
         whole = S // BN * BN
     dq = dc_slope_of_queries(dq, queries, grads, k, v, mask, draws, rows, log, delta, 0, whole, KS, KE,
                              VS, VE, ML, MS, L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, False, WHOLE_S, LEAST,
-                             KEPT, PRECISION)  # fmt: skip
+                             UNIT, KEPT, PRECISION)  # fmt: skip
     if CAUSAL or not WHOLE_S:
         dq = dc_slope_of_queries(dq, queries, grads, k, v, mask, draws, rows, log, delta, whole, stop, KS,
                                  KE, VS, VE, ML, MS, L, S, E, V, PAD_E, PAD_V, BN, SCALE, MASK, CAUSAL, True, WHOLE_S,
-                                 LEAST, KEPT, PRECISION)  # fmt: skip
+                                 LEAST, UNIT, KEPT, PRECISION)  # fmt: skip
     place = result + batch * RB + head * E + rows[:, None] * RL + inner[None, :]
     keep = (rows[:, None] < L) & (inner[None, :] < E)
     dq = (dq * SCALE).to(result.dtype.element_ty)
@@ -254,7 +260,7 @@ def dc_slope_of_keys(dk, dv, keys, values, g, q, mask, draws, deltas, logs, colu
                      MS, L, S, E: tl.constexpr, V: tl.constexpr,
                      PAD_E: tl.constexpr, PAD_V: tl.constexpr, BM: tl.constexpr, SCALE: tl.constexpr,
                      MASK: tl.constexpr, TEST: tl.constexpr, EDGE: tl.constexpr, LEAST: tl.constexpr,
-                     KEPT: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+                     UNIT: tl.constexpr, KEPT: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     """Over queries first..last, a multiple of BM apart. TEST: whether some keys may lie above the diagonal."""
     for start in range(first, last, BM):
         rows = start + tl.arange(0, BM)
@@ -265,7 +271,7 @@ def dc_slope_of_keys(dk, dv, keys, values, g, q, mask, draws, deltas, logs, colu
         if shown:
             dk, dv = dc_slope_of_keys_block(dk, dv, keys, values, g, q, mask, draws, deltas, logs, columns,
                                             rows, GL, GV, QL, QE, ML, MS, L, S, E, V, PAD_E, PAD_V, SCALE, MASK, TEST,
-                                            EDGE, LEAST, KEPT, PRECISION)  # fmt: skip
+                                            EDGE, LEAST, UNIT, KEPT, PRECISION)  # fmt: skip
     return dk, dv
 
 
@@ -275,7 +281,7 @@ def dc_slope_of_keys_block(dk, dv, keys, values, g, q, mask, draws, deltas, logs
                            MS, L, S, E: tl.constexpr, V: tl.constexpr,
                            PAD_E: tl.constexpr, PAD_V: tl.constexpr, SCALE: tl.constexpr,
                            MASK: tl.constexpr, TEST: tl.constexpr, EDGE: tl.constexpr, LEAST: tl.constexpr,
-                           KEPT: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
+                           UNIT: tl.constexpr, KEPT: tl.constexpr, PRECISION: tl.constexpr):  # fmt: skip
     inner = tl.arange(0, PAD_E)
     outer = tl.arange(0, PAD_V)
     queries = dc_block(q, rows, inner, QL, QE, L, E, not EDGE, E == PAD_E)
@@ -297,7 +303,10 @@ def dc_slope_of_keys_block(dk, dv, keys, values, g, q, mask, draws, deltas, logs
     if TEST:
         weights = tl.where(columns[:, None] <= rows[None, :], weights, 0.0)
     if LEAST > 0:
-        kept = dc_kept(draws, rows[None, :] * S + columns[:, None], LEAST)
+        if UNIT > 0:
+            kept = dc_left(draws, rows[None, :], columns[:, None], L, S, UNIT)
+        else:
+            kept = dc_kept(draws, rows[None, :] * S + columns[:, None], LEAST)
         slopes = tl.where(kept, slopes * KEPT, 0.0)
         dv = dc_dot(tl.where(kept, weights, 0.0).to(grads.dtype), grads, dv, PRECISION)
     else:
@@ -308,14 +317,15 @@ def dc_slope_of_keys_block(dk, dv, keys, values, g, q, mask, draws, deltas, logs
 
 
 @triton.jit
-def attention_keys(g, q, k, v, mask, key, result, deltas, logs, sums,
+def attention_keys(g, q, k, v, mask, key, result, deltas, logs, sums, words,
                    B, H: tl.constexpr, GROUP: tl.constexpr, L, S,
                    E: tl.constexpr, V: tl.constexpr, PAD_E: tl.constexpr, PAD_V: tl.constexpr,
                    GB, GH, GL, GV, QB, QH, QL, QE, KB, KH, KS, KE, VB, VH, VS, VE, MB, MH, ML, MS, K0, RKB, RK,
                    V0, RVB, RV,
                    SCALE: tl.constexpr, CAUSAL: tl.constexpr, MASK: tl.constexpr, SUMMED: tl.constexpr,
-                   LEAST: tl.constexpr, KEPT: tl.constexpr, STREAM, PRECISION: tl.constexpr, BM: tl.constexpr,
-                   BN: tl.constexpr, SECTION, WHOLE_L: tl.constexpr, WHOLE_S: tl.constexpr):  # fmt: skip
+                   LEAST: tl.constexpr, UNIT: tl.constexpr, KEPT: tl.constexpr, STREAM, PRECISION: tl.constexpr,
+                   BM: tl.constexpr, BN: tl.constexpr, SECTION, WHOLE_L: tl.constexpr,
+                   WHOLE_S: tl.constexpr):  # fmt: skip
     """Past the last query all that is read is 0, and so is what it adds. K0, RKB, RK: where the keys' gradients begin
     in the result, and the strides of batch and position; V0 ...: those of values."""
     HEADS: tl.constexpr = H // GROUP
@@ -341,18 +351,18 @@ def attention_keys(g, q, k, v, mask, key, result, deltas, logs, sums,
         m_of = mask + batch * MB + of * MH
         d_of = deltas + (batch * H + of) * L
         l_of = logs + (batch * H + of) * L
-        draws = dc_draws(key, STREAM, batch * H + of, B * H, L, S, LEAST)
+        draws = dc_draws(key, STREAM, batch * H + of, B * H, L, S, LEAST, words, UNIT)
         if CAUSAL:
             dk, dv = dc_slope_of_keys(dk, dv, keys, values, g_of, q_of, m_of, draws, d_of, l_of, columns,
                                       first, below, GL, GV, QL, QE, ML, MS, L, S, E, V, PAD_E, PAD_V, BM, SCALE, MASK,
-                                      True, False, LEAST, KEPT, PRECISION)  # fmt: skip
+                                      True, False, LEAST, UNIT, KEPT, PRECISION)  # fmt: skip
         dk, dv = dc_slope_of_keys(dk, dv, keys, values, g_of, q_of, m_of, draws, d_of, l_of, columns,
                                   below, ALL, GL, GV, QL, QE, ML, MS, L, S, E, V, PAD_E, PAD_V, BM, SCALE, MASK, False,
-                                  False, LEAST, KEPT, PRECISION)  # fmt: skip
+                                  False, LEAST, UNIT, KEPT, PRECISION)  # fmt: skip
         if not WHOLE_L:
             dk, dv = dc_slope_of_keys(dk, dv, keys, values, g_of, q_of, m_of, draws, d_of, l_of, columns,
                                       ALL, L, GL, GV, QL, QE, ML, MS, L, S, E, V, PAD_E, PAD_V, BM, SCALE, MASK, CAUSAL,
-                                      True, LEAST, KEPT, PRECISION)  # fmt: skip
+                                      True, LEAST, UNIT, KEPT, PRECISION)  # fmt: skip
     if LEAST > 0:
         dv *= KEPT
     place = result + K0 + batch * RKB + head * E

@@ -69,8 +69,9 @@ def dc_any(mask, rows, columns, row, column, L, S):
 
 
 @triton.jit
-def dc_draws(key, STREAM, head, HEADS, L, S, LEAST: tl.constexpr):
-    """(seed, stream, the place of the head's first weight) of a head's draws, as the op philox has them."""
+def dc_draws(key, STREAM, head, HEADS, L, S, LEAST: tl.constexpr, words, UNIT: tl.constexpr):
+    """(seed, stream, the place of the head's first weight) of a head's draws, as the op philox has them; and its bits.
+    These are what the draws of a block, UNIT keys long, told: a word a query. UNIT: 0 if they are not kept."""
     seed = tl.full((), 0, tl.uint64)
     stream = seed
     first = seed
@@ -79,13 +80,15 @@ def dc_draws(key, STREAM, head, HEADS, L, S, LEAST: tl.constexpr):
         seed = tl.load(key)
         stream = tl.load(key + 1) + STREAM.to(tl.uint64)
         first = tl.load(key + 2) * (weights * HEADS).to(tl.uint64) + (weights * head).to(tl.uint64)
-    return seed, stream, first
+    if UNIT > 0:
+        words += head * L * ((S + UNIT - 1) // UNIT)
+    return seed, stream, first, words
 
 
 @triton.jit
 def dc_kept(draws, places, LEAST: tl.constexpr):
     """Which weights dropout keeps, by their places in the head: word 0 of Philox4x32-10, as the op philox has it."""
-    seed, stream, first = draws
+    seed, stream, first, _ = draws
     element = first + places.to(tl.uint64)
     k0 = seed.to(tl.uint32)
     k1 = (seed >> 32).to(tl.uint32)
@@ -107,6 +110,21 @@ def dc_kept(draws, places, LEAST: tl.constexpr):
         k0 = k0 + w0
         k1 = k1 + w1
     return c0 >= tl.full((), LEAST, tl.uint32)
+
+
+@triton.jit
+def dc_leave_bits(draws, kept, rows, start, L, S, UNIT: tl.constexpr):
+    """A word a query: which of the block's weights are kept."""
+    keys = tl.arange(0, UNIT)[None, :]
+    found = dc_row_sum(tl.where(kept, tl.full((1, UNIT), 1, tl.int32) << keys, 0))
+    tl.store(draws[3] + rows * ((S + UNIT - 1) // UNIT) + start // UNIT, found, mask=rows < L)
+
+
+@triton.jit
+def dc_left(draws, rows, columns, L, S, UNIT: tl.constexpr):
+    """Which weights are kept, by the words that were left; anything of blocks that were not attended."""
+    place = draws[3] + rows * ((S + UNIT - 1) // UNIT) + columns // UNIT
+    return (tl.load(place, mask=(rows < L) & (columns < S), other=0) >> columns % UNIT) & 1 != 0
 
 
 @triton.jit

@@ -145,6 +145,14 @@ def test_heads_are_attended_in_sections(
     test_the_kernels_give_what_float64_gives("sections", summed=False)
 
 
+@pytest.mark.parametrize("name", ["dropout", *some(["dropout, causal", "dropout, a mask that tests"], 0)])
+def test_what_dropout_keeps_is_drawn_again_where_its_bits_would_be_many(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention_kernels, "BITS_NBYTES", 0)
+    test_the_kernels_give_what_float64_gives(name, summed=False)
+
+
 def gradients(plan: AttentionSizes, dtype: DType, packed: Array) -> list[Array]:
     """Of q, k and v, as they lie: beside each other, or one after the other."""
     if plan.has_gradients_beside(dtype):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -128,3 +129,23 @@ def test_what_the_kernels_refuse_draws_alike(fake_cuda: FakeCuda, rng: Any) -> N
             for ours, exact in zip(found, expected, strict=True):
                 np.testing.assert_allclose(ours, exact, rtol=1e-4, atol=1e-4)
     assert launched(fake_cuda) == []
+
+
+def test_calls_that_draw_by_other_streams_are_of_one_function(fake_cuda: FakeCuda, rng: Any) -> None:
+    arrays = [rng.standard_normal((1, 2, 20, 16)).astype(np.float32) for _ in "qkv"]
+    gradients(dc.compile(attend, fullgraph=True), arrays, "cuda", dc.bfloat16, None, is_causal=True)
+    kernels = [launch["kernel"] for launch in fake_cuda.named("cuLaunchKernel") if "attention" in launch["kernel"]]
+    assert len(kernels) == 6
+    assert len(set(kernels)) == 3
+
+
+def test_over_many_lengths_the_draws_are_the_cpus(fake_cuda: FakeCuda, rng: Any, tmp_path: Path) -> None:
+    function = dc.compile(attend, fullgraph=True, dynamic=True)
+    with config.patch(cache_dir=tmp_path, use_cache=True):
+        for n in (17, 23, 40, 19):
+            arrays = [rng.standard_normal((2, 2, n, 16)).astype(np.float32) for _ in "qkv"]
+            expected = gradients(attend, arrays, "cpu", dc.float64, None, is_causal=True)
+            found = gradients(function, arrays, "cuda", dc.float32, None, is_causal=True)
+            for ours, exact in zip(found, expected, strict=True):
+                np.testing.assert_allclose(ours, exact, rtol=1e-4, atol=1e-4)
+    assert len(launched(fake_cuda)) == 4 * 6

@@ -7,7 +7,8 @@ attrs: real numbers alpha, beta (0: c is not read). Of a matrix's row and column
 the length of that direction, as BLAS needs; c's column stride is 1; a batch stride of 0 shares one matrix among the
 batch.
 The C call is CBLAS's, in loops over the batch axes, and stays in the thread that calls it; big products, and batches,
-are shared out among the pool's threads (runtime/pool.py). In row-major order (code 101) a matrix of unit column stride
+are shared out among the pool's threads (runtime/pool.py). A real product with a vector is its gemv: 5 to 10 times as
+fast as a gemm of one row or column. In row-major order (code 101) a matrix of unit column stride
 is passed as it is (111), one of unit row stride as transposed (112).
 """
 
@@ -37,6 +38,7 @@ from compiler_core.ops.routine import (
 _SYMBOL: dict[DType, str] = {
     float32: "cblas_sgemm", float64: "cblas_dgemm", complex64: "cblas_cgemm", complex128: "cblas_zgemm",
 }  # fmt: skip
+_VECTOR: dict[DType, str] = {float32: "cblas_sgemv", float64: "cblas_dgemv"}
 _DEVICE_ONLY = (float16, bfloat16)
 
 # A part that a thread computes of a product has at least so many multiplications and additions (about 20 microseconds
@@ -46,6 +48,9 @@ _DEVICE_ONLY = (float16, bfloat16)
 # depend on how many there are: there only rows are shared out. Seen of OpenBLAS 0.3.34 on random sizes, by core type.
 _PART = 1 << 20
 _TILES, _LARGE_TILES = 48, 192
+# Of a product of a transposed matrix of f32 and a vector the bits do: it has one part, and beyond so many elements, of
+# which a thread's share by gemm is sooner done, it is a gemm.
+_ONE_PART = 1 << 24
 _SHARES = 2  # parts of a product for every thread; each of them packs the other matrix anew
 
 _HELPER = (
@@ -74,6 +79,22 @@ __attribute__((noinline)) static void dc_gemm(const void* routine, int ta, int t
     else
       ((gemm)routine)(101, ta, tb, m, count, k, alpha, a, lda, b + from * (tb == 111 ? 1 : ldb), ldb, beta, c + from,
                       ldc);
+  }, DC_SHARES);
+}
+template <class T>  // rows, columns: of what is stored; outputs are rows, or (ta 112) columns
+__attribute__((noinline)) static void dc_gemv(const void* routine, int ta, int rows, int columns, T alpha, const T* a,
+                                              int lda, const T* x, int incx, T beta, T* y, int incy) {
+  typedef void (*gemv)(int, int, int, int, T, const T*, int, const T*, int, T, T*, int);
+  const bool by_rows = ta == 111;
+  if ((double)rows * columns <= DC_PART || (!by_rows && sizeof(T) == 4))
+    return ((gemv)routine)(101, ta, rows, columns, alpha, a, lda, x, incx, beta, y, incy);
+  const int64_t all = by_rows ? rows : columns, each = by_rows ? columns : rows;
+  const int64_t least = (DC_PART / each / DC_LARGE_TILES + 1) * DC_LARGE_TILES;
+  const int64_t parts = all / least ? all / least : 1;
+  dc_parallel(parts, 1, [&](int64_t first, int64_t last) {
+    const int64_t from = first * least, count = (last == parts ? all : last * least) - from;
+    ((gemv)routine)(101, ta, by_rows ? count : rows, by_rows ? columns : count, alpha, a + from * (by_rows ? lda : 1),
+                    lda, x, incx, beta, y + from * incy, incy);
   }, DC_SHARES);
 }
 template <class T>
@@ -119,7 +140,17 @@ def _flops(a: TensorMeta, b: TensorMeta, *scale: TensorMeta, **attrs: Any) -> in
 
 
 def _symbols(operands: tuple[Strided, ...], attrs: Attrs) -> tuple[str, ...]:
-    return (_SYMBOL[operands[0].dtype],)
+    a, b, *_ = operands
+    return (_VECTOR[a.dtype] if _is_of_vector(a, b) else _SYMBOL[a.dtype],)
+
+
+def _is_of_vector(a: Strided, b: Strided) -> bool:
+    """Whether a gemv computes it."""
+    (m, k), n = a.shape[-2:], b.shape[-1]
+    if a.dtype not in _VECTOR or k == 1 or (m != 1 and n != 1):
+        return False
+    by_rows = order(a)[0] == 111 if n == 1 else order(b)[0] == 112
+    return by_rows or a.dtype is float64 or max(m, n) * k < _ONE_PART
 
 
 def _emit(call: CCall) -> Iterator[str]:
@@ -144,11 +175,20 @@ def _emit(call: CCall) -> Iterator[str]:
     if scale:
         factor = f"*({scale[0].address})"
         alpha = factor if call.attrs["alpha"] == 1.0 else f"{alpha} * {factor}"
-    sizes = f"{m}, {n}, {a.layout.shape[-1]}"
-    matrices = f"{alpha}, {_at(a)}, {lda}, {_at(b)}, {ldb}, ({ctype}){call.attrs['beta']!r}, {_at(c)}, {ldc}"
-    routine = call.symbol(_SYMBOL[c.layout.dtype])
-    function = "dc_complex_gemm" if c.layout.dtype.is_complex else "dc_gemm"
-    yield f"{pad}{function}<{ctype}>({routine}, {ta}, {tb}, {sizes}, {matrices});"
+    k, beta = a.layout.shape[-1], f"({ctype}){call.attrs['beta']!r}"
+    (symbol,) = _symbols((a.layout, b.layout), call.attrs)
+    routine = call.symbol(symbol)
+    if _is_of_vector(a.layout, b.layout):
+        of_a = n == 1  # y = a b, or y' = b' a'
+        code, ld, matrix, x = (ta, lda, a, b.layout.strides[-2]) if of_a else (223 - tb, ldb, b, a.layout.strides[-1])
+        stored = (m if of_a else n, k) if code == 111 else (k, m if of_a else n)
+        vector, step = (b, c.layout.strides[-2]) if of_a else (a, 1)
+        yield f"{pad}dc_gemv<{ctype}>({routine}, {code}, {stored[0]}, {stored[1]}, {alpha}, {_at(matrix)}, {ld},"
+        yield f"{pad}  {_at(vector)}, {x}, {beta}, {_at(c)}, {step});"
+    else:
+        matrices = f"{alpha}, {_at(a)}, {lda}, {_at(b)}, {ldb}, {beta}, {_at(c)}, {ldc}"
+        function = "dc_complex_gemm" if c.layout.dtype.is_complex else "dc_gemm"
+        yield f"{pad}{function}<{ctype}>({routine}, {ta}, {tb}, {m}, {n}, {k}, {matrices});"
     if shared:
         yield "    }"
         yield "  });"

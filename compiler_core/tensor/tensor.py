@@ -31,6 +31,7 @@ from compiler_core.overrides.state import disabled, other_layouts
 from compiler_core.overrides.subclasses import as_subclass, backwards, iterate, make_subclass, torch_function
 from compiler_core.overrides.surface import make_overridable
 from compiler_core.overrides.switch import turn_on
+from compiler_core.tensor import straight
 from compiler_core.tensor.autograd import hooks, inference, taped
 from compiler_core.tensor.autograd.grad_mode import Inference, taping, thread_mode
 from compiler_core.tensor.autograd.hooks import LeafHooks
@@ -375,7 +376,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         if op.shares and isinstance(values[0], Tensor):
             base = values[0]._cell
             if op.alias is not None and views.aliases(op, attrs, base):
-                return _view(op, values, attrs, out)
+                return straight.shown(values[0], op, attrs, out)
             if lent.is_lent(base):
                 out = lent.apart(out, base)
         cell = Cell(out) if on_host else cell_of(out)
@@ -453,22 +454,6 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
 make_overridable(Tensor, Size)
 _new: Callable[[type[Tensor]], Tensor] = object.__new__
 _DETACH = OPS["detach"]
-
-
-def _view(op: Op, values: tuple[Value, ...], attrs: Attrs, out: Array) -> Tensor:
-    """The result `out` of `op`, which shows the memory of the first operand."""
-    base: Tensor = values[0]
-    cell = ViewCell(base._cell, op, attrs, out)
-    result = Tensor._from_cell(cell)
-    edge = None
-    if thread_mode.enabled:
-        edge = base._edge()
-        if edge is not None and out.dtype.kind not in "biu":
-            result._node = OpNode(op, attrs, [edge], [base._cell], cell)
-        result._view = ViewLink(base, edge, cell.seen, False)
-    else:
-        result._view = ViewLink(base, None, cell.seen, True)
-    return result
 
 
 def _bind_traced(trace: Trace, op: Op, values: tuple[Value, ...], attrs: Attrs) -> Tensor:

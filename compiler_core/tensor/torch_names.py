@@ -35,7 +35,7 @@ def load(place: Place) -> Callable[..., Any]:
     return numpy_names(function)
 
 
-_KINDS = {"view": own_view, "strict_view": strict_view, "several": of_several}
+_KINDS = {"view": own_view, "new_view": own_view, "strict_view": strict_view, "several": of_several}
 
 
 @functools.cache

@@ -5,7 +5,7 @@ refuses to copy.
 In: a function of compiler_core/ops, which gives back its operand where there is nothing to do. Out: the same, giving
 a view of it there, as torch does: so that `requires_grad_(False)` or `detach_()` on the result leaves the operand be.
 `flatten`, `contiguous` and conversions give back the tensor itself in torch too. `strict_view`: what must be a view of
-its operand is one, or is refused.
+its operand is one, or is refused. Both are made at once where that can be (`straight.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
+from compiler_core.tensor.straight import STRAIGHT
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -28,7 +29,24 @@ def own_view(function: Function) -> Function:
         result = function(input, *args, **kwargs)
         return prims.reshape(input, tuple(input.shape)) if result is input else result
 
-    return view  # type: ignore[return-value]
+    return _at_once(function, view)  # type: ignore[no-any-return]
+
+
+def _at_once(function: Function, view: Any) -> Any:
+    """`view`, made at once where that can be (`straight.py`)."""
+    straight = STRAIGHT.get(function.__name__)
+    if straight is None:
+        return view
+
+    @functools.wraps(function)
+    def at_once(input: Any, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            made = straight(input, *args)
+            if made is not None:
+                return made
+        return view(input, *args, **kwargs)
+
+    return at_once
 
 
 def strict_view(function: Function) -> Function:
@@ -48,7 +66,7 @@ def strict_view(function: Function) -> Function:
             )
         return result
 
-    return view  # type: ignore[return-value]
+    return _at_once(function, view)  # type: ignore[no-any-return]
 
 
 def of_several(function: Function) -> Function:

@@ -130,15 +130,15 @@ def _contiguous(self: Tensor, memory_format: object = contiguous_format) -> Tens
     return self if lies_in(self._cell, memory_format) else _clone(self, memory_format=memory_format)
 
 
-@numpy_names
 @own_view
+@numpy_names
 def _reshape(self: Tensor, *shape: Any) -> Tensor:
     """This tensor in another shape: a view where torch gives one, else a copy."""
     return F.reshape(self, *shape)  # type: ignore[no-any-return]
 
 
-@numpy_names
 @strict_view
+@numpy_names
 def _view(self: Tensor, *shape: Any, dtype: DType | None = None, size: Any = None) -> Tensor:
     """`reshape` without a copy; with a dtype, the same bytes read as elements of that: see ops/primitives/bits.py."""
     if len(shape) == 1 and isinstance(shape[0], (DType, type)):

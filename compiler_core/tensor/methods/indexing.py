@@ -24,6 +24,7 @@ from compiler_core.ops.refusals import need_mask
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.memory.layout import is_rows
 from compiler_core.tensor.memory.own_views import own_view
+from compiler_core.tensor.straight import indexed
 from compiler_core.tensor.torch_names import check_out, write_out
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ _get = own_view(F.getitem)
 
 def get_item(self: Tensor, index: Any) -> Tensor:
     """`self[index]`."""
+    made = indexed(self, index)
+    if made is not None:
+        return made
     parts = index if type(index) is tuple else (index,)
     _check_steps(parts)
     if not BASIC.issuperset(map(type, parts)):

@@ -1,0 +1,230 @@
+"""Views of eager tensors of the CPU, made at once: one look at the array, and the handle that the ops would give.
+
+In: a Tensor and the arguments of a method that gives a view. Out: the view, with the cells, links and tape nodes that
+`slice`, `reshape` and `permute` make when they are asked; or None, and nothing has happened: for a trace, while
+somebody looks at ops or tangents are about, for other arrays than NumPy's, for arguments that are wrong or unusual, and
+where the result would be no view. The general way (`ops/composites/movement.py`, `ops/indexing/composite.py`) then says
+so, or computes. NumPy decides whether a shape fits: what it refuses is not repeated here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from compiler_core.forward import level
+from compiler_core.meta import Shape
+from compiler_core.ops import registry
+from compiler_core.ops.registry import OPS, Array, Attrs, Op, current_trace
+from compiler_core.tensor.autograd.grad_mode import thread_mode
+from compiler_core.tensor.autograd.tape import OpNode
+from compiler_core.tensor.memory.cell import view_of
+from compiler_core.tensor.memory.view_link import link_to
+
+if TYPE_CHECKING:
+    from compiler_core.tensor.tensor import Tensor
+
+_SLICE, _RESHAPE, _PERMUTE = OPS["slice"], OPS["reshape"], OPS["permute"]
+_RUN = registry.run_eager  # others are in its place while somebody looks (observed.py)
+_NONE = type(None)
+_orders: dict[tuple[Any, ...], Attrs | None] = {}  # (ndim, dims) -> the attributes of that permutation, None: no other
+_swaps: dict[tuple[Any, ...], Attrs | None] = {}  # (ndim, dim0, dim1) -> the same of that exchange
+
+
+def shown(base: Tensor, op: Op, attrs: Attrs, out: Array) -> Tensor:
+    """The view `out` that `op` gives of the memory of `base`."""
+    of = base._cell
+    cell = view_of(of, op, attrs, out)
+    result = base._from_cell(cell)
+    if thread_mode.enabled:
+        edge = base._edge()
+        if edge is not None and out.dtype.kind not in "biu":
+            result._node = OpNode(op, attrs, [edge], [of], cell)
+        result._view = link_to(base, edge, cell.seen, False)
+    else:
+        result._view = link_to(base, None, cell.seen, True)
+    return result
+
+
+def array_of(self: Any) -> Array | None:
+    """The array that an eager tensor of the CPU shows, not to be kept; None where the ops are to be asked."""
+    if current_trace() is not None or registry.run_eager is not _RUN or level.on:
+        return None
+    try:
+        value = self._cell.current()
+    except AttributeError:  # no Tensor
+        return None
+    return value if type(value) is np.ndarray else None
+
+
+def reshaped(self: Tensor, *shape: Any) -> Tensor | None:
+    """`self.view(shape)`, of sizes or one sequence of them."""
+    value = array_of(self)
+    if value is None or not self._cell.is_dense:
+        return None
+    if len(shape) == 1 and type(shape[0]) is not int:
+        if not isinstance(shape[0], (tuple, list)):
+            return None
+        shape = tuple(shape[0])
+    try:
+        out = value.reshape(shape)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    if out.shape != shape and -1 not in shape:  # NumPy takes every negative size for the one that is left open
+        return None
+    return shown(self, _RESHAPE, {"shape": out.shape}, out)
+
+
+def exchanged(self: Tensor, *dims: Any) -> Tensor | None:
+    """`self.transpose(dim0, dim1)`."""
+    value = array_of(self)
+    if value is None or len(dims) != 2 or type(dims[0]) is not int or type(dims[1]) is not int:
+        return None
+    key = (value.ndim, *dims)
+    attrs = _swaps.get(key)
+    if attrs is None:
+        attrs = _swaps[key] = _exchange(*key)
+        if attrs is None:
+            return None
+    return shown(self, _PERMUTE, attrs, value.transpose(attrs["dims"]))
+
+
+def _exchange(ndim: int, a: int, b: int) -> Attrs | None:
+    order = list(range(ndim))
+    if not (-ndim <= a < ndim and -ndim <= b < ndim) or a % ndim == b % ndim:
+        return None
+    order[a], order[b] = order[b], order[a]
+    return {"dims": tuple(order)}
+
+
+def turned(self: Tensor, *none: Any) -> Tensor | None:
+    """`self.t()` of a matrix."""
+    value = array_of(self)
+    return None if none or value is None or value.ndim != 2 else shown(self, _PERMUTE, _TURN, value.T)
+
+
+_TURN: Attrs = {"dims": (1, 0)}
+
+
+def permuted(self: Tensor, *dims: Any) -> Tensor | None:
+    """`self.permute(dims)`, of dims or one sequence of them."""
+    value = array_of(self)
+    if value is None:
+        return None
+    if len(dims) == 1 and type(dims[0]) is not int:
+        if not isinstance(dims[0], (tuple, list)):
+            return None
+        dims = tuple(dims[0])
+    try:
+        out = value.transpose(dims)
+        attrs = _orders[value.ndim, dims]
+    except KeyError:
+        ndim = value.ndim
+        order = tuple([d % ndim for d in dims])
+        attrs = _orders[ndim, dims] = None if order == tuple(range(ndim)) else {"dims": order}
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return None if attrs is None else shown(self, _PERMUTE, attrs, out)
+
+
+def widened(self: Tensor, *dims: Any) -> Tensor | None:
+    """`self.unsqueeze(dim)`."""
+    value = array_of(self)
+    if value is None or len(dims) != 1 or type(dims[0]) is not int:
+        return None
+    dim = dims[0]
+    if not -value.ndim <= dim + 1 <= value.ndim + 1:
+        return None
+    shape, place = value.shape, dim if dim >= 0 else dim + value.ndim + 1
+    shape = (*shape[:place], 1, *shape[place:])
+    return shown(self, _RESHAPE, {"shape": shape}, value.reshape(shape))
+
+
+def indexed(self: Tensor, index: Any) -> Tensor | None:
+    """`self[index]`, of ints, slices, None and Ellipsis: at most one slice and one reshape, as `getitem` has them."""
+    value = array_of(self)
+    if value is None:
+        return None
+    shape = value.shape
+    if type(index) is slice and shape:  # the usual case
+        window = _window(index, shape[0])
+        if window is None:
+            return None
+        if window == (0, shape[0], 1):
+            return shown(self, _RESHAPE, {"shape": shape}, value.reshape(shape))
+        (start, stop, step), none = window, _ZEROS[: len(shape) - 1]
+        attrs = {"starts": (start, *none), "stops": (stop, *shape[1:]), "steps": (step, *_ONES[: len(shape) - 1])}
+        return shown(self, _SLICE, attrs, value[start:stop:step])
+    read = _read(index if type(index) is tuple else (index,), shape)
+    if read is None:
+        return None
+    windows, kept = read
+    starts, stops, steps = zip(*windows) if windows else ((), (), ())
+    part = self
+    if stops != shape or any(starts) or steps != _ONES[: len(shape)]:
+        attrs = {"starts": starts, "stops": stops, "steps": steps}
+        part = shown(self, _SLICE, attrs, value := value[tuple(map(slice, starts, stops, steps))])
+        if value.shape == kept:
+            return part
+    return shown(part, _RESHAPE, {"shape": kept}, value.reshape(kept))
+
+
+_ZEROS, _ONES = (0,) * 64, (1,) * 64  # as many as NumPy has dims
+_Window: TypeAlias = tuple[int, int, int]
+
+
+def _window(entry: slice, n: int) -> _Window | None:
+    """(start, stop, step) of a slice of n elements, of an empty one (0, 0, 1); None for one that is refused."""
+    try:
+        start, stop, step = entry.indices(n)
+    except (TypeError, ValueError):
+        return None
+    if step <= 0:
+        return None
+    return (start, stop, step) if start < stop else (0, 0, 1)
+
+
+def _read(parts: tuple[Any, ...], shape: Shape) -> tuple[list[_Window], Shape] | None:
+    """A window for each dim, and the shape without ints and with Nones; None for what is no basic index, or wrong."""
+    windows: list[_Window] = []
+    kept: list[int] = []
+    for k, part in enumerate(parts):
+        if part is None:
+            kept.append(1)
+            continue
+        if part is ...:
+            behind = parts[k + 1 :]
+            until = len(shape) - len(behind) + sum([p is None for p in behind])
+            if until < len(windows) or any(p is ... for p in behind):
+                return None
+            kept += shape[len(windows) : until]
+            windows += [(0, n, 1) for n in shape[len(windows) : until]]
+            continue
+        if len(windows) == len(shape):
+            return None
+        n = shape[len(windows)]
+        if type(part) is int and -n <= part < n:
+            at = part if part >= 0 else part + n
+            windows.append((at, at + 1, 1))
+            continue
+        window = _window(part, n) if type(part) is slice else None
+        if window is None:
+            return None
+        windows.append(window)
+        kept.append(-((window[0] - window[1]) // window[2]))
+    rest = shape[len(windows) :]
+    windows += [(0, n, 1) for n in rest]
+    return windows, (*kept, *rest)
+
+
+STRAIGHT: dict[str, Callable[..., Any]] = {  # by the name of the general way
+    "_reshape": reshaped,
+    "_view": reshaped,
+    "permute": permuted,
+    "reshape": reshaped,
+    "t": turned,
+    "transpose": exchanged,
+    "unsqueeze": widened,
+}

@@ -9,6 +9,7 @@ out again for the gradient of the weight: kept, they would take prod(k) times th
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,11 +19,12 @@ from typing import Any
 import numpy as np
 
 from compiler_core.eager.depthwise import Depthwise
-from compiler_core.eager.native import Kernel, RowKernels
+from compiler_core.eager.native import LARGE, SIGNATURE, Kernel, RowKernels
 from compiler_core.eager.operands import F32, Grads, alike, define_quietly, dense
 from compiler_core.errors import BackendError
+from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array
-from compiler_core.ops.whole import Made
+from compiler_core.ops.whole import Made, Prepare
 from compiler_core.runtime.lasting_memory import arena_address
 from compiler_core.runtime.onednn import eager_plan
 
@@ -134,6 +136,35 @@ def _forward_by(pieces: Pieces, primitives: Primitives) -> Callable[..., Made]:
     return convolution
 
 
+def _prepare_by(k: RowKernels, forward: Callable[..., Made]) -> Prepare:
+    """What oneDNN's plan of arrays like these computes, and the bias."""
+    forms = k.forms("primitives_of", *SIGNATURE, ctypes.c_int64, ctypes.c_int64)
+
+    def prepare(x: Array, weight: Array, bias: Array | None, **attrs: Any) -> Callable[..., Made] | None:
+        if x.dtype != F32 or not alike(x, weight, bias) or (bias is not None and bias.shape != weight.shape[:1]):
+            return None
+        of = geometry(x.shape, weight.shape, **attrs)
+        if of is None or of.is_plain:
+            return None
+        shape, flat = (len(x), len(weight), *of.out), (len(x), len(weight), math.prod(of.out))
+        plan = eager_plan("convolution", (x.shape, weight.shape, shape), **attrs)
+        if plan is None:
+            return None
+        form, address, nbytes = forms[x.size > LARGE], plan.address, plan.scratch_nbytes
+
+        def run(x: Array, weight: Array, bias: Array | None) -> Made:
+            out = np.empty(flat, F32)
+            if form((x, weight, out), address, arena_address(nbytes)):
+                return forward(x, weight, bias, **attrs)  # arrays with gaps
+            if bias is not None:
+                np.add(out, bias[:, None], out)
+            return out.reshape(shape), ()
+
+        return quietly(run)
+
+    return prepare
+
+
 def _slope_of_input_by(add_back: Kernel) -> Callable[[Array, Array, Array, Geometry], Array]:
     def of_input(g: Array, x: Array, matrices: Array, shape: Geometry) -> Array:
         """g: T[N, groups, O/groups, prod(out)] -> the gradient of x."""
@@ -197,4 +228,5 @@ def define_convolution(k: RowKernels) -> None:
     pieces, primitives = _pieces_by(k.named("columns")), _primitives_by(k.named("primitives_of"))
     depthwise = Depthwise(k)
     backward = _backward_by(pieces, primitives, _slope_of_input_by(k.named("columns_back")), depthwise)
-    define_quietly("convolution", _forward_by(pieces, primitives), backward, reads=(0, 1))
+    forward = _forward_by(pieces, primitives)
+    define_quietly("convolution", forward, backward, reads=(0, 1), prepare=_prepare_by(k, forward))

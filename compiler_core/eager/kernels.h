@@ -244,8 +244,9 @@ EXPORT dc_window_max_backward(void* arrays) { return BY_DTYPE(window_max_backwar
 
 // ---- cross entropy with class indices
 
-// x[N, C], target i64[N] -> loss[N], 0 where ignored; logarithms of the rows' sums of exp(x), [N]; counted, T[1]
-template <class T> static int64_t cross_entropy(const Tuple* t, int64_t ignored) {
+// x[N, C], target i64[N] -> loss[N], 0 where ignored; logarithms of the rows' sums of exp(x), [N]; counted, T[1]; the
+// loss's sum, or its mean over those counted, T[1], if it is wanted
+template <class T> static int64_t cross_entropy(const Tuple* t, int64_t ignored, int64_t mean) {
   const T* x = at<T>(t, 0);
   const int64_t* target = at<int64_t>(t, 1);
   T *loss = at<T>(t, 2), *logs = at<T>(t, 3);
@@ -260,6 +261,12 @@ template <class T> static int64_t cross_entropy(const Tuple* t, int64_t ignored)
     count += counts;
   }
   *at<T>(t, 4) = (T)count;
+  if (T* total = at<T>(t, 5)) {
+    loss = at<T>(t, 2);
+    double sum = 0;
+    for (int64_t r = 0; r < rows; ++r) sum += loss[r];
+    *total = (T)(mean ? sum / (double)count : sum);
+  }
   return 0;
 }
 
@@ -280,7 +287,9 @@ template <class T> static int64_t cross_entropy_backward(const Tuple* t, int64_t
   return 0;
 }
 
-EXPORT dc_cross_entropy(void* arrays, int64_t ignored) { return BY_DTYPE(cross_entropy, ignored); }
+EXPORT dc_cross_entropy(void* arrays, int64_t ignored, int64_t mean) {
+  return BY_DTYPE(cross_entropy, ignored, mean);
+}
 EXPORT dc_cross_entropy_backward(void* arrays, int64_t ignored) { return BY_DTYPE(cross_entropy_backward, ignored); }
 
 // ---- embedding: rows of g[N, C] added to rows index i64[N] of out[V, C]

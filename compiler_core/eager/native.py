@@ -26,6 +26,7 @@ from compiler_core.showing.notice import noticed
 
 LARGE = 1 << 15  # elements of the first array, from which on a call releases the GIL
 _POINTER, _DOUBLE, _INT = ctypes.py_object, ctypes.c_double, ctypes.c_int64
+SIGNATURE = (_POINTER,)  # of every kernel's first argument; numbers follow
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "batch_norm": (_DOUBLE, _INT),
     "batch_norm_backward": (_INT,),
@@ -37,7 +38,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "window_max_backward": (),
     "dropout": (_DOUBLE, _INT, _INT),
     "dropout_backward": (_DOUBLE,),
-    "cross_entropy": (_INT,),
+    "cross_entropy": (_INT, _INT),
     "cross_entropy_backward": (_INT,),
     "add_rows": (),
     "depthwise_weight": (),

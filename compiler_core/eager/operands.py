@@ -9,7 +9,7 @@ import numpy as np
 
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array
-from compiler_core.ops.whole import Backward, Forward, define
+from compiler_core.ops.whole import Backward, Forward, Prepare, define
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 Grads: TypeAlias = Sequence[Array | None]
@@ -18,8 +18,9 @@ Grads: TypeAlias = Sequence[Array | None]
 def alike(first: Array, *others: Array | None) -> bool:
     """Whether all are f32, or all f64. What was unpickled has a dtype object of its own."""
     dtype = first.dtype
-    is_one = dtype is F32 or dtype is F64 or dtype in (F32, F64)
-    return is_one and all(o is None or o.dtype is dtype or o.dtype == dtype for o in others)
+    if dtype is not F32 and dtype is not F64 and dtype not in (F32, F64):
+        return False
+    return not others or all(other is None or other.dtype is dtype or other.dtype == dtype for other in others)
 
 
 def dense(x: Array) -> Array:
@@ -57,8 +58,14 @@ def gathered(g: Array, shape: tuple[int, ...]) -> Array:
 
 
 def define_quietly(
-    name: str, forward: Forward, backward: Backward, *, reads: Iterable[int] | None = None, reads_out: bool = False
+    name: str,
+    forward: Forward,
+    backward: Backward,
+    *,
+    reads: Iterable[int] | None = None,
+    reads_out: bool = False,
+    prepare: Prepare | None = None,
 ) -> None:
     """Register a definition (see ops/whole.py); infinities and NaN in it are no warnings."""
     numbers = None if reads is None else frozenset(reads)
-    define(name, quietly(forward), quietly(backward), reads=numbers, reads_out=reads_out)
+    define(name, quietly(forward), quietly(backward), reads=numbers, reads_out=reads_out, prepare=prepare)

@@ -10,18 +10,19 @@ time, as Python knows whether what it compiled is fresh, and the composition by 
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler_core.eager.native import RowKernels, kernels, loaded, text_of
-from compiler_core.eager.operands import Grads, alike, define_quietly, dense
+from compiler_core.eager.native import LARGE, SIGNATURE, RowKernels, kernels, loaded, text_of
+from compiler_core.eager.operands import Grads, alike, dense
 from compiler_core.ops.registry import Array
-from compiler_core.ops.whole import Composite, Made
+from compiler_core.ops.whole import Composite, Made, define
 
 if TYPE_CHECKING:
     from compiler_core.codegen.row_values import Rows
@@ -41,7 +42,7 @@ def define_pointwise(composite: Composite) -> None:
     forward, backward = (library.of_numbers(f"{composite.name}{end}", len(names)) for end in ("", "_backward"))
 
     def made(x: Array, **numbers: float) -> Made:
-        if not (alike(x) and are_plain(numbers)):
+        if not alike(x) or (numbers and not are_plain(numbers)):
             return None
         out = np.empty_like(x)  # in the order of x's memory
         given = [numbers[name] for name in names] if names else ()
@@ -52,6 +53,18 @@ def define_pointwise(composite: Composite) -> None:
             forward((x.ravel("K"), out.ravel("K")), *given)
         return out, ()
 
+    def prepare(x: Array, **numbers: float) -> Callable[..., Made] | None:
+        if not alike(x) or not are_plain(numbers):
+            return None
+        form = library.forms(composite.name, *SIGNATURE, *(ctypes.c_double,) * len(names))[x.size > LARGE]
+        shape, dtype, given, empty = x.shape, x.dtype, [numbers[name] for name in names], np.empty
+
+        def run(x: Array) -> Made:
+            out = empty(shape, dtype)
+            return made(x, **numbers) if form((x, out), *given) else (out, ())
+
+        return run
+
     def made_backward(
         needs: Sequence[bool], g: Array, out: Array | None, kept: Any, x: Array, **numbers: float
     ) -> Grads:
@@ -61,7 +74,8 @@ def define_pointwise(composite: Composite) -> None:
         return (dx,)
 
     from_result = composite.from_result
-    define_quietly(composite.name, made, made_backward, reads=() if from_result else (0,), reads_out=from_result)
+    reads: frozenset[int] = frozenset() if from_result else frozenset((0,))
+    define(composite.name, made, made_backward, reads=reads, reads_out=from_result, prepare=prepare)
 
 
 def are_plain(numbers: dict[str, Any]) -> bool:

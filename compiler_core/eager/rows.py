@@ -31,7 +31,8 @@ class RowFunctions:
 
     def __init__(self, library: RowKernels, composite: Composite) -> None:
         types = (ctypes.py_object, ctypes.c_int64, *(ctypes.c_double,) * len(composite.numbers))
-        self.forward = _caller(library.forms(composite.name, *types))
+        self.forms = library.forms(composite.name, *types)  # a status that is not 0: it did not compute
+        self.forward = _caller(self.forms)
         self.backward = _caller(library.forms(f"{composite.name}_backward", *types))
         said = library.forms(f"{composite.name}_told", ctypes.py_object)[0](())
         self.kept, self.reads = range(said >> 32), frozenset(k for k in range(32) if said >> k & 1)
@@ -71,7 +72,8 @@ def define_rows(composite: Composite) -> None:
     if kernels() is not None:
         known: _Known = {}
         forward, backward = _forward(composite, known), _backward(composite, known)
-        define(composite.name, forward, backward, reads=frozenset(), reads_out=composite.gradient is not None)
+        reads_out, prepare = composite.gradient is not None, _prepare(composite, known, forward)
+        define(composite.name, forward, backward, reads=frozenset(), reads_out=reads_out, prepare=prepare)
 
 
 def _forward(composite: Composite, known: _Known) -> Forward:
@@ -90,19 +92,41 @@ def _forward(composite: Composite, known: _Known) -> Forward:
             dims = attrs["dims"]
         elif place and attrs["dim"] != x.ndim - 1 and x.ndim:
             given = x.swapaxes(attrs["dim"], -1)
-        numbers = [attrs[name] for name in names]
+        if of is None:
+            return None
+        numbers = [attrs[name] for name in names] if names else ()
         for number in numbers:
             if not isinstance(number, (float, int)):
                 return None  # of numbers that are not Python's the composition knows what they mean
-        if of is None:
-            return None
         out = np.empty(given.shape, x.dtype)
-        kept = tuple([np.empty(given.shape[:-dims], x.dtype) for _ in of.kept])
+        kept = tuple([np.empty(given.shape[:-dims], x.dtype) for _ in of.kept]) if of.kept else ()
         if not of.forward((given, *parameters, out, *kept), dims, *numbers):
             return None
         return (out if given is x else np.ascontiguousarray(out.swapaxes(attrs["dim"], -1))), kept
 
     return made
+
+
+def _prepare(composite: Composite, known: _Known, made: Forward) -> Callable[..., Callable[..., Made] | None]:
+    names, place = composite.numbers, composite.place
+
+    def prepare(x: Array, *parameters: Array | None, **attrs: Any) -> Callable[..., Made] | None:
+        of, numbers = known.get(tuple([p is not None for p in parameters])), [attrs[name] for name in names]
+        dims = attrs["dims"] if place == "dims" else 1
+        is_turned = place == "dim" and attrs["dim"] != x.ndim - 1
+        if of is None or is_turned or not x.ndim or not all(isinstance(n, (float, int)) for n in numbers):
+            return None
+        form, shape, short, dtype, empty = of.forms[x.size > LARGE], x.shape, x.shape[:-dims], x.dtype, np.empty
+        count = len(of.kept)
+
+        def run(*operands: Array | None) -> Made:
+            out = empty(shape, dtype)
+            kept = () if not count else tuple([empty(short, dtype) for _ in range(count)])
+            return made(*operands, **attrs) if form((*operands, out, *kept), dims, *numbers) else (out, kept)
+
+        return run
+
+    return prepare
 
 
 def _backward(composite: Composite, known: _Known) -> Backward:

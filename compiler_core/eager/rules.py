@@ -9,15 +9,16 @@ kept: the weights of attention, or logarithms of sums.
 
 from __future__ import annotations
 
+import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from compiler_core.eager.channels import define_channels
 from compiler_core.eager.convolution import define_convolution
-from compiler_core.eager.native import RowKernels, kernels
+from compiler_core.eager.native import LARGE, SIGNATURE, RowKernels, kernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas, gathered, product, spreads
 from compiler_core.eager.pointwise import define_pointwise
 from compiler_core.eager.pooling import define_pooling
@@ -27,6 +28,7 @@ from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.composites import interpolate as composite_interpolate  # noqa: F401  declares the composites
 from compiler_core.ops.convolution import composite as composite_convolution  # noqa: F401  declares the composites
 from compiler_core.ops.pooling import composite as composite_pooling  # noqa: F401  declares the composites
+from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array
 from compiler_core.ops.special import elementary as composite_special  # noqa: F401  declares the composites
 from compiler_core.ops.whole import COMPOSITES, DEFINITIONS, Composite, Made
@@ -104,18 +106,25 @@ def _along_rows(causal: bool) -> RowFunctions | None:
     return row_functions(COMPOSITES["causal_weights" if causal else "weights"], ())
 
 
-def _attention(q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float) -> Made:
-    lead, of = q.shape[:-2], _along_rows(causal and mask is None)
-    if of is None or not alike(q, key, value) or q.ndim < 2 or not (q.size and key.size and value.size):
-        return None
+def _takes(q: Array, key: Array, value: Array, mask: Array | None) -> bool:
+    """Whether these operands of attention are computed whole."""
+    lead = q.shape[:-2]
+    if not alike(q, key, value) or q.ndim < 2 or not (q.size and key.size and value.size):
+        return False
     if key.shape[:-2] != lead or value.shape[:-1] != key.shape[:-1] or q.shape[-1] != key.shape[-1]:
-        return None
+        return False
     if mask is not None and mask.dtype is not q.dtype and mask.dtype != np.bool_:
-        return None
+        return False
     if mask is not None and not spreads(mask.shape, (*lead, q.shape[-2], key.shape[-2])):
+        return False
+    scores: int = math.prod(lead) * q.shape[-2] * key.shape[-2]
+    return scores <= _MAX_SCORES  # the op `attention` takes more in blocks
+
+
+def _attention(q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float) -> Made:
+    of = _along_rows(causal and mask is None)
+    if of is None or not _takes(q, key, value, mask):
         return None
-    if math.prod(lead) * q.shape[-2] * key.shape[-2] > _MAX_SCORES:
-        return None  # the op `attention` takes them in blocks
     weights = product(for_blas(q), for_blas(key).swapaxes(-1, -2))
     if mask is not None:
         np.multiply(weights, scale, weights)
@@ -125,6 +134,25 @@ def _attention(q: Array, key: Array, value: Array, mask: Array | None, *, causal
             np.add(weights, mask, weights)
     of.forward((weights, weights), 1, scale if mask is None else 1.0)
     return product(weights, for_blas(value)), (weights,)
+
+
+def _prepare_attention(
+    q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float
+) -> Callable[..., Made] | None:
+    of = _along_rows(causal and mask is None)
+    if of is None or mask is not None or not _takes(q, key, value, mask):
+        return None
+    shape, large, dtype = (*q.shape[:-1], key.shape[-2]), (*q.shape[:-1], value.shape[-1]), q.dtype
+    form, empty, matmul = of.forms[math.prod(shape) > LARGE], np.empty, np.matmul
+
+    def run(q: Array, key: Array, value: Array, mask: None) -> Made:
+        weights, out = empty(shape, dtype), empty(large, dtype)
+        matmul(for_blas(q), for_blas(key).swapaxes(-1, -2), weights)
+        form((weights, weights), 1, scale)
+        matmul(weights, for_blas(value), out)
+        return out, (weights,)
+
+    return quietly(run)
 
 
 def _attention_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, q: Array, key: Array, value: Array, mask: Array | None, *, causal: bool, scale: float) -> Grads:  # fmt: skip  # noqa: E501
@@ -154,12 +182,10 @@ def _classes(k: RowKernels) -> None:
         if not alike(x) or not x.size or x.ndim > 2 or target.dtype != _I64 or target.shape != x.shape[:-1]:
             return None
         loss, logs, count = np.empty(target.shape, x.dtype), np.empty(target.shape, x.dtype), np.empty((), x.dtype)
-        if forward((dense(x), dense(target), loss, logs, count), ignore_index):
+        total = None if reduction == "none" else np.empty((), x.dtype)
+        if forward((dense(x), dense(target), loss, logs, count, total), ignore_index, reduction == "mean"):
             return None  # a target outside of the classes
-        if reduction == "none":
-            return loss, (logs, count, x)
-        total = np.add.reduce(loss, None)
-        return np.asarray(total / count if reduction == "mean" else total), (logs, count, x)
+        return loss if total is None else total, (logs, count, x)
 
     def cross_entropy_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, target: Array, *, ignore_index: int, reduction: str) -> Grads:  # fmt: skip  # noqa: E501
         logs, count, x = kept  # the logits as they were: torch keeps probabilities, and lets users write into them
@@ -168,10 +194,35 @@ def _classes(k: RowKernels) -> None:
         backward((dense(x), dense(target), logs, factor, dx), ignore_index)
         return dx, None
 
+    def prepare(x: Array, target: Array, *, ignore_index: int, reduction: str) -> Callable[..., Made]:
+        shape, dtype, mean, empty = target.shape, x.dtype, reduction == "mean", np.empty
+        if not alike(x) or not x.size or x.ndim > 2 or target.dtype != _I64 or shape != x.shape[:-1]:
+            return lambda x, target: None
+        form = k.forms("cross_entropy", *SIGNATURE, ctypes.c_int64, ctypes.c_int64)[x.size > LARGE]
+
+        def run(x: Array, target: Array) -> Made:
+            loss, logs, count = empty(shape, dtype), empty(shape, dtype), empty((), dtype)
+            total = None if reduction == "none" else empty((), dtype)
+            if form((x, target, loss, logs, count, total), ignore_index, mean):
+                return cross_entropy(x, target, ignore_index=ignore_index, reduction=reduction)
+            return loss if total is None else total, (logs, count, x)
+
+        return run
+
+    def prepare_embedding(weight: Array, index: Array, *, padding_idx: int | None) -> Callable[..., Made]:
+        if not alike(weight) or weight.ndim != 2 or index.dtype != _I64 or not index.size:
+            return lambda weight, index: None
+        rows, largest, kind = weight.shape[0], np.maximum.reduce, np.uint64
+
+        def run(weight: Array, index: Array) -> Made:
+            return None if largest(index.view(kind), None) >= rows else (weight.take(index, 0), ())
+
+        return run
+
     def embedding(weight: Array, index: Array, *, padding_idx: int | None) -> Made:
         if not alike(weight) or weight.ndim != 2 or index.dtype != _I64 or not index.size:
             return None
-        if index.view(np.uint64).max() >= weight.shape[0]:  # negative ones too
+        if np.maximum.reduce(index.view(np.uint64), None) >= weight.shape[0]:  # negative ones too
             return None
         return weight.take(index, 0), ()
 
@@ -182,8 +233,8 @@ def _classes(k: RowKernels) -> None:
             dw[padding_idx] = 0
         return dw, None
 
-    define_quietly("cross_entropy", cross_entropy, cross_entropy_backward, reads=(1,))
-    define_quietly("embedding", embedding, embedding_backward, reads=(1,))
+    define_quietly("cross_entropy", cross_entropy, cross_entropy_backward, reads=(1,), prepare=prepare)
+    define_quietly("embedding", embedding, embedding_backward, reads=(1,), prepare=prepare_embedding)
 
 
 def _define_all() -> None:
@@ -193,7 +244,7 @@ def _define_all() -> None:
     found = kernels()
     if found is None:
         return
-    define_quietly("attention", _attention, _attention_backward)
+    define_quietly("attention", _attention, _attention_backward, prepare=_prepare_attention)
     _classes(found)
     define_channels(found)
     define_convolution(found)

@@ -31,11 +31,13 @@ from compiler_core.ops.broadcasting import rounded_once
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.primitives.tied import tied
-from compiler_core.ops.registry import Array, Value
+from compiler_core.ops.registry import Array, Telling, Value
 
 Made: TypeAlias = tuple[Array, tuple[Array, ...]] | None
 Forward: TypeAlias = Callable[..., Made]
 Backward: TypeAlias = Callable[..., Sequence[Array | None] | None]
+
+Prepare: TypeAlias = Callable[..., "Callable[..., Made] | None"]
 
 Derive: TypeAlias = "Callable[[Composite], None]"  # defines one that is pointwise, or works by rows
 
@@ -54,11 +56,12 @@ class Composite:
     computed in f32 and rounded once, by the composition too. rows: an element of the result depends on x's row, which
     lies along the last dim, the dim that the attribute `dim` names, or the last `dims` dims; on parameters of a row's
     shape, or None; and on numbers. gradient(g, out, **attributes): x's cotangent, told from the result alone.
+    prepare(*arrays, **attrs): what its forward is for arrays of these dtypes and shapes, which have less to look at.
     """
 
     __slots__ = (
         *("backward", "compose", "forward", "from_result", "gradient", "is_piecewise", "lies", "name", "once"),
-        *("pointwise", "reads", "reads_out", "rows", "there"),
+        *("pointwise", "prepare", "reads", "reads_out", "rows", "there"),
     )
     remakes_out = False
 
@@ -78,6 +81,7 @@ class Composite:
         self.pointwise, self.from_result, self.once = pointwise, from_result, once
         self.rows, self.gradient = rows, gradient
         self.forward: Forward = self._define
+        self.prepare: Prepare | None = None
         self.backward: Backward = _nothing
         self.reads: frozenset[int] | None = None
         self.reads_out = False
@@ -185,6 +189,8 @@ def _whole(compose: Callable[..., Value], facts: dict[str, Any]) -> Callable[...
         if compute is not None:
             result = compute(composite, operands, attrs)
             if result is not None:
+                if Telling.count:
+                    Telling.tell(False, composite, operands, attrs, result)
                 return result
         result = composite.composed(*operands, **attrs)
         return as_told(lies, result, operands) if lies else result
@@ -200,6 +206,7 @@ def define(
     reads: frozenset[int] | None,
     reads_out: bool,
     there: bool = False,
+    prepare: Prepare | None = None,
 ) -> None:
     """Give composite `name` its eager definition; there: that on CUDA devices. Raises OpDefinitionError if unknown."""
     if name not in COMPOSITES:
@@ -212,5 +219,5 @@ def define(
         )
         composite.is_piecewise = here.is_piecewise
         here.there = composite
-    composite.forward, composite.backward = forward, backward
+    composite.forward, composite.backward, composite.prepare = forward, backward, prepare
     composite.reads, composite.reads_out = reads, reads_out

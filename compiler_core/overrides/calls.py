@@ -59,6 +59,13 @@ class Entry:
 
 def handle(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of a call with arguments of which not all are certainly plain, or while a mode is on."""
+    if plain and not kwargs:
+        for argument in args:  # the usual case: a tuple of numbers among plain arguments
+            kind = type(argument)
+            if kind not in plain and not (kind is tuple and plain.issuperset(map(type, argument))):
+                break
+        else:
+            return entry.origin(*args)
     if plain and plain.issuperset(map(type, each_argument(args, kwargs))):  # empty while a mode is on
         return entry.origin(*args, **kwargs)
     if is_cores(sys._getframe(2).f_code.co_filename):  # the caller of the overridable function

@@ -19,8 +19,8 @@ from compiler_core.meta import Shape
 from compiler_core.ops import registry
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, current_trace
 from compiler_core.tensor.autograd.grad_mode import thread_mode
-from compiler_core.tensor.autograd.tape import OpNode
-from compiler_core.tensor.memory.cell import view_of
+from compiler_core.tensor.autograd.tape import Edge, OpNode
+from compiler_core.tensor.memory.cell import Cell, view_of
 from compiler_core.tensor.memory.view_link import link_to
 
 if TYPE_CHECKING:
@@ -39,7 +39,11 @@ def shown(base: Tensor, op: Op, attrs: Attrs, out: Array) -> Tensor:
     cell = view_of(of, op, attrs, out)
     result = base._from_cell(cell)
     if thread_mode.enabled:
-        edge = base._edge()
+        edge: Edge = base._node
+        if base._view is not None:
+            edge = base._edge()
+        elif edge is None and base._requires_grad:
+            edge = base
         if edge is not None and out.dtype.kind not in "biu":
             result._node = OpNode(op, attrs, [edge], [of], cell)
         result._view = link_to(base, edge, cell.seen, False)
@@ -53,16 +57,23 @@ def array_of(self: Any) -> Array | None:
     if current_trace() is not None or registry.run_eager is not _RUN or level.on:
         return None
     try:
-        value = self._cell.current()
+        cell = self._cell
     except AttributeError:  # no Tensor
         return None
+    value = cell.raw if type(cell) is Cell else cell.current()
     return value if type(value) is np.ndarray else None
 
 
 def reshaped(self: Tensor, *shape: Any) -> Tensor | None:
     """`self.view(shape)`, of sizes or one sequence of them."""
-    value = array_of(self)
-    if value is None or not self._cell.is_dense:
+    if current_trace() is not None or registry.run_eager is not _RUN or level.on:
+        return None
+    try:
+        cell = self._cell
+    except AttributeError:  # no Tensor
+        return None
+    value = cell.raw if type(cell) is Cell else cell.current()
+    if type(value) is not np.ndarray or not cell.is_dense:
         return None
     if len(shape) == 1 and type(shape[0]) is not int:
         if not isinstance(shape[0], (tuple, list)):
@@ -152,10 +163,11 @@ def indexed(self: Tensor, index: Any) -> Tensor | None:
         window = _window(index, shape[0])
         if window is None:
             return None
-        if window == (0, shape[0], 1):
+        start, stop, step = window
+        if step == 1 and stop - start == shape[0]:
             return shown(self, _RESHAPE, {"shape": shape}, value.reshape(shape))
-        (start, stop, step), none = window, _ZEROS[: len(shape) - 1]
-        attrs = {"starts": (start, *none), "stops": (stop, *shape[1:]), "steps": (step, *_ONES[: len(shape) - 1])}
+        none, ones = _OTHERS[len(shape)]
+        attrs = {"starts": (start, *none), "stops": (stop, *shape[1:]), "steps": (step, *ones)}
         return shown(self, _SLICE, attrs, value[start:stop:step])
     read = _read(index if type(index) is tuple else (index,), shape)
     if read is None:
@@ -171,7 +183,8 @@ def indexed(self: Tensor, index: Any) -> Tensor | None:
     return shown(part, _RESHAPE, {"shape": kept}, value.reshape(kept))
 
 
-_ZEROS, _ONES = (0,) * 64, (1,) * 64  # as many as NumPy has dims
+_ONES = (1,) * 64  # as many as NumPy has dims
+_OTHERS = [((0,) * (n - 1), (1,) * (n - 1)) for n in range(65)]  # by dims: starts and steps of all but the first
 _Window: TypeAlias = tuple[int, int, int]
 
 

@@ -35,7 +35,7 @@ from compiler_core.tensor import straight
 from compiler_core.tensor.autograd import hooks, inference, taped
 from compiler_core.tensor.autograd.grad_mode import Inference, taping, thread_mode
 from compiler_core.tensor.autograd.hooks import LeafHooks
-from compiler_core.tensor.autograd.tape import TRACED, Edge, GradNode, OpNode, OutputNode, WholeNode, is_traced, watch
+from compiler_core.tensor.autograd.tape import TRACED, Edge, GradNode, OpNode, OutputNode, is_traced
 from compiler_core.tensor.batching import lifted
 from compiler_core.tensor.making.placement import check_together, place_of
 from compiler_core.tensor.memory import copying, layout, lent, views, writing
@@ -52,6 +52,7 @@ from compiler_core.tensor.methods.of_layouts import ACCUMULATE, LayoutMethods
 from compiler_core.tensor.methods.operators import Operators
 from compiler_core.tensor.methods.rare import RareMethods
 from compiler_core.tensor.pieces import pieces
+from compiler_core.tensor.recalling import recall, whole_node
 from compiler_core.tensor.size import Size, told
 
 __all__ = ["Size", "Tensor", "ViewLink"]
@@ -369,7 +370,10 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         if op is _DETACH:
             tensor: Tensor = values[0]
             return tensor.detach()
-        out: Any = run_eager(op, [v._cell.current() if isinstance(v, Tensor) else v for v in values], attrs)
+        arrays = []
+        for v in values:
+            arrays.append(v._cell.current() if isinstance(v, Tensor) else v)
+        out: Any = run_eager(op, arrays, attrs)
         on_host = type(out) is np.ndarray
         if not on_host:
             check_together(values)
@@ -427,11 +431,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         result = Tensor._from_cell(cell)
         if is_recorded:
             saved = [v._cell if isinstance(v, Tensor) else v for v in operands]
-            node = WholeNode(definition, attrs, edges if on_host else lifted(edges, saved, out), saved, cell)
-            node.kept = kept
-            if watch.active:
-                node.pack_kept()
-            result._node = node
+            ends = edges if on_host else lifted(edges, saved, out)
+            result._node = whole_node(definition, attrs, ends, saved, cell, kept)
         elif Inference.entered:
             inference.made(cell)
         return result
@@ -444,6 +445,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
     __getitem__, __setitem__ = get_item, set_item
     __torch_function__, _make_subclass = classmethod(torch_function), staticmethod(make_subclass)
     as_subclass, __iter__, __reversed__, __pieces__ = as_subclass, iterate, backwards, pieces
+    __recall__ = staticmethod(recall)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         from compiler_core.tensor.printing import format_tensor

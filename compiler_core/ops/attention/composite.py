@@ -27,9 +27,11 @@ from compiler_core.ops.linear_algebra.packing import unpack
 from compiler_core.ops.linear_algebra.products import matmul
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.registry import Value, current_trace, meta_of
+from compiler_core.ops.remembered import remembered
 from compiler_core.ops.whole import whole
 
 
+@remembered
 @in_lower
 def scaled_dot_product_attention(
     query: Value,

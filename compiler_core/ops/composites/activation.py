@@ -39,11 +39,13 @@ from compiler_core.ops.random.on_device import drawing_on
 from compiler_core.ops.random.op import least_kept
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
+from compiler_core.ops.remembered import remembered
 from compiler_core.ops.whole import COMPOSITES, whole
 
 Rng = tuple[Value, int] | Value
 
 
+@remembered
 def relu(input: Value) -> Value:
     """max(input, 0)."""
     need_kind("relu", "iufc", input)
@@ -64,6 +66,7 @@ def relu6(input: Value) -> Value:
     return hardtanh(input, 0.0, 6.0)
 
 
+@remembered
 def hardtanh(input: Value, min_val: float = -1.0, max_val: float = 1.0) -> Value:
     """input limited to [min_val, max_val], with derivative 0 at both."""
     return _hardtanh(as_value(input), low=min_val, high=max_val)
@@ -76,6 +79,7 @@ def _hardtanh(x: Value, *, low: float, high: float) -> Value:
     return prims.where(inside, x, prims.minimum(prims.maximum(prims.detach(x), low), high))  # NaN has no gradient
 
 
+@remembered
 @rounded_once
 def leaky_relu(input: Value, negative_slope: float = 0.01) -> Value:
     """input, times negative_slope where not positive."""
@@ -88,6 +92,7 @@ def _leaky_relu(x: Value, *, slope: float) -> Value:
     return prims.leaky(x, slope)
 
 
+@remembered
 @rounded_once
 def elu(input: Value, alpha: float = 1.0) -> Value:
     """input where positive, else alpha * (exp(input) - 1)."""
@@ -100,6 +105,7 @@ def _elu(x: Value, *, alpha: float) -> Value:
     return prims.elu(x, alpha)
 
 
+@remembered
 @rounded_once
 def selu(input: Value) -> Value:
     """Klambauer et al., "Self-normalizing neural networks", 2017."""
@@ -112,6 +118,7 @@ def _selu(x: Value) -> Value:
     return prims.elu(x, 1.6732632423543772, 1.0507009873554805)
 
 
+@remembered
 def silu(input: Value) -> Value:
     """input * sigmoid(input)."""
     need_kind("silu", "fc", input)
@@ -123,6 +130,7 @@ def _silu(x: Value) -> Value:
     return prims.mul(x, prims.sigmoid(x))
 
 
+@remembered
 def gelu(input: Value, approximate: str = "none") -> Value:
     """input * Phi(input), exact by erf, or with the tanh approximation (Hendrycks and Gimpel, 2016)."""
     need_kind("gelu", "f", input)
@@ -151,6 +159,7 @@ def log1p_exp(x: Value) -> Value:
     return prims.where(large, x, prims.log1p(prims.exp(small)))
 
 
+@remembered
 @rounded_once
 def softplus(input: Value, beta: float = 1.0, threshold: float = 20.0) -> Value:
     """log(1 + exp(beta * input)) / beta; input itself where beta * input > threshold."""
@@ -165,6 +174,7 @@ def _softplus(x: Value, *, beta: float, threshold: float) -> Value:
     return where(prims.gt(scaled, level(x, threshold)), x, soft if beta == 1 else true_divide(soft, beta))
 
 
+@remembered
 @lies("rows")
 @rounded_once
 def logsigmoid(input: Value) -> Value:
@@ -178,6 +188,7 @@ def _logsigmoid(x: Value) -> Value:
     return prims.neg(log1p_exp(prims.neg(x)))
 
 
+@remembered
 @rounded_once
 def mish(input: Value) -> Value:
     """input * tanh(softplus(input))."""
@@ -190,6 +201,7 @@ def _mish(x: Value) -> Value:
     return prims.mul(x, prims.tanh(softplus(x)))
 
 
+@remembered
 @rounded_once
 def hardsigmoid(input: Value) -> Value:
     """(input + 3) / 6, limited to [0, 1]."""
@@ -202,6 +214,7 @@ def _hardsigmoid(x: Value) -> Value:
     return true_divide(hardtanh(add(x, 3.0), 0.0, 6.0), 6.0)
 
 
+@remembered
 @rounded_once
 def hardswish(input: Value) -> Value:
     """input * hardsigmoid(input)."""
@@ -237,6 +250,7 @@ def glu(input: Value, dim: int = -1) -> Value:
 # ---- softmax
 
 
+@remembered
 def softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     """exp(input) / sum(exp(input)) along `dim`."""
     x = cast(as_value(input), dtype and as_dtype(dtype))
@@ -280,6 +294,7 @@ def softmin(input: Value, dim: int, dtype: DType | None = None) -> Value:
     return softmax(neg(input), dim, dtype)
 
 
+@remembered
 def log_softmax(input: Value, dim: int, dtype: DType | None = None) -> Value:
     """log(softmax(input)) along `dim`, without the loss of taking the logarithm afterwards."""
     x = cast(as_value(input), dtype and as_dtype(dtype))

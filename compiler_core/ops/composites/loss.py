@@ -32,6 +32,7 @@ from compiler_core.ops.composites.reduction import mean, stable_shift, sum
 from compiler_core.ops.composites.unary import abs
 from compiler_core.ops.refusals import need_kind, need_one_dtype
 from compiler_core.ops.registry import Value
+from compiler_core.ops.remembered import remembered
 from compiler_core.ops.size_numbers import as_float, as_like, quotient
 from compiler_core.ops.whole import whole
 
@@ -48,6 +49,7 @@ def reduced(loss: Value, reduction: str) -> Value:
 # ---- classes
 
 
+@remembered
 @in_float32
 def cross_entropy(
     input: Value,

@@ -32,6 +32,7 @@ from compiler_core.ops.composites.movement import reshape
 from compiler_core.ops.composites.reduction import centered, norm, sum
 from compiler_core.ops.refusals import need_floating, need_kind, need_parameters_dtype
 from compiler_core.ops.registry import Value
+from compiler_core.ops.remembered import remembered
 from compiler_core.ops.size_numbers import as_float
 from compiler_core.ops.whole import whole
 
@@ -66,6 +67,7 @@ def _last_dims(name: str, x: Value, normalized_shape: int | Sequence[int]) -> in
     return dims
 
 
+@remembered
 def layer_norm(
     input: Value,
     normalized_shape: int | Sequence[int],
@@ -86,6 +88,7 @@ def _layer_norm(x: Value, weight: Value | None, bias: Value | None, *, dims: int
     return cast(_affine(_standardized(widened(x), tuple(range(n - dims, n)), eps), weight, bias), dtype_of(x))
 
 
+@remembered
 def rms_norm(
     input: Value, normalized_shape: int | Sequence[int], weight: Value | None = None, eps: float | None = None
 ) -> Value:
@@ -105,6 +108,7 @@ def _rms_norm(x: Value, weight: Value | None, *, dims: int, eps: float) -> Value
     return cast(_affine(out, weight, None), dtype_of(x))
 
 
+@remembered
 def group_norm(
     input: Value, num_groups: int, weight: Value | None = None, bias: Value | None = None, eps: float = 1e-5
 ) -> Value:

@@ -38,6 +38,7 @@ from compiler_core.ops.composites.unary import truth
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.refusals import need_floating, need_kind
 from compiler_core.ops.registry import Value
+from compiler_core.ops.remembered import remembered
 from compiler_core.ops.size_numbers import as_float, as_like, less
 
 
@@ -71,6 +72,7 @@ def _summable(x: Value, dtype: DType | None) -> Value:
     return cast(x, dtype)
 
 
+@remembered
 @numpy_names
 def sum(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """The sum over `dim`."""

@@ -24,6 +24,7 @@ from compiler_core.ops.pooling.geometry import window_counts
 from compiler_core.ops.ranks import at_rank
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
+from compiler_core.ops.remembered import remembered
 from compiler_core.ops.whole import whole
 
 Ints = int | Sequence[int]
@@ -186,7 +187,7 @@ def conv_nd(
     return unbatched(as_told(_LIES[rank], out, (x, whole_w)), had_batch)
 
 
-conv1d, conv2d, conv3d = (in_lower(at_rank(rank, conv_nd)) for rank in (1, 2, 3))
+conv1d, conv2d, conv3d = (remembered(in_lower(at_rank(rank, conv_nd))) for rank in (1, 2, 3))
 
 
 _LIES = {1: "convolved signals", 2: "convolved", 3: "convolved"}

@@ -43,6 +43,7 @@ from compiler_core.ops.lying import as_told, lies
 from compiler_core.ops.primitives.movement import slice_size
 from compiler_core.ops.refusals import check_fits, need_index, need_one_dtype
 from compiler_core.ops.registry import Value
+from compiler_core.ops.remembered import remembered
 from compiler_core.ops.whole import whole
 
 _FULL = slice(None)
@@ -446,6 +447,7 @@ def masked_select(input: Value, mask: Value) -> Value:
     return getitem(broadcast_to(as_value(input), shape), broadcast_to(mask, shape))
 
 
+@remembered
 def embedding(input: Value, weight: Value, padding_idx: int | None = None) -> Value:
     """weight[input]: rows of weight: T[V, D] at input: i64[*] -> T[*, D]. padding_idx: a row that gets no gradient."""
     index = as_value(input)

@@ -16,7 +16,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.batching.rules import multiplied
 from compiler_core.ops.checks import INEXACT, check_dtype
 from compiler_core.ops.linear_algebra.gemm import GEMM
-from compiler_core.ops.quiet import quietly
+from compiler_core.ops.quiet import quietly, restore, silence
 from compiler_core.ops.registry import Array, Op, PerOperand, Sample, Value, register
 from compiler_core.ops.rules import CORE
 
@@ -29,8 +29,19 @@ def _infer_matmul(a: TensorMeta, b: TensorMeta) -> TensorMeta:
     return a.with_shape((*a.shape[:-1], b.shape[-1]))
 
 
-@quietly
 def _eager_matmul(xp: Any, a: Array, b: Array) -> Array:
+    if a.ndim != 2 or xp is not np or a.dtype.itemsize <= 2:
+        wide: Array = _product(xp, a, b)
+        return wide
+    before = silence()
+    try:
+        return a.dot(b)  # type: ignore[no-any-return]  # the same call of the BLAS, found in half the time
+    finally:
+        restore(before)
+
+
+@quietly
+def _product(xp: Any, a: Array, b: Array) -> Array:
     if a.dtype.itemsize > 2:
         return xp.matmul(a, b)  # type: ignore[no-any-return]
     return xp.matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)  # type: ignore[no-any-return]

@@ -40,9 +40,11 @@ from compiler_core.ops.composites.movement import (
 from compiler_core.ops.composites.reduction import sum
 from compiler_core.ops.refusals import need_dims, need_kind, need_one_dtype
 from compiler_core.ops.registry import Value
+from compiler_core.ops.remembered import remembered
 from compiler_core.ops.whole import whole
 
 
+@remembered
 @in_lower
 def matmul(input: Value, other: Value) -> Value:
     """torch.matmul: vectors count as a row on the left, a column on the right; batch dims broadcast."""

@@ -21,7 +21,8 @@ from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import NUMERIC, ORDERED, check_dims, check_dtype
 from compiler_core.ops.primitives.pointwise import as_array
-from compiler_core.ops.quiet import quietly
+from compiler_core.ops.quiet import quietly, silence
+from compiler_core.ops.quiet import restore as restore_warnings
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
 from compiler_core.ops.rules import CORE, OVER_DIMS, Reduction, ReductionKind
 
@@ -83,8 +84,19 @@ def _infer_place(name: str) -> Any:
 
 
 def _eager_accumulate(function: str, by_numpy: Callable[..., Any]) -> Any:
-    @quietly
     def eager(xp: Any, x: Array, dims: Dims) -> Array:
+        dtype = x.dtype
+        if xp is not np or (dtype.itemsize == 2 and dtype.kind not in "iu"):
+            return widened(xp, x, dims)
+        before = silence()
+        try:
+            result = by_numpy(x, dims, dtype)
+        finally:
+            restore_warnings(before)
+        return result if type(result) is np.ndarray else np.asarray(result)
+
+    @quietly
+    def widened(xp: Any, x: Array, dims: Dims) -> Array:
         dtype = x.dtype
         wide = x.astype(np.float32) if dtype.itemsize == 2 and dtype.kind not in "iu" else x
         total = by_numpy(wide, dims, wide.dtype) if xp is np else getattr(xp, function)(wide, dims, wide.dtype)

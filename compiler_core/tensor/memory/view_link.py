@@ -48,7 +48,7 @@ _new: Callable[[type[ViewLink]], ViewLink] = object.__new__
 
 
 def link_to(base: Tensor, edge: Edge, stamp: int, detached: bool) -> ViewLink:
-    """`ViewLink(...)` in half the time (`cell.view_of`)."""
+    """`ViewLink(...)` in half the time (`cell.cell_with`)."""
     link = _new(ViewLink)
     link.base, link.edge, link.stamp, link.detached = base, edge, stamp, detached
     link.several = ""

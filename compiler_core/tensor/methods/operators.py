@@ -17,8 +17,9 @@ import numpy as np
 from compiler_core.cuda import are_here, is_alone
 from compiler_core.device import is_array
 from compiler_core.dtype import of, promote
+from compiler_core.forward import level
 from compiler_core.names.torch_table import TORCH
-from compiler_core.ops import broadcasting
+from compiler_core.ops import broadcasting, registry
 from compiler_core.ops import functional as F
 from compiler_core.ops.quiet import restore, silence
 from compiler_core.ops.registry import OPS, Array, Op, Value, current_trace
@@ -27,7 +28,7 @@ from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
 from compiler_core.tensor.autograd.inference import made
 from compiler_core.tensor.autograd.tape import OpNode
-from compiler_core.tensor.memory.cell import Cell, DeviceCell
+from compiler_core.tensor.memory.cell import Cell, DeviceCell, cell_with
 from compiler_core.tensor.methods.inplace import in_place
 from compiler_core.tensor.torch_names import load
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
 _FULL = OPS["full"]
+_RUN = registry.run_eager  # others are in its place while somebody looks (observed.py)
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 _WHOLE = (-(1 << 63), 1 << 64)  # beyond which a whole number is refused
 _REFUSED = (TypeError, ValueError, MemoryError)  # arrays of two devices, or a full one: the general way says so
@@ -44,6 +46,8 @@ Unary: TypeAlias = "Callable[[Tensor], Tensor]"
 
 def _binary(function: Callable[..., Value]) -> Binary:
     def operator(self: Any, other: object) -> Any:
+        if isinstance(other, Operators):  # the usual case
+            return function(self, other)
         if isinstance(other, _NUMPYS):
             if isinstance(other, np.ndarray):
                 return function(*_by_numpy(function, self, other))
@@ -115,13 +119,11 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
         elif (type(other) is float or (type(other) is int and _WHOLE[0] <= other < _WHOLE[1])) and (
             (value := self._cell.value).dtype.kind == "f" and value.dtype.itemsize != 2
         ):
+            is_usual = self._cell.is_ordered and (value.dtype is _F32 or value.dtype is _F64)
+            if is_usual and type(value) is np.ndarray and registry.run_eager is _RUN and not level.on:
+                return _of_number(self, float(other), symbol, primitive)
             constant = _FULL.eager(np, shape=value.shape, value=float(other), dtype=of(value.dtype))
-            if (
-                type(value) is not np.ndarray
-                and self._cell.is_ordered
-                and (value.dtype is _F32 or value.dtype is _F64)
-                and is_alone()
-            ):
+            if is_usual and type(value) is not np.ndarray and is_alone():
                 with suppress(MemoryError):  # the general way says more
                     return _result_of_number(self, constant, symbol, primitive)
             return self.__bind__(primitive, (self, constant), {})
@@ -131,6 +133,26 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
 
     vars(general)["outer"] = operator
     return operator
+
+
+def _of_number(a: Any, number: float, symbol: Callable[[Any, Any], Any], op: Op) -> Any:
+    """The Tensor that `op` makes of one of the CPU and a number, in its dtype, recorded; while nobody looks."""
+    value = a._cell.current()
+    before = silence()
+    try:
+        out = symbol(value, number)
+    finally:
+        restore(before)
+    cell = cell_with(out if type(out) is np.ndarray else np.asarray(out))
+    result = a._from_cell(cell)
+    if thread_mode.enabled:
+        edge = a._edge()
+        if edge is not None:
+            constant = _FULL.eager(np, shape=value.shape, value=number, dtype=of(value.dtype))
+            result._node = OpNode(op, {}, (edge, None), (a._cell, constant), cell)
+    elif Inference.entered:
+        made(cell)
+    return result
 
 
 def _of_integers(a: Any, number: int, symbol: Callable[[Any, Any], Any]) -> Any:
@@ -151,7 +173,7 @@ def _of_integers(a: Any, number: int, symbol: Callable[[Any, Any], Any]) -> Any:
 
 def _result(a: Any, b: Any, out: Array, op: Op) -> Any:
     """The Tensor of the array `out` that `op` made of Tensors a and b, recorded."""
-    cell = Cell(out) if type(out) is np.ndarray else DeviceCell(out) if is_array(out) else Cell(np.asarray(out))
+    cell = cell_with(out) if type(out) is np.ndarray else DeviceCell(out) if is_array(out) else Cell(np.asarray(out))
     result = a._from_cell(cell)
     if thread_mode.enabled:
         edge, other = a._edge(), b._edge()

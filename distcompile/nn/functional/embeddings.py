@@ -48,6 +48,8 @@ def embedding(
         tensor([[3., 4.],
                 [1., 2.]])
     """
+    if padding_idx is max_norm is None and not scale_grad_by_freq and not sparse:
+        return C.embedding(input, weight)
     if weight.dim() != 2:
         raise ShapeError("'weight' must be 2-D", got=str(tuple(weight.shape)))
     if sparse and scale_grad_by_freq:

@@ -130,7 +130,6 @@ LONG_FUNCTIONS = {
     "compiler_core/codegen/triton/kernels/convolution.py:convolution_input": "Triton: one kernel is one function",
     "compiler_core/codegen/triton/kernels/convolution.py:convolution_weight": "Triton: one kernel is one function",
     "compiler_core/tensor/autograd/engine.py:_visit": "once a node of every eager backward",
-    "compiler_core/tensor/methods/operators.py:_arithmetic": "once an eager + - * /",
     "distcompile/nn/functional/multihead.py:multi_head_attention_forward": "its 25 parameters, one a line, are torch's",
 }
 # what gradients pass through speaks of arrays of any device; these make messages and digests in the host's memory

@@ -22,7 +22,7 @@ import numpy as np
 from compiler_core.eager.native import LARGE, SIGNATURE, RowKernels, kernels, loaded, text_of
 from compiler_core.eager.operands import Grads, alike, dense
 from compiler_core.ops.registry import Array
-from compiler_core.ops.whole import Composite, Made, define
+from compiler_core.ops.whole import Composite, Forward, Made, Prepare, define
 
 if TYPE_CHECKING:
     from compiler_core.codegen.row_values import Rows
@@ -53,18 +53,6 @@ def define_pointwise(composite: Composite) -> None:
             forward((x.ravel("K"), out.ravel("K")), *given)
         return out, ()
 
-    def prepare(x: Array, **numbers: float) -> Callable[..., Made] | None:
-        if not alike(x) or not are_plain(numbers):
-            return None
-        form = library.forms(composite.name, *SIGNATURE, *(ctypes.c_double,) * len(names))[x.size > LARGE]
-        shape, dtype, given, empty = x.shape, x.dtype, [numbers[name] for name in names], np.empty
-
-        def run(x: Array) -> Made:
-            out = empty(shape, dtype)
-            return made(x, **numbers) if form((x, out), *given) else (out, ())
-
-        return run
-
     def made_backward(
         needs: Sequence[bool], g: Array, out: Array | None, kept: Any, x: Array, **numbers: float
     ) -> Grads:
@@ -75,7 +63,33 @@ def define_pointwise(composite: Composite) -> None:
 
     from_result = composite.from_result
     reads: frozenset[int] = frozenset() if from_result else frozenset((0,))
-    define(composite.name, made, made_backward, reads=reads, reads_out=from_result, prepare=prepare)
+    define(
+        composite.name,
+        made,
+        made_backward,
+        reads=reads,
+        reads_out=from_result,
+        prepare=_prepare_by(library, composite, made),
+    )
+
+
+def _prepare_by(library: RowKernels, composite: Composite, made: Forward) -> Prepare:
+    names = composite.numbers
+    forms = library.forms(composite.name, *SIGNATURE, *(ctypes.c_double,) * len(names))
+
+    def prepare(x: Array, **numbers: float) -> Callable[..., Made] | None:
+        if not alike(x) or not are_plain(numbers):
+            return None
+        form, shape, dtype, empty = forms[x.size > LARGE], x.shape, x.dtype, np.empty
+        given = [numbers[name] for name in names]
+
+        def run(x: Array) -> Made:
+            out = empty(shape, dtype)
+            return made(x, **numbers) if form((x, out), *given) else (out, ())
+
+        return run
+
+    return prepare
 
 
 def are_plain(numbers: dict[str, Any]) -> bool:

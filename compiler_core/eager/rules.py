@@ -31,7 +31,7 @@ from compiler_core.ops.pooling import composite as composite_pooling  # noqa: F4
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array
 from compiler_core.ops.special import elementary as composite_special  # noqa: F401  declares the composites
-from compiler_core.ops.whole import COMPOSITES, DEFINITIONS, Composite, Made
+from compiler_core.ops.whole import COMPOSITES, DEFINITIONS, Composite, Forward, Made, Prepare
 
 _I64 = np.dtype(np.int64)
 
@@ -174,6 +174,46 @@ def _attention_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, q: 
 # ---- classes
 
 
+def _prepare_cross_entropy(k: RowKernels, made: Forward) -> Prepare:
+    forms = k.forms("cross_entropy", *SIGNATURE, ctypes.c_int64, ctypes.c_int64)
+
+    def prepare(x: Array, target: Array, *, ignore_index: int, reduction: str) -> Callable[..., Made]:
+        shape, dtype, mean, empty = target.shape, x.dtype, reduction == "mean", np.empty
+        if not alike(x) or not x.size or x.ndim > 2 or target.dtype != _I64 or shape != x.shape[:-1]:
+            return lambda x, target: None
+        form = forms[x.size > LARGE]
+
+        def run(x: Array, target: Array) -> Made:
+            loss, logs, count = empty(shape, dtype), empty(shape, dtype), empty((), dtype)
+            total = None if reduction == "none" else empty((), dtype)
+            if form((x, target, loss, logs, count, total), ignore_index, mean):
+                return made(x, target, ignore_index=ignore_index, reduction=reduction)
+            return loss if total is None else total, (logs, count, x)
+
+        return run
+
+    return prepare
+
+
+def _embedding(weight: Array, index: Array, *, padding_idx: int | None) -> Made:
+    if not alike(weight) or weight.ndim != 2 or index.dtype != _I64 or not index.size:
+        return None
+    if np.maximum.reduce(index.view(np.uint64), None) >= weight.shape[0]:  # negative ones too
+        return None
+    return weight.take(index, 0), ()
+
+
+def _prepare_embedding(weight: Array, index: Array, *, padding_idx: int | None) -> Callable[..., Made]:
+    if not alike(weight) or weight.ndim != 2 or index.dtype != _I64 or not index.size:
+        return lambda weight, index: None
+    rows, largest, kind = weight.shape[0], np.maximum.reduce, np.uint64
+
+    def run(weight: Array, index: Array) -> Made:
+        return None if largest(index.view(kind), None) >= rows else (weight.take(index, 0), ())
+
+    return run
+
+
 def _classes(k: RowKernels) -> None:
     """Define cross_entropy of class indices, and embedding."""
     forward, backward, add_rows = k.named("cross_entropy"), k.named("cross_entropy_backward"), k.named("add_rows")
@@ -194,38 +234,6 @@ def _classes(k: RowKernels) -> None:
         backward((dense(x), dense(target), logs, factor, dx), ignore_index)
         return dx, None
 
-    def prepare(x: Array, target: Array, *, ignore_index: int, reduction: str) -> Callable[..., Made]:
-        shape, dtype, mean, empty = target.shape, x.dtype, reduction == "mean", np.empty
-        if not alike(x) or not x.size or x.ndim > 2 or target.dtype != _I64 or shape != x.shape[:-1]:
-            return lambda x, target: None
-        form = k.forms("cross_entropy", *SIGNATURE, ctypes.c_int64, ctypes.c_int64)[x.size > LARGE]
-
-        def run(x: Array, target: Array) -> Made:
-            loss, logs, count = empty(shape, dtype), empty(shape, dtype), empty((), dtype)
-            total = None if reduction == "none" else empty((), dtype)
-            if form((x, target, loss, logs, count, total), ignore_index, mean):
-                return cross_entropy(x, target, ignore_index=ignore_index, reduction=reduction)
-            return loss if total is None else total, (logs, count, x)
-
-        return run
-
-    def prepare_embedding(weight: Array, index: Array, *, padding_idx: int | None) -> Callable[..., Made]:
-        if not alike(weight) or weight.ndim != 2 or index.dtype != _I64 or not index.size:
-            return lambda weight, index: None
-        rows, largest, kind = weight.shape[0], np.maximum.reduce, np.uint64
-
-        def run(weight: Array, index: Array) -> Made:
-            return None if largest(index.view(kind), None) >= rows else (weight.take(index, 0), ())
-
-        return run
-
-    def embedding(weight: Array, index: Array, *, padding_idx: int | None) -> Made:
-        if not alike(weight) or weight.ndim != 2 or index.dtype != _I64 or not index.size:
-            return None
-        if np.maximum.reduce(index.view(np.uint64), None) >= weight.shape[0]:  # negative ones too
-            return None
-        return weight.take(index, 0), ()
-
     def embedding_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, weight: Array, index: Array, *, padding_idx: int | None) -> Grads:  # fmt: skip  # noqa: E501
         dw = np.zeros(weight.shape, weight.dtype)
         add_rows((dense(g), dense(index), dw))
@@ -233,8 +241,14 @@ def _classes(k: RowKernels) -> None:
             dw[padding_idx] = 0
         return dw, None
 
-    define_quietly("cross_entropy", cross_entropy, cross_entropy_backward, reads=(1,), prepare=prepare)
-    define_quietly("embedding", embedding, embedding_backward, reads=(1,), prepare=prepare_embedding)
+    define_quietly(
+        "cross_entropy",
+        cross_entropy,
+        cross_entropy_backward,
+        reads=(1,),
+        prepare=_prepare_cross_entropy(k, cross_entropy),
+    )
+    define_quietly("embedding", _embedding, embedding_backward, reads=(1,), prepare=_prepare_embedding)
 
 
 def _define_all() -> None:

@@ -46,7 +46,6 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
     handles: list[Any] = []  # the tensors among the arguments; their arrays, their histories
     arrays: list[Any] = []
     edges: list[Any] = []
-    is_recorded = False
     for arg in (*args, *kwargs.values()) if kwargs else args:
         kind = type(arg)
         how = _KINDS.get(kind)
@@ -57,16 +56,9 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
                 return function(*args, **kwargs)
             told.append(value.dtype)
             told.append(value.shape)
-            if handles:
-                for place, other in enumerate(handles):
-                    if other is arg:
-                        told.append(place)
-                        break
             handles.append(arg)
             arrays.append(value)
-            edge = arg._edge() if records else None
-            is_recorded = is_recorded or edge is not None
-            edges.append(edge)
+            edges.append(arg._edge() if records else None)
             continue
         if how == _FLOAT:
             arg = arg or str(arg)  # 0.0 and -0.0 are equal
@@ -74,32 +66,13 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
             return _unusual(kind, known, function, args, kwargs)
         told.append(kind)
         told.append(arg)
+    told.append(handles[0] is handles[1] if len(handles) == 2 else _alike(handles))
     key = tuple(told)
     plan: Any = known.get(key, False)
-    if plan is None:
-        return function(*args, **kwargs)
     if not plan:
-        return learn(known, key, function, args, kwargs)
-    if plan.pick is not None:
-        for each in (handles, arrays, edges):
-            each.append(None)  # what stands at -1
-        handles, arrays, edges = plan.pick(handles), plan.pick(arrays), plan.pick(edges)
-    is_op = plan.is_op
-    made = (plan.run or _prepare(plan, arrays))(*arrays)
-    if made is None:  # a composite does not take these, for once
-        return function(*args, **kwargs)
-    out, kept = (made, None) if is_op else made
-    if not is_op and lent.Lending.in_use:
-        out, kept = lent.all_apart(made, handles)
-    cell = cell_with(out)
-    result = handles[0]._from_cell(cell)
-    if is_recorded:
-        _record(plan, result, handles, edges, kept)
-    elif not records and Inference.entered:
-        inference.made(cell)
-    if Telling.count:
-        Telling.tell(is_op, plan.what, handles, plan.attrs, result)
-    return result
+        return function(*args, **kwargs) if plan is None else learn(known, key, function, args, kwargs)
+    result = _computed(plan, handles, arrays, edges)
+    return function(*args, **kwargs) if result is None else result
 
 
 def _recall_one(known: Plans, function: Callable[..., Any], handle: Any, cell: Cell) -> Any:
@@ -109,29 +82,30 @@ def _recall_one(known: Plans, function: Callable[..., Any], handle: Any, cell: C
         return function(handle)
     key = (value.dtype, value.shape)
     plan: Any = known.get(key, False)
-    if plan is None:
-        return function(handle)
     if not plan:
-        return learn(known, key, function, (handle,), {})
-    if plan.pick is not None:
-        return function(handle)
+        return function(handle) if plan is None else learn(known, key, function, (handle,), {})
     made = (plan.run or _prepare(plan, (value,)))(value)
-    if made is None:
+    if made is None or plan.pick is not None:
         return function(handle)
     kept = None
     if not plan.is_op:
         made, kept = lent.all_apart(made, (handle,)) if lent.Lending.in_use else made
-    cell = cell_with(made)
-    result = handle._from_cell(cell)
+    result = handle._from_cell(cell_with(made))
     if thread_mode.enabled:
         edge = handle._edge()
         if edge is not None:
-            _record(plan, result, [handle], [edge], kept)
+            _record(plan, result, (handle,), (edge,), kept)
     elif Inference.entered:
-        inference.made(cell)
+        inference.made(result._cell)
     if Telling.count:
         Telling.tell(plan.is_op, plan.what, (handle,), plan.attrs, result)
     return result
+
+
+def _alike(handles: list[Any]) -> tuple[int, ...]:
+    """For each tensor the first place where it stands."""
+    ids = [*map(id, handles)]
+    return tuple(map(ids.index, ids))
 
 
 def _unusual(
@@ -142,6 +116,29 @@ def _unusual(
         return function(*args, **kwargs)
     _KINDS[kind] = _TENSOR if hasattr(kind, "_cell") else _OTHER
     return recall(known, function, args, kwargs)
+
+
+def _computed(plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: Sequence[Any]) -> Any:
+    """The result of op or composite, recorded; None where the composite does not take these arrays, for once."""
+    if plan.pick is not None:
+        handles, arrays, edges = plan.pick([*handles, None]), plan.pick([*arrays, None]), plan.pick([*edges, None])
+    made = (plan.run or _prepare(plan, arrays))(*arrays)
+    if made is None:
+        return None
+    kept = None
+    if not plan.is_op:
+        made, kept = lent.all_apart(made, handles) if lent.Lending.in_use else made
+    cell = cell_with(made)
+    result = handles[0]._from_cell(cell)
+    for edge in edges:
+        if edge is not None:
+            _record(plan, result, handles, edges, kept)
+            break
+    if Inference.entered and not thread_mode.enabled:
+        inference.made(cell)
+    if Telling.count:
+        Telling.tell(plan.is_op, plan.what, handles, plan.attrs, result)
+    return result
 
 
 def _record(plan: Plan, result: Any, handles: Sequence[Any], edges: Sequence[Any], kept: Any) -> None:

@@ -119,20 +119,26 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
         elif (type(other) is float or (type(other) is int and _WHOLE[0] <= other < _WHOLE[1])) and (
             (value := self._cell.value).dtype.kind == "f" and value.dtype.itemsize != 2
         ):
-            is_usual = self._cell.is_ordered and (value.dtype is _F32 or value.dtype is _F64)
-            if is_usual and type(value) is np.ndarray and registry.run_eager is _RUN and not level.on:
-                return _of_number(self, float(other), symbol, primitive)
-            constant = _FULL.eager(np, shape=value.shape, value=float(other), dtype=of(value.dtype))
-            if is_usual and type(value) is not np.ndarray and is_alone():
-                with suppress(MemoryError):  # the general way says more
-                    return _result_of_number(self, constant, symbol, primitive)
-            return self.__bind__(primitive, (self, constant), {})
+            return _with_number(self, float(other), symbol, primitive)
         elif type(other) is int and keeps_integers and (made_of := _of_integers(self, other, symbol)) is not None:
             return made_of
         return general(self, other)
 
     vars(general)["outer"] = operator
     return operator
+
+
+def _with_number(a: Any, number: float, symbol: Callable[[Any, Any], Any], op: Op) -> Any:
+    """The Tensor that `op` makes of one of a floating dtype that is not narrow and a number."""
+    value = a._cell.value
+    is_usual = a._cell.is_ordered and (value.dtype is _F32 or value.dtype is _F64)
+    if is_usual and type(value) is np.ndarray and registry.run_eager is _RUN and not level.on:
+        return _of_number(a, number, symbol, op)
+    constant = _FULL.eager(np, shape=value.shape, value=number, dtype=of(value.dtype))
+    if is_usual and type(value) is not np.ndarray and is_alone():
+        with suppress(MemoryError):  # the general way says more
+            return _result_of_number(a, constant, symbol, op)
+    return a.__bind__(op, (a, constant), {})
 
 
 def _of_number(a: Any, number: float, symbol: Callable[[Any, Any], Any], op: Op) -> Any:

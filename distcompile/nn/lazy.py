@@ -15,12 +15,31 @@ from compiler_core.ops.registry import Attrs, Op, Value
 from compiler_core.overrides.state import disabled
 from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.making.creation import DeviceLike, empty
+from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Size, Tensor
 from distcompile.errors import ArgumentError, StateDictError
 from distcompile.nn.parameter import Parameter
 
 if TYPE_CHECKING:
     from distcompile.nn.module import Module
+
+
+class _Nothing(Cell):
+    """The cell of what has no sizes: nobody reads it."""
+
+    __slots__ = ()
+
+    def current(self) -> NoReturn:
+        raise ArgumentError(
+            "Attempted to use an uninitialized parameter",
+            remedy="call forward of its module with a first batch, which tells the sizes",
+        )
+
+
+def _without_sizes(cls: Any, like: Tensor, requires_grad: bool) -> Any:
+    made = Tensor._make_subclass(cls, like, requires_grad)
+    made._cell = _Nothing(like._cell.raw)
+    return made
 
 
 class UninitializedTensorMixin:
@@ -74,7 +93,7 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: igno
     cls_to_become = Parameter
 
     def __new__(cls, requires_grad: bool = True, device: DeviceLike = None, dtype: DType | None = None) -> Any:
-        return Tensor._make_subclass(cls, empty(0, device=device, dtype=dtype), requires_grad)
+        return _without_sizes(cls, empty(0, device=device, dtype=dtype), requires_grad)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> UninitializedParameter:
         if id(self) not in memo:
@@ -104,7 +123,7 @@ class UninitializedBuffer(UninitializedTensorMixin, Tensor):  # type: ignore[mis
         dtype: DType | None = None,
         persistent: bool = True,
     ) -> Any:
-        made = Tensor._make_subclass(cls, empty(0, device=device, dtype=dtype), requires_grad)
+        made = _without_sizes(cls, empty(0, device=device, dtype=dtype), requires_grad)
         made.persistent, made._is_buffer = persistent, True
         return made
 

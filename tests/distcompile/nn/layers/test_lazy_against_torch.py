@@ -74,8 +74,16 @@ def test_what_has_no_sizes_cannot_be_used() -> None:
     weight = dc.nn.UninitializedParameter()
     with pytest.raises(StateDictError, match="shape of an uninitialized"):
         weight.shape  # noqa: B018
-    with pytest.raises(ArgumentError, match="uninitialized parameter"):
-        weight + 1
+    for use in (
+        lambda w: w + 1,
+        lambda w: w + w,
+        lambda w: w.sum(),
+        lambda w: w.view(0),
+        lambda w: w.t(),
+        lambda w: w[0],
+    ):
+        with pytest.raises(ArgumentError, match="uninitialized parameter"):
+            use(weight)
     with pytest.raises(ShapeError, match="LazyConv2d"):
         dc.nn.LazyConv2d(2, 1)(dc.ones(2, 2))
 

@@ -8,6 +8,7 @@ merged again if every index has stride(outer) = stride(inner) * extent(inner).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,9 @@ from compiler_core.lowering.target import CPU, Target
 from compiler_core.schedule.chunks import LONG_ROW, MAX_CHUNKS, SHORT_ROW, long_row, n_chunks
 from compiler_core.schedule.legality import Info, Level, LoopShape, is_row_reduction
 from compiler_core.symbolic.index import Axis, Div, Index, Mod, of_axis
+
+_NARROW = 16  # columns of a GPU's row that are worth an axis of their own
+_FEW = 1024  # elements of a GPU's program
 
 
 @dataclass(frozen=True)
@@ -50,10 +54,14 @@ def make_space(infos: Mapping[str, Info], levels: Mapping[str, Level], shape: Lo
         cols = space.cols[-1].extent if space.cols else 1
         if cols > LONG_ROW and not target.is_gpu:
             cols = long_row(cols, _shape_cuts(infos, levels, 1), target)
+        if target.is_gpu:
+            cuts = _wide(space, cuts, must, in_rows=False)
+            cols = cuts[1] if len(cuts) > 1 else cols
         shape = LoopShape(shape.numel, cols)
         space = _build(infos, levels, shape, _chain([*cuts, cols], shape.numel, cols))
     if target.is_gpu:
-        return space
+        wide = cuts if is_flat else _wide(space, cuts, must, in_rows=True)
+        return space if wide == cuts else _build(infos, levels, shape, wide)
     across = {
         name: info.result
         for name, info in infos.items()
@@ -128,6 +136,19 @@ def _minimal(
     if fewer != cuts:
         space = _build(infos, levels, shape, fewer)
     return space, fewer
+
+
+def _wide(space: Space, cuts: list[int], must: list[int], *, in_rows: bool) -> list[int]:
+    """For a GPU: `cuts` without the innermost, where there are so few columns that a program would have next to nothing
+    to do side by side: then indices keep // and % of one axis, and memory is read along it.
+
+    in_rows: the columns are a row's, one axis after the other; else the second innermost stands side by side, too.
+    """
+    extents = [axis.extent for axis in reversed(space.cols)]
+    if len(extents) < 2 or cuts[1] in must:
+        return cuts
+    is_narrow = extents[0] < _NARROW if in_rows else max(2 * extents[0], math.prod(extents[:2])) < _FEW
+    return [1, *cuts[2:]] if is_narrow else cuts
 
 
 def _shape_cuts(infos: Mapping[str, Info], levels: Mapping[str, Level], cols: int) -> list[int]:

@@ -6,7 +6,8 @@ that read such a result (pointwise, reductions, pad, slice, cat, sums over windo
 last and permute theirs back. So two permutes meet before the next convolution and vanish, and every array between is
 contiguous with channels last: the shapes in the graph say how values lie in memory, and no later step knows of layouts.
 For a GPU (`weights`) the weight, too, has its channels last, and convolutions are ops/convolution/inner.py's; one that
-reads each position alone is a matrix product there. Shapes that the user sees do not change. A permute that stays (of
+reads each position alone is a matrix product there; and what a program brought from channels last to first is followed,
+as a convolution's result is. Shapes that the user sees do not change. A permute that stays (of
 an input, before a reshape) is a view, copied where its reader needs it. Method: one forward sweep; layouts follow
 convolutions, as torch's channels_last format does.
 """
@@ -78,7 +79,7 @@ class _Sweep:
                 return self._windows_back(rewriter, call)
             if any(arg in self.last for arg in call.args):
                 return self._follow(rewriter, call)
-            return None
+            return self._as_first(rewriter, call.args[0]) if self.weights and _brings_first(call) else None
         finally:
             self.busy = False
 
@@ -227,6 +228,11 @@ class _Sweep:
             return None
         moved = [self._as_last(rewriter, arg) for arg in call.args]
         return self._as_first(rewriter, rewriter.call(call.op, *moved, **{**call.attrs, "trailing": 1}))
+
+
+def _brings_first(call: Call) -> bool:
+    """Whether the program itself permutes an image whose channels were last."""
+    return call.op.name == "permute" and len(call.shape) > 3 and call.attrs["dims"] == to_first(len(call.shape))
 
 
 def _is_product(call: Call) -> bool:

@@ -369,3 +369,40 @@ def test_an_axis_of_loops_is_not_kept_and_summed_at_once(function: Callable[[Nod
     inputs = inputs_of(graph)
     for got, expected in zip(interpret_program(program, inputs), interpret(graph, inputs), strict=True):
         np.testing.assert_allclose(got.reshape(expected.shape), expected, rtol=1e-5, atol=1e-5)
+
+
+def _turned(x: Any) -> Node:
+    """Pairs are swapped, as a rotary embedding does: an index needs // 2 and % 2."""
+    x = F.getitem(x, (slice(None), slice(0, 64)))
+    pairs = prims.reshape(x, (*x.shape[:-1], x.shape[-1] // 2, 2))
+    first, second = (F.getitem(pairs, (..., slice(k, k + 1))) for k in range(2))
+    swapped = F.cat([prims.neg(second), first], -1)
+    return prims.mul(x, prims.reshape(swapped, x.shape))
+
+
+def _of_columns_in_two_orders(x: Any) -> Node:
+    """A row's columns as (64, 9) and as (9, 64)."""
+    turned = prims.reshape(prims.permute(prims.reshape(x, (40, 9, 64)), dims=(0, 2, 1)), (40, 576))
+    return prims.sum(prims.mul(x, turned), dims=(1,))
+
+
+@pytest.mark.triton
+@pytest.mark.filterwarnings("ignore:backend 'triton'")
+@pytest.mark.parametrize(
+    ("function", "shape", "loops"),
+    [
+        (_turned, (300, 96), ["300 block", "64 vector"]),
+        (_of_columns_in_two_orders, (40, 576), ["40 block", "576 vector"]),
+    ],
+    ids=["pairs", "rows"],
+)
+def test_few_columns_are_no_axis_of_their_own(
+    function: Callable[..., Node], shape: tuple[int, ...], loops: list[str]
+) -> None:
+    graph = graph_of(function, shape)
+    assert loops_of(only_kernel(graph)) == loops
+    (program,), given = lower_and_schedule([graph], "g", GPU), inputs_of(graph)
+    (found,), (expected,) = interpret_program(program, given), interpret(graph, given)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    (ran,) = TritonBackend().compile([graph], "g")[0](given)
+    np.testing.assert_allclose(ran, expected, rtol=1e-4, atol=1e-5)

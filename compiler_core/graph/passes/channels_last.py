@@ -79,7 +79,8 @@ class _Sweep:
                 return self._windows_back(rewriter, call)
             if any(arg in self.last for arg in call.args):
                 return self._follow(rewriter, call)
-            return self._as_first(rewriter, call.args[0]) if self.weights and _brings_first(call) else None
+            is_image = self.weights and len(call.shape) > 3
+            return self._as_first(rewriter, call.args[0]) if is_image and _brings_first(call) else None
         finally:
             self.busy = False
 
@@ -92,7 +93,7 @@ class _Sweep:
         dims = to_last(len(node.shape))
         if isinstance(node, Call) and node.op.name == "full":
             return rewriter.full(node.meta.with_shape(_pick(node.shape, dims)), node.attrs["value"])
-        if isinstance(node, Call) and node.op.name == "permute" and node.attrs["dims"] == to_first(len(node.shape)):
+        if isinstance(node, Call) and _brings_first(node):
             return node.args[0]
         return rewriter.call("permute", node, dims=dims)
 
@@ -231,8 +232,8 @@ class _Sweep:
 
 
 def _brings_first(call: Call) -> bool:
-    """Whether the program itself permutes an image whose channels were last."""
-    return call.op.name == "permute" and len(call.shape) > 3 and call.attrs["dims"] == to_first(len(call.shape))
+    """Whether it permutes an array whose channels were last."""
+    return call.op.name == "permute" and call.attrs["dims"] == to_first(len(call.shape))
 
 
 def _is_product(call: Call) -> bool:

@@ -403,6 +403,6 @@ def test_few_columns_are_no_axis_of_their_own(
     assert loops_of(only_kernel(graph)) == loops
     (program,), given = lower_and_schedule([graph], "g", GPU), inputs_of(graph)
     (found,), (expected,) = interpret_program(program, given), interpret(graph, given)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
     (ran,) = TritonBackend().compile([graph], "g")[0](given)
     np.testing.assert_allclose(ran, expected, rtol=1e-4, atol=1e-5)

@@ -22,6 +22,7 @@ from compiler_core.eager.native import LARGE, SIGNATURE, RowKernels, kernels
 from compiler_core.eager.operands import Grads, alike, define_quietly, dense, for_blas, gathered, product, spreads
 from compiler_core.eager.pointwise import define_pointwise
 from compiler_core.eager.pooling import define_pooling
+from compiler_core.eager.recurrent import define_recurrent
 from compiler_core.eager.resampling import define_resampling
 from compiler_core.eager.rows import RowFunctions, define_rows, row_functions
 from compiler_core.ops import functional  # noqa: F401  declares the composites
@@ -263,6 +264,7 @@ def _define_all() -> None:
     define_channels(found)
     define_convolution(found)
     define_pooling(found)
+    define_recurrent()
     define_resampling(found)
 
 

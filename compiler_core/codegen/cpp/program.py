@@ -30,7 +30,7 @@ SPLIT_LINES = 150  # kernel lines above which another unit pays
 ENTRY_CHARS, HELPER_CHARS = 16, 2
 
 # where a library is given the pool (runtime/pool.py); until then loops run where they stand
-_POOL = """\
+POOL = """\
 static void dc_alone(int64_t n, int64_t, int64_t, dc_body run, void* f) { run(f, 0, n); }
 extern "C" __attribute__((visibility("default"))) void (*dc_pool)(int64_t, int64_t, int64_t, dc_body, void*);
 void (*dc_pool)(int64_t, int64_t, int64_t, dc_body, void*) = dc_alone;
@@ -122,7 +122,7 @@ def print_source(programs: Sequence[Program], *, opened: bool = False, units: in
     first, *others = [kernels] if opened else _split(kernels, ahead, units)
     declarations = "".join(f"{signature(p.kernel, p.name)};\n" for part in others for p in part)
     tail = [declarations, helpers, PROFILE, CALL_HELPER, "\n", *printer.shared.definitions(), entries]
-    texts = {"main": _unit(first, "".join(tail), _POOL + (PRELUDE if opened else ""), natives)}
+    texts = {"main": _unit(first, "".join(tail), POOL + (PRELUDE if opened else ""), natives)}
     for k, part in enumerate(others, 1):
         texts[f"more{k}" if k > 1 else "more"] = _unit(part, "", "", ())
     return Source(texts, tuple(printer.messages))

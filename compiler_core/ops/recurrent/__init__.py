@@ -4,6 +4,7 @@
 - `by_numpy.py`: Recurrent layers in NumPy: the definition of `recurrent` and `recurrent_backward`, and what eager
   runs.
 - `cpp.py`: C++ of the recurrent layers: the text that stands once in a source that calls them.
+- `layer.py`: A recurrent layer in one direction as a composite, which eager code computes whole.
 - `native.py`: The recurrent layer in C++: how generated code calls `recurrent` and `recurrent_backward`.
 - `op.py`: A recurrent layer in one direction as one op, and its backward as another: `recurrent`,
   `recurrent_backward`.

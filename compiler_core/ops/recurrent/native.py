@@ -18,7 +18,7 @@ from compiler_core.ops.recurrent.cpp import TEXT
 from compiler_core.ops.recurrent.sizes import RecurrentSizes
 from compiler_core.ops.routine import Attrs, CArray, CCall, Native, Strided, no_symbols
 
-_CELLS = {"tanh": "dc_rnn<T, false>", "relu": "dc_rnn<T, true>", "gru": "dc_gru<T>", "lstm": "dc_lstm<T>"}
+CELLS = {"tanh": "dc_rnn<T, false>", "relu": "dc_rnn<T, true>", "gru": "dc_gru<T>", "lstm": "dc_lstm<T>"}
 _NONE = "(T*)0"
 _LANES_NBYTES = 64  # of the widest vector, and the unit of alignment
 
@@ -40,20 +40,20 @@ def _sizes_of(w: Strided, attrs: Attrs) -> RecurrentSizes:
     return RecurrentSizes(attrs["mode"], w.shape[1], attrs["runs"], attrs["reverse"])
 
 
-def _padded(columns: int, itemsize: int) -> int:
+def padded(columns: int, itemsize: int) -> int:
     """The row length of a scratch matrix: whole vectors, and rows of it do not meet in the same set of the cache."""
     lanes = _LANES_NBYTES // itemsize
     whole = -(-columns // lanes) * lanes
     return whole + (lanes if whole * itemsize % 1024 == 0 else 0)
 
 
-def _scratch(sizes: RecurrentSizes, itemsize: int, depth: int) -> int:
+def scratch_nbytes(sizes: RecurrentSizes, itemsize: int, depth: int) -> int:
     """Bytes: the packed matrix, states or gates of two steps, the first states (or what is carried), the steps."""
     lanes, rows = _LANES_NBYTES // itemsize, sizes.batch + 12
-    packed = sizes.gates * sizes.hidden * _padded(sizes.hidden, itemsize)
+    packed = sizes.gates * sizes.hidden * padded(sizes.hidden, itemsize)
     steps = 2 * (sum(count for _, count in sizes.runs) + 2) * 8 // itemsize
-    state = _padded(sizes.batch * sizes.hidden, itemsize)
-    return (packed + 2 * rows * _padded(depth, itemsize) + 2 * state + steps + 4 * lanes) * itemsize
+    state = padded(sizes.batch * sizes.hidden, itemsize)
+    return (packed + 2 * rows * padded(depth, itemsize) + 2 * state + steps + 4 * lanes) * itemsize
 
 
 def _w_of_backward(operands: Sequence[Strided], attrs: Attrs) -> int:
@@ -63,13 +63,13 @@ def _w_of_backward(operands: Sequence[Strided], attrs: Attrs) -> int:
 
 def _forward_scratch(operands: tuple[Strided, ...], attrs: Attrs) -> int:
     sizes = _sizes_of(operands[1], attrs)
-    return _scratch(sizes, operands[1].dtype.itemsize, sizes.hidden)
+    return scratch_nbytes(sizes, operands[1].dtype.itemsize, sizes.hidden)
 
 
 def _backward_scratch(operands: tuple[Strided, ...], attrs: Attrs) -> int:
     w = operands[_w_of_backward(operands, attrs)]
     sizes = _sizes_of(w, attrs)
-    return _scratch(sizes, w.dtype.itemsize, sizes.gates * sizes.hidden)
+    return scratch_nbytes(sizes, w.dtype.itemsize, sizes.gates * sizes.hidden)
 
 
 def _parts(packed: CArray, shapes: Sequence[Shape]) -> list[CArray]:
@@ -95,8 +95,8 @@ def _call(function: str, sizes: RecurrentSizes, depth: int, call: CCall, argumen
     dtype = call.result.layout.dtype
     yield "  {"
     yield from _head(sizes, dtype.ctype)
-    yield f"    typedef {_CELLS[sizes.mode]} cell;"
-    function += f"<cell, {sizes.hidden:#x}, {_padded(depth, dtype.itemsize):#x}>"
+    yield f"    typedef {CELLS[sizes.mode]} cell;"
+    function += f"<cell, {sizes.hidden:#x}, {padded(depth, dtype.itemsize):#x}>"
     yield f"    {function}(sequence, {', '.join(arguments)}, (T*)({call.scratch}));"
     yield "  }"
 

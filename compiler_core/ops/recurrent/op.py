@@ -3,7 +3,7 @@
 In: x f[N, G·H]: the input's product with its weight and bias, for all steps, N rows one step after the other (an
 ordinary product before this op). w f[G·H, H], b f[G·H]: those of the state. first: f[B, H], for LSTM two.
 attrs: mode, runs, reverse (recurrent/sizes.py). Out: one packed array f[*]: h of all steps f[N, H], for LSTM c
-alike, and what the backward needs of the gates f[N, S·H] (not for plain RNNs). `unpacked` gives the parts.
+alike, and what the backward needs of the gates f[N, S·H] (not for plain RNNs). `states` gives h (and c).
 
 `recurrent_backward` takes the parts' cotangents, the packed result, w, and (LSTM: the first c; GRU: the first h); it
 goes through the steps once, and gives the cotangents of x, for GRU of W_n h + b_n, and of the first states, packed. The
@@ -45,9 +45,12 @@ def _flat(shapes: tuple[Shape, ...]) -> Shape:
     return packed_shape((), shapes)
 
 
-def unpacked(packed: Value, mode: str, hidden: int, runs: Runs, reverse: bool) -> tuple[Value, ...]:
-    """The parts of what `recurrent` gives: h, (c,) (what is saved)."""
-    return unpack(packed, RecurrentSizes(mode, hidden, runs, reverse).result)
+def states(packed: Value, mode: str, hidden: int, runs: Runs, reverse: bool) -> tuple[Value, ...]:
+    """Of what `recurrent` gives h, (c): what programs see."""
+    sizes = RecurrentSizes(mode, hidden, runs, reverse)
+    count = sizes.rows * hidden
+    parts = [prims.slice(packed, (k * count,), ((k + 1) * count,), (1,)) for k in range(2 if sizes.has_cells else 1)]
+    return tuple([prims.reshape(part, (sizes.rows, hidden)) for part in parts])
 
 
 def _check(op: str, sizes: RecurrentSizes, operands: list[tuple[str, Shape, TensorMeta]]) -> None:
@@ -90,7 +93,7 @@ def _vjp(g: Value, out: Value, x: Value, w: Value, b: Value, *first: Value, mode
     grads = unpack(g, sizes.result)
     back = prims.recurrent_backward(grads, out, w, kept, mode=mode, runs=runs, reverse=reverse)
     dx, *rest = unpack(back, sizes.gradients)
-    h = _before(sizes, unpack(out, sizes.result)[0], first[0])
+    h = before_rows(sizes, unpack(out, sizes.result)[0], first[0])
     parts, states = [dx], rest
     if mode == "gru":
         parts, states = [recurrent_unrolled.columns_of(dx, 0, 2 * sizes.hidden), rest[0]], rest[1:]
@@ -99,7 +102,7 @@ def _vjp(g: Value, out: Value, x: Value, w: Value, b: Value, *first: Value, mode
     return (dx, *((whole[0] if len(whole) == 1 else prims.cat(whole, 0)) for whole in (dw, db)), *states)
 
 
-def _before(sizes: RecurrentSizes, h: Value, first: Value) -> Value:
+def before_rows(sizes: RecurrentSizes, h: Value, first: Value) -> Value:
     """The state from which each row was computed, f[N, H]."""
     if len(sizes.runs) == 1:
         inner = sizes.rows - sizes.batch

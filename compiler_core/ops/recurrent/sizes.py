@@ -60,6 +60,11 @@ class RecurrentSizes:
         return GATES[self.mode]
 
     @property
+    def saved(self) -> int:
+        """How many blocks of H are saved of a step."""
+        return SAVED[self.mode]
+
+    @property
     def has_cells(self) -> bool:
         return self.mode == "lstm"
 
@@ -67,7 +72,7 @@ class RecurrentSizes:
     def result(self) -> tuple[Shape, ...]:
         """The shapes of the blocks of the result."""
         blocks = [(self.rows, self.hidden)] * (2 if self.has_cells else 1)
-        return (*blocks, (self.rows, SAVED[self.mode] * self.hidden)) if SAVED[self.mode] else tuple(blocks)
+        return (*blocks, (self.rows, self.saved * self.hidden)) if self.saved else tuple(blocks)
 
     @property
     def gradients(self) -> tuple[Shape, ...]:

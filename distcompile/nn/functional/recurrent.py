@@ -16,9 +16,9 @@ from typing import Any
 
 from compiler_core.dtype import of
 from compiler_core.ops import functional as C
-from compiler_core.ops import prims
 from compiler_core.ops.casting import acting, casting, lowered
-from compiler_core.ops.recurrent.op import RECURRENT, unpacked
+from compiler_core.ops.recurrent.layer import recurrent_layer
+from compiler_core.ops.recurrent.op import RECURRENT, states
 from compiler_core.ops.recurrent.sizes import Runs, steps_of
 from compiler_core.tensor.tensor import Tensor
 
@@ -93,10 +93,9 @@ def run_layer(
     gates, hidden = weights.of_state.shape
     x = C.linear(rows, weights.of_input, weights.input_bias)
     bias = C.zeros((gates,), dtype=of(rows.dtype)) if weights.state_bias is None else weights.state_bias
-    packed = prims.recurrent(x, weights.of_state, bias, first, mode=_MODES[mode], runs=runs, reverse=reverse)
-    h, *rest = unpacked(packed, _MODES[mode], hidden, runs, reverse)
-    states = (h, rest[0]) if mode == "LSTM" else (h,)
-    return h, tuple(last_rows(part, runs, reverse=reverse) for part in states)
+    packed = recurrent_layer(x, weights.of_state, bias, *first, mode=_MODES[mode], runs=runs, reverse=reverse)
+    found = states(packed, _MODES[mode], hidden, runs, reverse)
+    return found[0], tuple(last_rows(part, runs, reverse=reverse) for part in found)
 
 
 def _run_cast(

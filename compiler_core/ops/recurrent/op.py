@@ -94,12 +94,12 @@ def _vjp(g: Value, out: Value, x: Value, w: Value, b: Value, *first: Value, mode
     back = prims.recurrent_backward(grads, out, w, kept, mode=mode, runs=runs, reverse=reverse)
     dx, *rest = unpack(back, sizes.gradients)
     h = before_rows(sizes, unpack(out, sizes.result)[0], first[0])
-    parts, states = [dx], rest
+    parts = [dx]
     if mode == "gru":
-        parts, states = [recurrent_unrolled.columns_of(dx, 0, 2 * sizes.hidden), rest[0]], rest[1:]
+        parts, rest = [recurrent_unrolled.columns_of(dx, 0, 2 * sizes.hidden), rest[0]], rest[1:]
     dw = [prims.matmul(transpose_last(part), h) for part in parts]
     db = [prims.sum(part, (0,)) for part in parts]
-    return (dx, *((whole[0] if len(whole) == 1 else prims.cat(whole, 0)) for whole in (dw, db)), *states)
+    return (dx, *((whole[0] if len(whole) == 1 else prims.cat(whole, 0)) for whole in (dw, db)), *rest)
 
 
 def before_rows(sizes: RecurrentSizes, h: Value, first: Value) -> Value:

@@ -100,6 +100,16 @@ CASES = (
     Case("resample", ((2, 3, 5, 4), TAPS, WEIGHTS), {"dim": 2}),
     Case("resample", ((2, 3, 5), TAPS, WEIGHTS), {"dim": 2}),
     Case("resample", ((5, 40), TAPS, WEIGHTS), {"dim": 0}),
+    Case(
+        "recurrent_layer",
+        ((6, 64), (64, 16), (64,), (2, 16), (2, 16)),
+        {"mode": "lstm", "runs": ((2, 3),), "reverse": False},
+    ),
+    Case(
+        "recurrent_layer",
+        ((7, 51), (51, 17), (51,), (3, 17)),
+        {"mode": "gru", "runs": ((3, 1), (2, 2)), "reverse": True},
+    ),
     Case("maxima_of_windows", ((2, 3, 7, 6),), windows((3, 3), stride=(2, 2), low=(1, 1))),
     Case("maxima_of_windows", ((2, 5, 150),), windows((2, 2), stride=(1, 1))),
     Case("maxima_of_windows", ((2, 1, 9, 140),), windows((2, 3), stride=(2, 3), dilation=(3, 2), low=(4, 2))),

@@ -219,6 +219,11 @@ class GraphBreak(DistCompileError):
         """How many were made in this thread."""
         return getattr(GraphBreak._made, "count", 0)
 
+    @staticmethod
+    def forget(made: int) -> None:
+        """There were so many: those since then ended a trace that nothing is kept of, and something else is done."""
+        GraphBreak._made.count = made
+
 
 class CannotExport(DistCompileError, RuntimeError):
     """A call that is one graph, but not a program from tensors to tensors that stands alone."""

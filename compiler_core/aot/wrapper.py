@@ -152,8 +152,9 @@ class CompiledBackward:
                 halting.run(step.halts)
             observe.segment(step.numbers[0])
             reads = [places[i] if i >= 0 else np.asarray(session.scale(), SCALE_DTYPES[i]) for i in step.reads]
+            again = bool(step.spends) and call.is_needed_again
             for k in step.spends:
-                if call.is_needed_again or cut.reads_after(step, step.reads[k]):
+                if again or cut.reads_after(step, step.reads[k]):
                     reads[k] = copy_of(reads[k])
             outs: list[Array | None] = [None] * len(step.makes)
             for k, index in step.gradients:
@@ -362,16 +363,19 @@ class BackwardCall:
         if not self.outputs:
             return False
         self.used |= self.came
-        if not self._others_may_follow():
-            return False
-        alive = self._alive()
-        together = self.backward.source.exact_needs.together
-        left = sum(1 << t for t in alive if not together[t] & self.used)
+        left = self._left()
         if left:
             places = self.backward.places_for(left)
             if places is not None:
                 self.values = [v if k in places else EMPTY for k, v in enumerate(self.values)]
         return bool(left)
+
+    def _left(self) -> int:
+        """The mask of the outputs that may still be differentiated when the pass that runs is over."""
+        if not self._others_may_follow():
+            return 0
+        together, used = self.backward.source.exact_needs.together, self.used | self.came
+        return sum(1 << t for t in self._alive() if not together[t] & used)
 
     def _alive(self) -> list[int]:
         return [t for t, output in enumerate(self.outputs) if output() is not None]
@@ -384,7 +388,7 @@ class BackwardCall:
     @property
     def is_needed_again(self) -> bool:
         """Whether another pass may read the saved values after the one that runs."""
-        return not self.is_last or self._others_may_follow()
+        return not self.is_last or bool(self._left())
 
     def _check_versions(self, came: int) -> None:
         """Raise AutogradError if what the backward of these outputs reads, here or on the tape, has changed."""

@@ -154,6 +154,7 @@ class Definer:
         """Name the value of every output, and drop the definitions that only inlining used."""
         taken: set[str] = set()
         names = []
+        known = set(self.result.definitions)
         for position, node in enumerate(graph.outputs):
             name = self.materialise(node) if isinstance(node, Call) else ""
             if not name or name in taken:
@@ -161,7 +162,16 @@ class Definer:
             taken.add(name)
             names.append(name)
         self.result.outputs = tuple(names)
-        self.result.definitions = d.prune(self.result.definitions, names)
+        self.result.definitions = d.prune(self._early(known), names)
+
+    def _early(self, known: set[str]) -> dict[str, d.Definition]:
+        """The definitions; of those that are not known, which copy values for outputs, each behind what it reads: what
+        it copies need not be kept for the rest of the program."""
+        places: dict[str, int] = {}
+        for place, (name, definition) in enumerate(self.result.definitions.items()):
+            read = [] if name in known else [places[r] for r in d.definition_reads(definition) if r in places]
+            places[name] = max(read, default=place)
+        return {name: self.result.definitions[name] for name in sorted(places, key=places.__getitem__)}
 
     def _copy(self, node: Node, name: str, note: str) -> str:
         axes = d.make_axes(node.shape)

@@ -4,6 +4,7 @@ In: its arrays, and as attributes its name, the rest of its arguments as text, t
 result; several behind each other in a vector: of their dtype if they share one, else of bytes (`results_of`).
 No gradient passes: an operator's is a rule of its own, or none (distcompile/library/calls.py).
 Definition: who keeps the operators runs it (a slot). The operator "" gives its operands back; it is the sample.
+An operand that the program has row-major is so; others may lie as the graph has them.
 Invariants: it is run by what is registered when the graph runs, not when it was captured; what it gives has the metas
 that the graph was made with, or that is an error; its operands' memory is the graph's, and is not kept.
 """
@@ -13,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import math
-import operator as operator_module
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import EVERY
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, bind, register, use_trace
-from compiler_core.ops.routine import Routine, is_contiguous, register_routine
+from compiler_core.ops.routine import Routine, register_routine
 from compiler_core.ops.rules import OwnCode
 
 # (name, arguments as text, arrays) -> arrays of the results
@@ -35,10 +35,13 @@ RUN: Late[Callable[[str, str, Sequence[Array]], Sequence[Array]]] = Late("operat
 _WHY = "it is an operator of the program's, in Python"
 
 
-def applied(operator: str, arguments: str, operands: Sequence[Value], results: Sequence[TensorMeta]) -> list[Value]:
-    """The results of a call, as values of the operands' kind."""
+def applied(
+    operator: str, arguments: str, operands: Sequence[Value], dense: Sequence[bool], results: Sequence[TensorMeta]
+) -> list[Value]:
+    """The results of a call, as values of the operands' kind. dense: which operands the program has row-major."""
     shapes, kinds = tuple(meta.shape for meta in results), tuple(meta.dtype for meta in results)
-    made = bind(OPERATOR, *operands, operator=operator, arguments=arguments, shapes=shapes, kinds=kinds)
+    told = {"operator": operator, "arguments": arguments, "dense": tuple(dense), "shapes": shapes, "kinds": kinds}
+    made = bind(OPERATOR, *operands, **told)
     return results_of(made, results)
 
 
@@ -68,9 +71,14 @@ def _units(shape: Shape, kind: DType, packed: DType) -> int:
 
 
 def _infer(
-    *metas: TensorMeta, operator: str, arguments: str, shapes: tuple[Shape, ...], kinds: tuple[DType, ...]
+    *metas: TensorMeta,
+    operator: str,
+    arguments: str,
+    dense: tuple[bool, ...],
+    shapes: tuple[Shape, ...],
+    kinds: tuple[DType, ...],
 ) -> TensorMeta:
-    if not shapes or len(shapes) != len(kinds):
+    if not shapes or len(shapes) != len(kinds) or len(dense) != len(metas):
         raise GraphError(f"operator {operator!r} needs a shape and a dtype for each result", got=f"{shapes}, {kinds}")
     if len(shapes) == 1:
         return TensorMeta(shapes[0], kinds[0])
@@ -79,9 +87,16 @@ def _infer(
 
 
 def _define(
-    out: Array, *operands: Array, operator: str, arguments: str, shapes: tuple[Shape, ...], kinds: tuple[DType, ...]
+    out: Array,
+    *operands: Array,
+    operator: str,
+    arguments: str,
+    dense: tuple[bool, ...],
+    shapes: tuple[Shape, ...],
+    kinds: tuple[DType, ...],
 ) -> None:
-    made = _made(operands, operator, arguments)
+    rows = [one.copy() if asked and not one.flags.c_contiguous else one for one, asked in zip(operands, dense)]
+    made = _made(rows, operator, arguments)
     if len(made) != len(kinds) or any(of(one.dtype) is not kind for one, kind in zip(made, kinds)):
         raise _misfit(operator, made, shapes, kinds)
     if len(made) == 1:
@@ -118,14 +133,15 @@ def _made(operands: Sequence[Array], operator: str, arguments: str) -> list[Arra
     before = [*map(sys.getrefcount, lent)]
     with use_trace(None):
         made = [*RUN.get()(operator, arguments, operands)] if operator else [one.copy() for one in operands]
-    if [*map(sys.getrefcount, lent)] != before:
-        gc.collect()
-        if any(map(operator_module.gt, map(sys.getrefcount, lent), before)):
-            raise GraphError(
-                f"{operator} keeps an argument beyond its call, whose memory is the graph's",
-                remedy="keep a clone of it",
-            )
-    return made
+    for generation in range(3):  # it may be garbage: what a kernel leaves is young
+        if [*map(sys.getrefcount, lent)] == before:
+            return made
+        gc.collect(generation)
+    if [*map(sys.getrefcount, lent)] == before:
+        return made
+    raise GraphError(
+        f"{operator} keeps an argument beyond its call, whose memory is the graph's", remedy="keep a clone of it"
+    )
 
 
 def _lender(operand: Any) -> object | None:
@@ -137,14 +153,15 @@ def _lender(operand: Any) -> object | None:
 
 
 def _eager(xp: Any, *operands: Array, **attrs: Any) -> Array:
-    meta = _infer(operator=attrs["operator"], arguments="", shapes=attrs["shapes"], kinds=attrs["kinds"])
+    meta = _infer(**attrs | {"dense": ()})
     out: Array = xp.empty(meta.shape, meta.dtype.numpy)
     _define(out, *operands, **attrs)
     return out
 
 
 def _sample(shapes: tuple[Shape, ...], dtype: DType) -> Sample:
-    attrs = {"operator": "", "arguments": "", "shapes": shapes, "kinds": (dtype,) * len(shapes)}
+    dense, kinds = (True,) * len(shapes), (dtype,) * len(shapes)
+    attrs = {"operator": "", "arguments": "", "dense": dense, "shapes": shapes, "kinds": kinds}
     return Sample(shapes, attrs, dtypes=(dtype,))
 
 
@@ -154,7 +171,7 @@ OPERATOR = register(
         infer=_infer,
         eager=_eager,
         vjp=NotDifferentiable("the gradient of an operator is what its rule says"),
-        lower=register_routine(Routine("program_operator", _define, why=_WHY, accepts=is_contiguous)),
+        lower=register_routine(Routine("program_operator", _define, why=_WHY)),
         samples=tuple(_sample(shapes, dtype) for dtype in EVERY for shapes in (((2, 3),), ((2, 3), (4,)))),
         dtypes=EVERY,
         doc="an operator of the program's, run whole",

@@ -89,7 +89,8 @@ def record(op: OpOverload, inputs: list[Any], named: dict[str, Any], has_fake: b
     metas = [*map(meta_of, changed), *told]
     if not metas:
         raise GraphBreak(f"{op.name()} gives no result", where=user_location())
-    values = program_operator.applied(op.name(), text, tensors, metas)
+    dense = [one.is_contiguous() for one in tensors]
+    values = program_operator.applied(op.name(), text, tensors, dense, metas)
     handles = [one if isinstance(one, Tensor) else Tensor._wrap(one) for one in values]
     for tensor, value in zip(changed, handles):
         tensor.copy_(value)
@@ -160,17 +161,17 @@ def written(inputs: list[Any], named: dict[str, Any]) -> tuple[str, list[Tensor]
 
 def read(text: str, tensors: Sequence[Tensor]) -> tuple[list[Any], dict[str, Any]]:
     """The opposite of `written`."""
-
-    def value_of(value: Any) -> Any:
-        if isinstance(value, list):
-            return [value_of(one) for one in value]
-        if not isinstance(value, dict):
-            return value
-        ((kind, one),) = value.items()
-        return tensors[one] if kind == "tensor" else _READ[kind](one)
-
     inputs, named = json.loads(text)
-    return value_of(inputs), {name: value_of(one) for name, one in named.items()}
+    return _value_of(inputs, tensors), {name: _value_of(one, tensors) for name, one in named.items()}
+
+
+def _value_of(value: Any, tensors: Sequence[Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_value_of(one, tensors) for one in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, one),) = value.items()
+    return tensors[one] if kind == "tensor" else _READ[kind](one)
 
 
 _READ: dict[str, Callable[[Any], Any]] = {

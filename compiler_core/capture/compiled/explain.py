@@ -48,7 +48,7 @@ class EntryReport:
         for kind, graph in self.graphs:
             for call in graph.calls if kind not in ("joint", "sized") else ():
                 routine = call.op.lower
-                if isinstance(routine, Routine) and routine.native_for(call.args[0].dtype, call.attrs) is None:
+                if isinstance(routine, Routine) and routine.native_for((*call.args, call)[0].dtype, call.attrs) is None:
                     where = f", {call.location}" if call.location else ""
                     found.setdefault(f"{routine.name} in the {kind} ({routine.why}){where}")
         return tuple(found)

@@ -70,7 +70,7 @@ class FunctionContext:
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for backward; writing to them in place until then is an error."""
-        self._saved = [(t, -1 if t is None else t._cell.version) for t in tensors]
+        self._saved = [(t, -1 if t is None else version_of(t)) for t in tensors]
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
         """Keep tensors for jvp."""
@@ -84,7 +84,7 @@ class FunctionContext:
         for number, (tensor, version) in enumerate(self._saved):
             if isinstance(tensor, Packed):
                 return tuple(one.with_history() if isinstance(one, Packed) else one for one, _ in self._saved)
-            if tensor is not None and tensor._cell.version != version:
+            if tensor is not None and is_changed(tensor, version):
                 raise AutogradError(
                     f"saved tensor {number} was changed in place: version {tensor._cell.version}, saved at {version}",
                     remedy="clone() it before writing to it",
@@ -102,6 +102,20 @@ class FunctionContext:
     def set_materialize_grads(self, value: bool) -> None:
         """Whether backward gets zeros (the default) or None for an output that got no gradient."""
         self._materialize = value
+
+
+def version_of(tensor: Tensor) -> int:
+    """Its version, from -2 down where it is saved under a trace: a later call of the same code finds it at another."""
+    version: int = tensor._cell.version
+    return version if current_trace() is None else -2 - version
+
+
+def is_changed(tensor: Tensor, version: int) -> bool:
+    """Whether a tensor was changed in place since `version_of` told its version; after a graph break, as none is known,
+    no."""
+    if version <= -2:
+        return current_trace() is not None and tensor._cell.version != -2 - version
+    return bool(tensor._cell.version != version)
 
 
 def begin(function: Any, args: tuple[Any, ...]) -> FunctionContext:
@@ -186,6 +200,8 @@ class FunctionCall:
         """The results, with a node on the tape. Raises AutogradError where an inference tensor was saved."""
         if Inference.in_use and any(t is not None and has_no_version(t._cell) for t, _ in self.ctx._saved):
             raise saved_error()
+        if current_trace() is None:  # what saved them may have been traced, up to a graph break
+            self.ctx._saved = [(t, v if v > -2 else t._cell.version) for t, v in self.ctx._saved]
         results = [o if id(o) in self.dirty else fresh(o) for o in self.outputs]
         edges = lifted_edges(self.args, results)
         node = FunctionNode(self.name, edges, len(results), self._pull, raw=False)

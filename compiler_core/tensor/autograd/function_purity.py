@@ -16,6 +16,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any
 
 from compiler_core.dtype import DType
+from compiler_core.location import is_ours
 from compiler_core.tensor.tensor import Tensor
 
 _OURS = ("compiler_core", "distcompile")
@@ -46,10 +47,14 @@ def _is_constant(value: Any) -> bool:
 def _is_known(value: Any) -> bool:
     """Whether it is of ours, or of Python, and only computes."""
     if isinstance(value, ModuleType):
-        return value is math or value.__name__.split(".")[0] in _OURS
+        return (
+            value is math or getattr(value.__spec__, "name", value.__name__).split(".")[0] in _OURS
+        )  # torch, as_torch
     if isinstance(value, type) and issubclass(value, Exception):
         return value.__module__ == "builtins"
-    if isinstance(value, (type, FunctionType)) and value.__module__.split(".")[0] in _OURS:
+    if isinstance(value, FunctionType) and is_ours(value.__code__.co_filename):
+        return True
+    if isinstance(value, type) and value.__module__.split(".")[0] in _OURS:
         return True
     if isinstance(value, BuiltinFunctionType) and value.__module__ == "math":
         return True

@@ -24,7 +24,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.primitives.custom_gradient import Rule
 from compiler_core.ops.random.composite import Draw
 from compiler_core.ops.registry import Value, current_trace, meta_of, use_trace
-from compiler_core.tensor.autograd.function_calls import FunctionCall, FunctionContext, fresh, pull
+from compiler_core.tensor.autograd.function_calls import FunctionCall, FunctionContext, fresh, is_changed, pull
 from compiler_core.tensor.autograd.function_purity import only_computes
 from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.autograd.tape import TRACED
@@ -137,9 +137,11 @@ def _untraceable(what: str) -> GraphBreak:
 
 def _rule(call: FunctionCall, template: FunctionContext, held: Sequence[Tensor]) -> GraphRule | None:
     """The backward as a rule; None if it has to run in Python. Traced again if what ended it does otherwise then."""
+    breaks = GraphBreak.made()
     while True:
         before = Otherwise.count
         found = _traced(call, template, held)
+        GraphBreak.forget(breaks)
         if found is not None or Otherwise.count == before:
             return found
 
@@ -147,7 +149,7 @@ def _rule(call: FunctionCall, template: FunctionContext, held: Sequence[Tensor])
 def _traced(call: FunctionCall, template: FunctionContext, held: Sequence[Tensor]) -> GraphRule | None:
     """The backward as a rule; None if it cannot be traced as it is."""
     is_told_none = not call.ctx._materialize and len(call.outputs) > 1
-    if is_told_none or not only_computes(vars(call.function).get("__rule__", call.function.backward), call.ctx):
+    if is_told_none or not only_computes(getattr(call.function, "__rule__", call.function.backward), call.ctx):
         return None
     builder = RuleTrace(call.name)
     breaks = GraphBreak.made()
@@ -234,7 +236,7 @@ def _without_tensors(ctx: FunctionContext) -> tuple[FunctionContext, list[Tensor
         return Held(places[id(value)])
 
     template = copy.copy(ctx)
-    saved = [(t, 0 if t is None or t._cell.version == version else -1) for t, version in ctx._saved]  # -1: was changed
+    saved = [(t, 0 if t is None or not is_changed(t, version) else -1) for t, version in ctx._saved]  # -1: was changed
     template.__dict__.update(_mapped({**vars(ctx), "_saved": saved, "_dirty": (), "_no_grad": set()}, replace))
     return template, held
 

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+import distcompile as dc
 from compiler_core.schedule.arena_plan import ALIGNMENT, PAGE, Life, plan_memory
 
 
@@ -52,3 +53,16 @@ def test_large_temps_of_one_kernel_start_at_different_places_of_a_page() -> None
     offsets, total = plan_memory([Life(f"t{k}", 1 << 20, k, 10) for k in range(8)])
     assert len({offset % PAGE for offset in offsets.values()}) == 8
     assert total <= 8 * ((1 << 20) + 2 * PAGE)
+
+
+def test_values_that_outputs_are_views_of_are_copied_as_soon_as_they_are_there() -> None:
+    def program(*rows: dc.Tensor) -> list[dc.Tensor]:
+        return [x.argsort(1).t().contiguous() for x in rows]
+
+    compiled = dc.compile(program)
+    rows = [dc.arange(1024.0).reshape(32, 32) * sign for sign in (1, -1, 2, -2)]
+    for x, found in zip(rows, compiled(*rows), strict=True):
+        assert found.tolist() == x.argsort(1).t().tolist()
+    (entry,) = compiled.explain().entries
+    assert entry.memory is not None
+    assert entry.memory.working < 2 * 32 * 32 * 8  # one of four at a time

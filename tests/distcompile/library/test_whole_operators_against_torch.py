@@ -10,6 +10,7 @@ import pytest
 import distcompile as dc
 from compiler_core.capture import CompiledFunction
 from compiler_core.errors import GraphError
+from compiler_core.ops import program_operator
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -348,6 +349,35 @@ def test_a_kernel_that_keeps_an_argument_is_told_so() -> None:
         compiled(dc.ones(3))
     kept.clear()
     simple(dc, "keeps", lambda x: x * float(x[0]))
+
+
+def test_runs_leave_no_garbage_that_has_to_be_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, call = grouped(dc)
+    compiled = dc.compile(program, fullgraph=True)
+    compiled(*call(1)).sum().backward()
+    collected: list[int] = []
+    monkeypatch.setattr(program_operator.gc, "collect", lambda *given: collected.append(1))
+    compiled(*call(2)).sum().backward()
+    assert collected == []
+
+
+def test_a_rule_that_calls_an_operator_is_of_the_graph() -> None:
+    """No cut of the backward: whose operator is one op, too."""
+    op = simple(dc, "looked_at", lambda x: x * float(x[0]))
+
+    def backward(ctx: Any, g: Any) -> Any:
+        return dc.ops.whole_programs.looked_at(g)
+
+    op.register_autograd(backward)
+    compiled = dc.compile(lambda x: op(x.sin()).cos(), fullgraph=True)
+    x, y = (dc.tensor([0.5, 1.0]).requires_grad_() for _ in range(2))
+    compiled(x).sum().backward()
+    op(y.sin()).cos().sum().backward()
+    assert x.grad is not None
+    dc.testing.assert_close(x.grad, y.grad)
+    (entry,) = compiled.explain().entries  # type: ignore[attr-defined]
+    (found,) = (graph for kind, graph in entry.graphs if kind == "backward")
+    assert [call.op.name for call in found.calls].count("program_operator") == 1
 
 
 def test_what_is_registered_later_runs_whole_too() -> None:

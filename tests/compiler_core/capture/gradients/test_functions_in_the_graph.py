@@ -14,6 +14,7 @@ import pytest
 import distcompile
 from compiler_core.errors import GraphError
 from compiler_core.ops.primitives.custom_gradient import HISTORY, rule_of
+from compiler_core.tensor.autograd.function_calls import FunctionContext
 from compiler_core.tensor.autograd.function_purity import only_computes
 from tests.compiler_core.capture.writes.test_writes_in_the_graph import (
     CALLS,
@@ -438,3 +439,62 @@ def test_what_a_forward_tells_its_context_after_a_break_is_told_at_each_call() -
         assert found[0][0] == pytest.approx(found[1][0], rel=1e-4)
         assert found[0][1] == pytest.approx(found[1][1], rel=1e-5)
     assert any("forward of an autograd.Function" in one.reason for one in compiled.explain().breaks)
+
+
+def test_what_a_forward_saves_before_a_break_may_change_between_calls() -> None:
+    class Product(distcompile.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, w: Any) -> Any:
+            ctx.save_for_backward(x, w)
+            distcompile._dynamo.graph_break()
+            return x * w
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            x, w = ctx.saved_tensors
+            return g * w, g * x
+
+    w = distcompile.ones(3, requires_grad=True)
+    compiled = distcompile.compile(lambda x: Product.apply(x, w).sum())
+    found = []
+    for _ in range(3):
+        compiled(distcompile.arange(3.0)).backward()
+        with distcompile.no_grad():
+            w.sub_(w.grad)
+        found.append(w.tolist())
+        w.grad = None
+    assert found == [[1.0, 0.0, -1.0], [1.0, -1.0, -3.0], [1.0, -2.0, -5.0]]
+    out = compiled(distcompile.arange(3.0))
+    with distcompile.no_grad():
+        w.add_(1)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        out.backward()
+
+
+def test_a_backward_may_name_this_package_by_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def backward(ctx: Any, g: Any) -> Any:
+        return distcompile.sin(g) + distcompile.nn.functional.relu(g)
+
+    assert only_computes(backward, FunctionContext(()))
+    monkeypatch.setattr(distcompile, "__name__", "torch")  # as python -m distcompile.as_torch has it
+    monkeypatch.setattr(distcompile.sin, "__module__", "torch")
+    assert only_computes(backward, FunctionContext(()))
+    assert not only_computes(lambda ctx, g: pytest.approx(g), FunctionContext(()))
+
+
+def test_a_backward_that_needs_data_runs_in_python_and_ends_no_graph() -> None:
+    class Looks(distcompile.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            return g * 2 if float(g.sum()) > 0 else g * 5
+
+    compiled = distcompile.compile(lambda x: Looks.apply(x.sin()) * 3, fullgraph=True)
+    for sign, slope in ((1.0, 2.0), (-1.0, 5.0)):
+        x = distcompile.zeros(3, requires_grad=True)
+        (compiled(x) * sign).sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [3 * slope * sign] * 3

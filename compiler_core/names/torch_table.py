@@ -50,10 +50,11 @@ FUNCTIONAL: dict[str, str] = {
     """,
     "ops.composites.movement": """
         cat=concat=concatenate stack tril_ triu_
-        no_out: flatten. flip. ravel. .repeat repeat_interleave. roll. select. tile.
+        no_out: flatten. flip. ravel. .repeat repeat_interleave. roll. tile.
         functional,no_out: broadcast_tensors
         view: .expand .expand_as movedim.=moveaxis. narrow. permute. .reshape_as:view_as reshape squeeze_ t_
         transpose_=swapaxes_=swapdims_ unflatten.
+        view,no_out: select.
         new_view,no_out: unsqueeze_
         strict_view: .view_as
         several,no_out: chunk. unbind.

@@ -169,6 +169,8 @@ def indexed(self: Tensor, index: Any) -> Tensor | None:
         none, ones = _OTHERS[len(shape)]
         attrs = {"starts": (start, *none), "stops": (stop, *shape[1:]), "steps": (step, *ones)}
         return shown(self, _SLICE, attrs, value[start:stop:step])
+    if type(index) is int and shape and -shape[0] <= index < shape[0]:
+        return _picked(self, value, 0, index)
     read = _read(index if type(index) is tuple else (index,), shape)
     if read is None:
         return None
@@ -183,6 +185,65 @@ def indexed(self: Tensor, index: Any) -> Tensor | None:
     return shown(part, _RESHAPE, {"shape": kept}, value.reshape(kept))
 
 
+def _picked(self: Tensor, value: Array, dim: int, at: int) -> Tensor:
+    """The slice at a place along a dim, without it."""
+    shape = value.shape
+    before, n, behind = shape[:dim], shape[dim], shape[dim + 1 :]
+    kept = (*before, *behind)
+    if n != 1:
+        at, none = at if at >= 0 else at + n, _ZEROS[: len(shape)]
+        attrs = {"starts": (*none[:dim], at, *none[dim + 1 :]), "stops": (*before, at + 1, *behind)}
+        attrs["steps"] = _ONES[: len(shape)]
+        value = value[at : at + 1] if not dim else value[(*_ALL[:dim], slice(at, at + 1))]
+        self = shown(self, _SLICE, attrs, value)
+    return shown(self, _RESHAPE, {"shape": kept}, value.reshape(kept))
+
+
+def selected(self: Tensor, *given: Any) -> Tensor | None:
+    """`self.select(dim, index)`."""
+    value = array_of(self)
+    if value is None or len(given) != 2 or type(given[0]) is not int or type(given[1]) is not int:
+        return None
+    (dim, at), ndim = given, value.ndim
+    if not -ndim <= dim < ndim or not -value.shape[dim] <= at < value.shape[dim]:
+        return None
+    return _picked(self, value, dim % ndim, at)
+
+
+def narrowed(self: Tensor, *given: Any) -> Tensor | None:
+    """`self.narrow(dim, start, length)`."""
+    value = array_of(self)
+    if value is None or list(map(type, given)) != [int] * 3 or not -value.ndim <= given[0] < value.ndim:
+        return None
+    dim, start, length = given
+    shape, dim = value.shape, dim % value.ndim
+    start = start if start >= 0 else start + shape[dim]
+    if not 0 <= start <= start + length <= shape[dim] or length == shape[dim] or length < 0:
+        return None
+    none = _ZEROS[: len(shape)]
+    attrs = {"starts": (*none[:dim], start, *none[dim + 1 :])}
+    attrs["stops"] = (*shape[:dim], start + length, *shape[dim + 1 :])
+    attrs["steps"] = _ONES[: len(shape)]
+    return shown(self, _SLICE, attrs, value[(*_ALL[:dim], slice(start, start + length))])
+
+
+def squeezed(self: Tensor, *dims: Any) -> Tensor | None:
+    """`self.squeeze()`, or of one dim."""
+    value = array_of(self)
+    if value is None or len(dims) > 1 or not value.ndim:
+        return None
+    shape = value.shape
+    if not dims:
+        kept = tuple([n for n in shape if n != 1])
+    elif type(dims[0]) is int and -len(shape) <= dims[0] < len(shape):
+        dim = dims[0] % len(shape)
+        kept = shape if shape[dim] != 1 else (*shape[:dim], *shape[dim + 1 :])
+    else:
+        return None
+    return shown(self, _RESHAPE, {"shape": kept}, value.reshape(kept))
+
+
+_ZEROS, _ALL = (0,) * 64, (slice(None),) * 64
 _ONES = (1,) * 64  # as many as NumPy has dims
 _OTHERS = [((0,) * (n - 1), (1,) * (n - 1)) for n in range(65)]  # by dims: starts and steps of all but the first
 _Window: TypeAlias = tuple[int, int, int]
@@ -235,8 +296,11 @@ def _read(parts: tuple[Any, ...], shape: Shape) -> tuple[list[_Window], Shape] |
 STRAIGHT: dict[str, Callable[..., Any]] = {  # by the name of the general way
     "_reshape": reshaped,
     "_view": reshaped,
+    "narrow": narrowed,
     "permute": permuted,
     "reshape": reshaped,
+    "select": selected,
+    "squeeze": squeezed,
     "t": turned,
     "transpose": exchanged,
     "unsqueeze": widened,

@@ -380,10 +380,14 @@ class BackwardCall:
     def _alive(self) -> list[int]:
         return [t for t, output in enumerate(self.outputs) if output() is not None]
 
-    def _others_may_follow(self) -> bool:
-        """Whether other outputs than those of the pass that runs may be differentiated after it."""
-        came_all = all(self.came >> t & 1 for t in self._alive())
-        return bool(self.outputs) and (not came_all or self.backward.layout.needs.separable)
+    def _left(self) -> int:
+        """The mask of the outputs that may be differentiated after the pass that runs: those that share nothing with
+        what was."""
+        alive = self._alive()
+        if all(self.came >> t & 1 for t in alive) and not self.backward.layout.needs.separable:
+            return 0
+        together, used = self.backward.source.exact_needs.together, self.used | self.came
+        return sum(1 << t for t in alive if not together[t] & used)
 
     @property
     def is_needed_again(self) -> bool:

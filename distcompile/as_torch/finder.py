@@ -4,6 +4,8 @@ In: dotted names. Out: for `torch.x.y` the module `distcompile.x.y`, the same ob
 name (`table.py`); else MissingModuleError. Of every module of ours that is loaded, names it lacks come from the table,
 or are a MissingNameError. Also `importlib.metadata`: a distribution "torch" with our version.
 
+Packages that cannot be imported without torch's C++ library (torchaudio) are as not installed.
+
 Invariants: nothing is loaded twice, for a `torch.x` in `sys.modules` is the `distcompile.x` there; asking
 (`find_spec`, `hasattr`) raises nothing but what it raises of any package. Method: a meta path finder (PEP 451) whose
 loader gives back a module that exists; `__getattr__` of modules (PEP 562).
@@ -24,6 +26,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from compiler_core import log
 from compiler_core.config import Config, config
 from compiler_core.names.spelling import call_library
 from compiler_core.overrides.functions import call_modules
@@ -35,6 +38,8 @@ from distcompile.as_torch.places import MODULES, PLACES, found
 _OURS_ALONE = "as_torch asking cli data ddp debug demo determinism errors late limits names parity threads tuning"
 _FOLDER = str(Path(__file__).resolve().parents[2])
 _NOT_TORCHS = frozenset(_OURS_ALONE.split())
+# packages that load code which is linked with torch's C++ library as soon as they are imported
+OF_TORCHS_LIBRARY = ("torchaudio", "torchcodec", "torchtext", "flash_attn", "xformers")
 
 
 def install() -> None:
@@ -56,7 +61,16 @@ def install() -> None:
     call_library("torch")
     call_modules()
     _heed_environment()
+    _hide_packages()
     _install_in_processes()
+
+
+def _hide_packages() -> None:
+    """Packages of torch's own library are as not installed: libraries ask for them, and do without."""
+    for name in OF_TORCHS_LIBRARY:
+        if name not in sys.modules and PathFinder.find_spec(name) is not None:
+            sys.modules[name] = None  # type: ignore[assignment]  # as the import system has it: no such module
+            log.emit("steps", f"{name} is as not installed: it needs torch's C++ library")
 
 
 def _heed_environment() -> None:

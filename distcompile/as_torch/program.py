@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from distcompile.as_torch.errors import AsTorchError
-from distcompile.as_torch.finder import install, is_installed
+from distcompile.as_torch.finder import OF_TORCHS_LIBRARY, install, is_installed
 
 USAGE = "usage: python -m distcompile.as_torch (-m MODULE | SCRIPT) [arguments...]"
 
@@ -29,10 +29,15 @@ def run(words: list[str]) -> None:
             remedy="once is enough: leave --as-torch, or -m distcompile.as_torch, away",
         )  # fmt: skip
     install()
-    if words[0] == "-m":
-        _run_module(words[1], words[2:])
-    else:
-        _run_script(words[0], words[1:])
+    try:
+        if words[0] == "-m":
+            _run_module(words[1], words[2:])
+        else:
+            _run_script(words[0], words[1:])
+    except ModuleNotFoundError as error:
+        if error.name in OF_TORCHS_LIBRARY:
+            error.add_note(f"{error.name} needs torch's C++ library, so it is as not installed under torch's name here")
+        raise
 
 
 def _run_script(path: str, arguments: list[str]) -> None:

@@ -95,3 +95,15 @@ def test_values_print_under_torchs_name(tmp_path: Path) -> None:
     assert run("-m", "distcompile.as_torch", program(tmp_path, text)).strip() == (
         "torch.Size([2, 3]) torch.float64 [torch.Size([3])] torch.float64"
     )
+
+
+def test_a_package_of_torchs_own_library_is_as_not_installed(tmp_path: Path) -> None:
+    """One that is there, and would load a library that needs torch's."""
+    (tmp_path / "torchaudio.py").write_text("raise OSError('its library needs libtorch')\n")
+    asked = program(
+        tmp_path, "import importlib.util\nprint(importlib.util.find_spec('torchaudio'))\nimport torchaudio\n"
+    )
+    done = start("-m", "distcompile.as_torch", asked, folders=(tmp_path,))
+    assert (done.returncode, done.stdout) == (1, "None\n")
+    assert "ModuleNotFoundError" in done.stderr
+    assert "torchaudio needs torch's C++ library" in done.stderr

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import distcompile as dc
+from compiler_core.aot import wrapper
 from compiler_core.config import config
 from compiler_core.dtype import DType, float32, int64
+from compiler_core.errors import AutogradError
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph
 from compiler_core.loop_ir.interpret import interpret_program
@@ -205,3 +207,34 @@ def test_outputs_that_are_differentiated_apart(boundary: str) -> None:
             b.backward()
             found.append(w.grad.clone())
     assert dc.allclose(*found, rtol=1e-4, atol=1e-5)
+
+
+def test_scores_beside_a_loss_keep_nothing_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the loss is differentiated the scores cannot be, so their being held is no reason to copy what was saved."""
+    copies: list[int] = []
+    real = wrapper.copy_of
+    monkeypatch.setattr(wrapper, "copy_of", lambda array: (copies.append(array.size), real(array))[1])
+    net, eager = model(), model()
+
+    def scored(run: object, x: dc.Tensor) -> tuple[dc.Tensor, dc.Tensor]:
+        scores = run(x)  # type: ignore[operator]
+        return scores, scores.square().mean()
+
+    call = dc.compile(lambda x: scored(net, x))
+    scores, loss = call(X)
+    loss.backward()
+    assert copies == []
+    with pytest.raises(AutogradError, match=r"second time|freed"):
+        scores.sum().backward()
+    scored(eager, X)[1].backward()
+    for a, b in zip(gradients(net), gradients(eager), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    scores, loss = call(X)
+    loss.backward(retain_graph=True)
+    assert copies
+    scores.sum().backward()  # reads what was copied
+    scores, loss = scored(eager, X)
+    loss.backward(retain_graph=True)
+    scores.sum().backward()
+    for a, b in zip(gradients(net), gradients(eager), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

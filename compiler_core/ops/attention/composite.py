@@ -127,6 +127,11 @@ def _is_taken(query: Value, key: Value, value: Value) -> bool:
     return fits and max(shapes[0][-1], shapes[2][-1]) <= MAX_WIDTH
 
 
+def _is_learned(mask: Value) -> bool:
+    """Whether a gradient, or a tangent, goes through it."""
+    return bool(getattr(mask, "requires_grad", True)) or bool(getattr(mask, "_dual", ()))
+
+
 def _is_mask(mask: Value, query: Value, scores: Shape) -> bool:
     """Whether it is a test, or of a dtype that adds to scores without changing theirs; and only repeated to fit."""
     shape = shape_of(mask)
@@ -167,7 +172,7 @@ def _attended(
     *rng: Value, **drawn: Any,
 ) -> Value:  # fmt: skip
     dtype = dtype_of(query)
-    learned = mask is not None and dtype_of(mask) is not dt.bool_ and bool(getattr(mask, "requires_grad", True))
+    learned = mask is not None and dtype_of(mask) is not dt.bool_ and _is_learned(mask)
     heads = (of.heads, of.key_heads, of.key_heads)
     operands = [_four(x, of.batch, n) for x, n in zip((query, key, value), heads)]
     plan = AttentionSizes.of([meta_of(x) for x in operands], causal)

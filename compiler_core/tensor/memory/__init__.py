@@ -24,6 +24,8 @@
 - `storage.py`: Storages: the memory that Tensors lie in, as bytes; what libraries ask to find tensors that share
   memory.
 - `strided.py`: as_strided and resize_ on Tensors: views by sizes and strides that count through the storage.
+- `through.py`: Writing through a view into memory that nobody else looks at: the rest of the storage stays where it
+  is.
 - `typed_storage.py`: torch's storages of elements: TypedStorage, and FloatStorage and its like, which are names of
   some of them.
 - `view_link.py`: Where a view's history comes from: the link from a Tensor to the one that it was taken from.

@@ -2,12 +2,12 @@
 
 In: array values (or graph nodes, while tracing). Out: `Cell` (a storage; `DeviceCell` on a CUDA device) and `ViewCell`
 (a window on another cell).
-Invariants: a value is never changed, only replaced, and every replacement raises the root's `stamp`; a ViewCell
-caches what it derived together with the stamp it saw, so a stale view derives itself again; a write to a ViewCell
-goes to its root through `view_scatter`. `version` is what torch counts, for whoever saved a value for backward: it
-belongs to a cell's `counter`, the root or, of what `.data` gave, a DataCell, so that writes there go unnoticed. A
-value that is still on its way is guarded by a fence (`fence.py`). Cells know nothing of gradients: those belong to the
-handles (`tensor.py`).
+Invariants: a value is never changed, only replaced (but where nobody could tell: `through.py`), and every replacement
+raises the root's `stamp`; a ViewCell caches what it derived together with the stamp it saw, so a stale view derives
+itself again; a write to a ViewCell goes to its root through `view_scatter`. `version` is what torch counts, for whoever
+saved a value for backward: it belongs to a cell's `counter`, the root or, of what `.data` gave, a DataCell, so that
+writes there go unnoticed. A value that is still on its way is guarded by a fence (`fence.py`). Cells know nothing of
+gradients: those belong to the handles (`tensor.py`).
 Under a trace, cells made before it are read and written by asking the trace (`CellTrace`); cells made during it hold
 nodes.
 """
@@ -27,6 +27,7 @@ from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, Value, bind, current_trace, use_trace
 from compiler_core.tensor.memory import views
 from compiler_core.tensor.memory.journal import note_change, note_outside
+from compiler_core.tensor.memory.through import write_through
 
 if TYPE_CHECKING:
     from compiler_core.ops.random.composite import Draw
@@ -116,6 +117,9 @@ class Cell:
 
     def put_view(self, view: ViewCell, value: Value) -> None:
         """`put` for a view of this storage."""
+        if type(self) is Cell and current_trace() is None and write_through(self, view, value):
+            view.seen = self.stamp + 1
+            return
         view.base.put(views.scatter(view.op, read(view.base), value, view.attrs))
         view.value, view.seen = value, self.stamp + 1  # as of the touch that follows
 

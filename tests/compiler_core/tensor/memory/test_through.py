@@ -1,0 +1,118 @@
+"""Writes through views that stay in place: only where nobody could tell, held to what each looker has seen before."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distcompile as dc
+from compiler_core.tensor.memory import cell as cells
+
+
+@pytest.fixture
+def scatters(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The views through which a storage was made anew."""
+    made: list[str] = []
+    scatter = cells.views.scatter
+
+    def noted(op: Any, *given: Any) -> Any:
+        made.append(op.name)
+        return scatter(op, *given)
+
+    monkeypatch.setattr(cells.views, "scatter", noted)
+    return made
+
+
+def base() -> Any:
+    return dc.arange(2048.0).reshape(32, 64) * 1
+
+
+WRITES: dict[str, Callable[[Any], Any]] = {
+    "item": lambda x: x.__setitem__(3, 7.0),
+    "part": lambda x: x[2:20:3, 5:].fill_(7.0),
+    "view of a view": lambda x: x[4:][1].copy_(dc.ones(64)),
+    "transposed": lambda x: x.t()[5].mul_(2),
+    "flat": lambda x: x.view(-1)[17:900].add_(1),
+    "out": lambda x: dc.mul(x[1].clone(), 3, out=x[1]),
+    "onto itself": lambda x: x.__setitem__(3, x[3]),
+    "added": lambda x: x.__setitem__(3, x[3].add_(5)),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_that_nobody_can_tell_stays_in_place(name: str, scatters: list[str]) -> None:
+    x, same = base(), base().numpy().copy()
+    expected = dc.from_numpy(same)  # lent memory, which is always written in place
+    before = x._cell.raw.ctypes.data
+    version = x._version
+    WRITES[name](x)
+    WRITES[name](expected)
+    assert scatters == []
+    assert x._cell.raw.ctypes.data == before
+    assert x._version > version
+    assert x.tolist() == same.tolist()
+
+
+LOOKERS: dict[str, Callable[[Any], Any]] = {
+    "an array of its own": lambda x: x._cell.raw,
+    "a part of it": lambda x: x._cell.raw[1:],
+    "a memory view": lambda x: memoryview(x._cell.raw),
+}
+
+
+@pytest.mark.parametrize("name", LOOKERS)
+def test_who_holds_the_value_keeps_it(name: str) -> None:
+    x = base()
+    kept = LOOKERS[name](x)
+    before = np.array(kept)
+    x[3] = -1.0
+    x[5:9].mul_(0)
+    assert np.array_equal(np.asarray(kept), before)
+    assert x[3].tolist() == [-1.0] * 64
+
+
+def test_views_see_what_others_write() -> None:
+    x = base()
+    row, column, part = x[3], x[:, 2], x[2:5]
+    x[3] = 1.0
+    part[1, 2] = 5.0
+    row.add_(1)
+    assert row.tolist() == x[3].tolist() == part[1].tolist()
+    assert row[2].item() == column[3].item() == 6.0
+
+
+def test_what_a_backward_saved_is_not_written_over() -> None:
+    x = base()
+    w = dc.ones(32, 64, requires_grad=True)
+    loss = (x * w).sum()
+    with dc.no_grad():
+        x[3] = 0.0
+    with pytest.raises(RuntimeError, match="changed in place"):
+        loss.backward()
+    y = base()
+    made = (y.exp() * w).sum()
+    with dc.no_grad():
+        y[3] = 0.0
+    made.backward()
+    assert w.grad is not None
+    dc.testing.assert_close(w.grad, base().exp())
+
+
+def test_writes_with_a_gradient_are_recorded() -> None:
+    x, v = dc.zeros(32, 64), dc.ones(64, requires_grad=True)
+    for k in range(4):
+        x[k] = v * k
+    (x * x).sum().backward()
+    assert v.grad is not None
+    assert v.grad.tolist() == [28.0] * 64
+
+
+def test_one_part_of_a_storage_is_written_to_another() -> None:
+    x = base()
+    expected = x.numpy().copy()
+    x[1:] = x[:-1].clone()
+    expected[1:] = expected[:-1].copy()
+    x[0, :32] = x[0, 32:]
+    expected[0, :32] = expected[0, 32:].copy()
+    assert x.tolist() == expected.tolist()

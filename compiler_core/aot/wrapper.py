@@ -370,13 +370,6 @@ class BackwardCall:
                 self.values = [v if k in places else EMPTY for k, v in enumerate(self.values)]
         return bool(left)
 
-    def _left(self) -> int:
-        """The mask of the outputs that may still be differentiated when the pass that runs is over."""
-        if not self._others_may_follow():
-            return 0
-        together, used = self.backward.source.exact_needs.together, self.used | self.came
-        return sum(1 << t for t in self._alive() if not together[t] & used)
-
     def _alive(self) -> list[int]:
         return [t for t, output in enumerate(self.outputs) if output() is not None]
 

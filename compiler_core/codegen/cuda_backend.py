@@ -42,6 +42,7 @@ from compiler_core.graph.passes import (
     AttentionSums,
     ChannelsLast,
     ColumnSums,
+    GpuProducts,
     LongRows,
     PoolingComposed,
     attends_f32,
@@ -90,13 +91,13 @@ class CudaBackend:
     def lay_out(self, graph: Graph) -> Graph:
         """Attention that kernels do not take as products and a softmax, sums of its gradients by those that do;
         convolutions that kernels take with channels last, and pooling beside them; the backward of other pooling as
-        loops. Reductions of few long rows in two steps.
+        loops. Products of odd sizes padded; reductions of few long rows in two steps.
         """
         attention = AttentionSums().apply(AttentionComposed(kernels=True).apply(graph))
         last = ChannelsLast(_judge, weights=True).apply(attention)
         made = PoolingComposed().apply(last)
         summed = ColumnSums().apply(made if made is last else run_passes(made, SIMPLIFY_JOINT))
-        return LongRows().apply(summed)
+        return LongRows().apply(GpuProducts().apply(summed))
 
     def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
         """Executables of `graphs`, in order. `name` goes into log and dump.

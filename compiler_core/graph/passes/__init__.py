@@ -23,6 +23,7 @@ from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.decompose import Decompose
 from compiler_core.graph.passes.expand import AttentionComposed, Expand, PoolingComposed, attends_f32
 from compiler_core.graph.passes.fold import Fold
+from compiler_core.graph.passes.gpu_products import GpuProducts
 from compiler_core.graph.passes.long_rows import LongRows
 from compiler_core.graph.passes.rename import Rename
 from compiler_core.graph.passes.result_masks import ResultMasks
@@ -73,6 +74,7 @@ __all__ = [
     "Decompose",
     "Expand",
     "Fold",
+    "GpuProducts",
     "LongRows",
     "NarrowAttention",
     "Pass",

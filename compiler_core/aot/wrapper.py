@@ -153,6 +153,8 @@ class CompiledBackward:
             observe.segment(step.numbers[0])
             reads = [places[i] if i >= 0 else np.asarray(session.scale(), SCALE_DTYPES[i]) for i in step.reads]
             again = bool(step.spends) and call.is_needed_again
+            if step.spends and not again:
+                call.used |= call.came  # at once: if the pass fails from here on, nothing may read them again
             for k in step.spends:
                 if again or cut.reads_after(step, step.reads[k]):
                     reads[k] = copy_of(reads[k])
@@ -254,8 +256,8 @@ class BackwardCall:
     watched: (root cell, its version, mask, input or result that it is, whether an input) of other memory that the tape
     would read in the backward of the outputs of mask.
     outputs: the tape's nodes of the outputs, if these may be differentiated one after the other. used: the mask of
-    those that were, and have freed their values. came: of the pass that ran last. is_last: whether the pass that runs
-    frees what it needs; it must say so. replay: computes it again, from its
+    those that were, and have freed their values, or written over them. came: of the pass that ran last. is_last:
+    whether the pass that runs frees what it needs; it must say so. replay: computes it again, from its
     inputs; None if their gradients are not the tape's alone.
     """
 

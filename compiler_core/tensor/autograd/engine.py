@@ -184,7 +184,9 @@ class Backward:
         if grad is None and call is not None and call.runs_anyway:
             grad = [None] * call.n_outputs
         if grad is not None and call is not None and call.is_compiled:
-            call.backward.is_last = not self.retain_graph  # type: ignore[union-attr]
+            # hooks after it, and a check, may fail: then, as in torch, nothing was freed
+            may_fail = bool(hooks is not None and hooks.after) or (anomaly.enabled and anomaly.check_nan)
+            call.backward.is_last = not self.retain_graph and not may_fail  # type: ignore[union-attr]
         if grad is None:
             grads: Sequence[Any] = (None,) * len(node.edges)
         elif call is not None and self._is_run_again(call, grad):

@@ -6,6 +6,7 @@ import pytest
 
 import distcompile as dc
 from compiler_core.aot import wrapper
+from compiler_core.aot.strategy import LocalPlan
 from compiler_core.device import copy_of
 
 
@@ -59,5 +60,41 @@ def test_a_graph_that_is_retained_gives_the_same_again(copies: list[int]) -> Non
     once = x.grad.clone()
     first.backward()
     dc.testing.assert_close(x.grad, 2 * once)
+    with pytest.raises(RuntimeError, match=r"second time|freed"):
+        first.backward()
+
+
+def test_a_hook_that_fails_behind_a_call_leaves_what_was_saved(copies: list[int]) -> None:
+    """As in torch: values are freed after the hooks. They were written over, and a second pass read what was there."""
+    x = dc.linspace(-3, 3, 8192).requires_grad_()
+    first = dc.compile(two_losses)(x)[0]
+    fails = iter([True])
+
+    def hook(*grads: Any) -> None:
+        if next(fails, False):
+            raise ValueError("once")
+
+    assert first.grad_fn is not None
+    first.grad_fn.register_hook(hook)
+    with pytest.raises(ValueError, match="once"):
+        first.backward()
+    assert x.grad is None
+    first.backward()
+    y = dc.linspace(-3, 3, 8192).requires_grad_()
+    two_losses(y)[0].backward()
+    dc.testing.assert_close(x.grad, y.grad)
+
+
+def test_what_was_written_over_is_not_read_again_if_the_pass_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = dc.linspace(-3, 3, 8192).requires_grad_()
+    first = dc.compile(two_losses)(x)[0]
+
+    def fail(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(LocalPlan, "segment_done", fail)
+    with pytest.raises(MemoryError):
+        first.backward()
+    monkeypatch.undo()
     with pytest.raises(RuntimeError, match=r"second time|freed"):
         first.backward()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.dtype import of, promote
+from compiler_core.dtype import float32, of, promote
 from compiler_core.errors import LayoutError
 from compiler_core.log import warn_once
 from compiler_core.ops.composites.movement import stack
@@ -122,6 +122,16 @@ def get_total_norm(
     return Tensor._wrap(np.array(total, dtype))
 
 
+def _are_plain(tensors: list[Tensor]) -> bool:
+    """Whether they are float32 arrays of one CUDA device, that nobody traces or differentiates: a call each will do."""
+    place = tensors[0].device
+    return (
+        current_trace() is None
+        and place.is_gpu
+        and all(type(t) is Tensor and t.device is place and t.dtype is float32 and not t.requires_grad for t in tensors)
+    )
+
+
 def clip_grads_with_norm_(
     parameters: Tensors, max_norm: float, total_norm: Tensor | float, foreach: bool | None = None
 ) -> None:
@@ -130,7 +140,13 @@ def clip_grads_with_norm_(
         scale: Any = max_norm / (total_norm + 1e-6)
         scale = scale.clamp(max=1.0) if isinstance(scale, Tensor) else min(scale, 1.0)
         with no_grad():
-            for grad in _gradients(parameters):
+            gradients = _gradients(parameters)
+            if isinstance(scale, Tensor) and _are_plain([scale, *gradients]):
+                factor = scale._read()
+                for grad in gradients:
+                    _apply(grad, lambda array, out: grad.device.xp.multiply(array, factor, out=out))  # noqa: B023
+                return
+            for grad in gradients:
                 grad.mul_(scale.to(grad) if isinstance(scale, Tensor) else scale)
         return
     coefficient = float(max_norm) / (float(total_norm) + 1e-6)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import distcompile as dc
+from compiler_core.ops import registry
 from distcompile import nn
 from distcompile.nn import functional as F
 from tests.fake_cupy import array, on_fake_device
@@ -151,3 +152,34 @@ def test_a_step_sends_nothing_and_waits_for_nothing(
     assert made <= most
     for a, b in zip(*results, strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("max_norm", [0.5, 1e6])
+def test_clipping_takes_a_call_a_gradient(
+    max_norm: float, counts: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not an operation each; versions rise, and a gradient that somebody else sees is not written over."""
+    ran: list[str] = []
+    run = registry.run_eager
+    monkeypatch.setattr(registry, "run_eager", lambda op, *a, **k: (ran.append(op.name), run(op, *a, **k))[1])
+    found = []
+    for device in ("cpu", "cuda"):
+        dc.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 3)).to(device)
+        model(dc.ones(2, 4).to(device)).square().sum().backward()
+        gradients = [p.grad for p in model.parameters()]
+        seen, versions = gradients[0].detach(), [g._version for g in gradients]
+        held = gradients[1].clone()
+        nn.utils.get_total_norm(gradients)  # proves its kernels, once
+        ran.clear()
+        counts.clear()
+        total = nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        if device == "cuda":
+            assert "mul" not in ran
+            assert counts["down"] == 0
+            assert all(g._version > v for g, v in zip(gradients, versions, strict=True))
+        assert dc.equal(seen, gradients[0]), "one memory"
+        assert (max_norm > 1) == dc.allclose(held, gradients[1])
+        found.append([total.item(), *(g.cpu().numpy() for g in gradients)])
+    for mine, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5)

@@ -42,6 +42,7 @@ from compiler_core.graph.passes import (
     AttentionSums,
     ChannelsLast,
     ColumnSums,
+    FewPlaces,
     GpuProducts,
     LongRows,
     PoolingComposed,
@@ -97,7 +98,7 @@ class CudaBackend:
         last = ChannelsLast(_judge, weights=True).apply(attention)
         made = PoolingComposed().apply(last)
         summed = ColumnSums().apply(made if made is last else run_passes(made, SIMPLIFY_JOINT))
-        return LongRows().apply(GpuProducts().apply(summed))
+        return LongRows().apply(FewPlaces().apply(GpuProducts().apply(summed)))
 
     def compile(self, graphs: Sequence[Graph], name: str) -> Sequence[Executable]:
         """Executables of `graphs`, in order. `name` goes into log and dump.

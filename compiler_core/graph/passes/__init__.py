@@ -22,6 +22,7 @@ from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.decompose import Decompose
 from compiler_core.graph.passes.expand import AttentionComposed, Expand, PoolingComposed, attends_f32
+from compiler_core.graph.passes.few_places import FewPlaces
 from compiler_core.graph.passes.fold import Fold
 from compiler_core.graph.passes.gpu_products import GpuProducts
 from compiler_core.graph.passes.long_rows import LongRows
@@ -73,6 +74,7 @@ __all__ = [
     "Dce",
     "Decompose",
     "Expand",
+    "FewPlaces",
     "Fold",
     "GpuProducts",
     "LongRows",

@@ -125,8 +125,11 @@ def group_norm(
 @whole(lies="images")
 def _group_norm(x: Value, weight: Value | None, bias: Value | None, *, groups: int, eps: float) -> Value:
     shape = shape_of(x)
-    rows = reshape(widened(x), (shape[0], groups, math.prod(shape[1:]) // groups))
-    out = reshape(_standardized(rows, (2,), eps), shape)
+    if groups == 1:  # as it lies, channels first or last
+        out = _standardized(widened(x), tuple(range(1, len(shape))), eps)
+    else:
+        rows = reshape(widened(x), (shape[0], groups, math.prod(shape[1:]) // groups))
+        out = reshape(_standardized(rows, (2,), eps), shape)
     per_channel = (shape[1],) + (1,) * (len(shape) - 2)
     weight, bias = (p if p is None else reshape(p, per_channel) for p in (weight, bias))
     return cast(_affine(out, weight, bias), dtype_of(x))

@@ -2,10 +2,11 @@
 
 In: a Graph with collectives as ops. Out: `Launched`: the graph in which each is an output, which a signal announces,
 and an input, which a wait that is behind this signal makes readable; and what is launched, in the graph's order.
-Order: where none reads what another gives, collectives are launched in the order in which the graph makes their
-operands, which is the same on all ranks: gradients, from the last layer on. Those that follow one another, and do the
-same to arrays of one dtype, are one launch of several parts, which travel as one array: a launch takes no more once it
-has `FULL_NBYTES` (on the host), and never more than `most` (as a reducer's buckets).
+Order: that of the graph's text, in which the program asks for them, and so the same on all ranks. When operands are
+complete is not: what a rank multiplies by 1, or chooses by its number, may be there earlier than on another. (Who
+reduces gradients asks in the order in which they are made.) Those that follow one another, and do the same to arrays of
+one dtype, are one launch of several parts, which travel as one array: a launch takes no more once it has `FULL_NBYTES`
+(on the host), and never more than `most` (as a reducer's buckets).
 In place: an all-reduce, or a broadcast, leaves its result where the operand lay, so that is nobody else's memory: an
 operand that others read is copied (a cast to its own dtype). A result that the graph returns is no output of native
 code: the caller is given the memory that it came in.
@@ -16,7 +17,7 @@ branches and bodies of loops, which are graphs of their own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler_core.graph.effects import has_effects
@@ -50,7 +51,7 @@ class Launched:
 
 def launched(graph: Graph, most: int) -> Launched | None:
     """See the head of this file; None: there is nothing to launch. most: bytes of what may travel as one; 0: nothing
-    does, and the order is that of the graph's text."""
+    does."""
     if not has_effects(graph.nodes) or any(symbols_in(node.shape) for node in graph.inputs):
         return None
     calls = [call for call in graph.calls if is_launched(call)]
@@ -70,7 +71,7 @@ def buckets(graph: Graph, calls: Sequence[Call], most: int) -> list[list[Call]]:
     groups: list[list[Call]] = []
     group_of: dict[Call, int] = {}
     full = most if graph.on_gpu else FULL_NBYTES
-    for call in calls if not most or is_mixed(graph) else _as_ready(graph, calls, needs):
+    for call in calls:
         last = groups[-1] if groups else []
         if last and all(group_of[other] < len(groups) - 1 for other in needs[call]) and _fits(last, call, full, most):
             last.append(call)
@@ -95,19 +96,6 @@ def _needs(graph: Graph, calls: Sequence[Call]) -> dict[Call, set[Call]]:
         if isinstance(node, Call) and node in launches:
             found[node] = before
             behind[node] = before | {node}
-    return found
-
-
-def _as_ready(graph: Graph, calls: Sequence[Call], needs: Mapping[Call, set[Call]]) -> list[Call]:
-    """The collectives by the places of their operands in the graph, each behind those that it needs."""
-    place = {node: k for k, node in enumerate(graph.nodes)}
-    left, found, done = list(calls), list[Call](), set[Call]()
-    while left:
-        ready = [call for call in left if needs[call] <= done]
-        call = min(ready, key=lambda call: (place[call.args[0]], place[call]))
-        left.remove(call)
-        found.append(call)
-        done.add(call)
     return found
 
 

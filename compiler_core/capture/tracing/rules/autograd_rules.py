@@ -69,6 +69,9 @@ def _backward(parts: Parts, tensors: Any, grads: Any, given: dict[str, Any]) -> 
         found = gradients_within(trace, roots, wanted, retain=bool(given["retain_graph"]))
         pairs = [(_leaf_of(parts, node), node) for node in (*trace.placeholders, *trace.leaves) if node in found]
         leaves = [(leaf, found[node]) for leaf, node in pairs if leaf is not None and leaf._requires_grad]
+        if reducer is not None:  # which asks for its collectives in this order: from the last layer on
+            made = {node: k for k, node in enumerate(trace.body)}
+            leaves.sort(key=lambda pair: made.get(pair[1], -1))
         for leaf, _ in leaves:
             _check_leaf(parts, leaf, reducer)
         nodes = [gradient for _, gradient in leaves]

@@ -236,6 +236,7 @@ def normalize_dim(dim: int, ndim: int) -> int:
 
 def normalize_dims(dim: Dim, ndim: int) -> tuple[int, ...]:
     """The dims to reduce, ascending; None and () mean all. Raises IndexError_ on a bad or repeated dim."""
+    dim = int(dim) if isinstance(dim, np.integer) else dim
     if dim is None or (not isinstance(dim, int) and len(dim) == 0):
         return tuple(range(ndim))
     dims = sorted(normalize_dim(d, ndim) for d in ((dim,) if isinstance(dim, int) else dim))

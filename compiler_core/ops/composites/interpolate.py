@@ -21,7 +21,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import NoKernelError, RankError, ShapeError
 from compiler_core.meta import INTEGERS
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import as_value, broadcast_to, cast, dtype_of, shape_of, widened
+from compiler_core.ops.broadcasting import as_new, as_value, broadcast_to, cast, dtype_of, shape_of, widened
 from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composites.arithmetic import add, clamp, div, mul, rsub
 from compiler_core.ops.composites.logic import lt, where
@@ -65,7 +65,8 @@ def interpolate(
     if mode == "area":
         return _AREA[rank](x, target)
     made = _resized(x, rank, mode, target, scales, bool(align_corners), antialias)
-    return as_told("images", as_told("new", made, (x,)), (x,))
+    made = as_new(x) if made is x else as_told("new", made, (x,))
+    return as_told("images", made, (x,))
 
 
 def _resized(

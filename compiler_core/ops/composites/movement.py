@@ -30,7 +30,7 @@ from compiler_core.ops.broadcasting import (
 from compiler_core.ops.casting import in_widest
 from compiler_core.ops.lying import as_told, lies
 from compiler_core.ops.numpy_names import numpy_names
-from compiler_core.ops.registry import Value
+from compiler_core.ops.registry import Value, current_trace
 from compiler_core.ops.whole import whole
 
 Sizes = int | Sequence[int]
@@ -282,6 +282,8 @@ def narrow(input: Value, dim: int, start: int, length: int) -> Value:
     d = normalize_dim(dim, len(shape))
     if hasattr(start, "dtype") and (shape_of(start) or dtype_of(start).kind not in "iu"):
         raise ShapeError("start must be an 0-dim integral Tensor.", got=f"{dtype_of(start).name}{shape_of(start)}")
+    if hasattr(start, "dtype") and current_trace() is None:
+        start = int(start)
     if isinstance(start, INTEGERS) and not -shape[d] <= start <= shape[d]:
         raise IndexError_("start out of range", expected=f"-{shape[d]} to {shape[d]}", got=str(start))
     start = start + shape[d] if start < 0 else start

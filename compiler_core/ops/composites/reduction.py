@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
 from compiler_core.names.spelling import RETURN_TYPES, result_text
@@ -246,8 +248,8 @@ def max(
         return maximum(input, other)
     if dim is None:
         return _of_all(prims.max, as_value(input))
-    if isinstance(dim, int):
-        return named("max")(*_along(as_value(input), dim, keepdim, largest=True))
+    if isinstance(dim, (int, np.integer)):
+        return named("max")(*_along(as_value(input), int(dim), keepdim, largest=True))
     return maximum(input, dim)
 
 
@@ -261,8 +263,8 @@ def min(
         return minimum(input, other)
     if dim is None:
         return _of_all(prims.min, as_value(input))
-    if isinstance(dim, int):
-        return named("min")(*_along(as_value(input), dim, keepdim, largest=False))
+    if isinstance(dim, (int, np.integer)):
+        return named("min")(*_along(as_value(input), int(dim), keepdim, largest=False))
     return minimum(input, dim)
 
 

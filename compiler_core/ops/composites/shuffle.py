@@ -15,6 +15,7 @@ from compiler_core.ops.registry import Value
 
 
 @lies("images")
+@lies("new")
 def pixel_shuffle(input: Value, upscale_factor: int) -> Value:
     """T[*, C*r*r, H, W] -> T[*, C, H*r, W*r].
 
@@ -38,6 +39,7 @@ def pixel_shuffle(input: Value, upscale_factor: int) -> Value:
 
 
 @lies("images")
+@lies("new")
 def pixel_unshuffle(input: Value, downscale_factor: int) -> Value:
     """T[*, C, H*r, W*r] -> T[*, C*r*r, H, W]: pixel_shuffle undone.
 
@@ -60,6 +62,7 @@ def pixel_unshuffle(input: Value, downscale_factor: int) -> Value:
 
 
 @lies("images")
+@lies("new")
 def channel_shuffle(input: Value, groups: int) -> Value:
     """T[N, C, *] with channels g*n + k at place k*groups + g, n = C/groups: one of each group in turn.
 

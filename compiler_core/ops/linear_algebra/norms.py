@@ -15,6 +15,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
+    as_new,
     as_value,
     cast,
     dtype_of,
@@ -195,7 +196,7 @@ def matrix_power(A: Value, n: int) -> Value:
     result: Value = None
     while n:
         if n & 1:
-            result = a if result is None else F.matmul(result, a)
+            result = (as_new(a) if a is A else a) if result is None else F.matmul(result, a)
         n >>= 1
         a = F.matmul(a, a) if n else a
     return F.add(eye_like(a), F.mul(a, 0.0)) if result is None else result

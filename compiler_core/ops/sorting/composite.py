@@ -12,7 +12,7 @@ import math
 from compiler_core import dtype as dt
 from compiler_core.errors import IndexError_, ShapeError
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import as_value, dtype_of, normalize_dim
+from compiler_core.ops.broadcasting import as_new, as_value, dtype_of, normalize_dim
 from compiler_core.ops.composites.logic import isnan, where
 from compiler_core.ops.composites.movement import narrow, reshape, squeeze
 from compiler_core.ops.composites.reduction import ValuesAndIndices, any, argmax, named, sum
@@ -32,7 +32,7 @@ def sort(input: Value, dim: int = -1, descending: bool = False, stable: bool | N
     x = as_value(input)
     if not x.shape:
         normalize_dim(dim, 0)
-        return named("sort")(prims.reshape(x, ()), prims.argmax(prims.reshape(x, (1,)), (0,)))
+        return named("sort")(as_new(x), prims.argmax(prims.reshape(x, (1,)), (0,)))
     places = _places(x, dim, descending)
     return named("sort")(take_along_dim(x, places, dim), places)
 

@@ -14,7 +14,9 @@ nodes.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
     from compiler_core.ops.random.composite import Draw
     from compiler_core.tensor.memory.fence import Fence
     from compiler_core.tensor.tensor import Tensor
+
+
+_writing = RLock()
+os.register_at_fork(before=_writing.acquire, after_in_parent=_writing.release, after_in_child=_writing.release)
 
 
 @runtime_checkable
@@ -116,10 +122,17 @@ class Cell:
         self.value = value
 
     def put_view(self, view: ViewCell, value: Value) -> None:
-        """`put` for a view of this storage."""
-        if type(self) is Cell and current_trace() is None and write_through(self, view, value):
-            view.seen = self.stamp + 1
+        """`put` for a view of this storage: one at a time, or what a thread writes beside another's part is lost."""
+        if type(self) is not Cell or current_trace() is not None:  # one that waits must not have others wait for it
+            self._put_view(view, value)
             return
+        with _writing:
+            if write_through(self, view, value):
+                view.seen = self.stamp + 1
+            else:
+                self._put_view(view, value)
+
+    def _put_view(self, view: ViewCell, value: Value) -> None:
         view.base.put(views.scatter(view.op, read(view.base), value, view.attrs))
         view.value, view.seen = value, self.stamp + 1  # as of the touch that follows
 

@@ -2,9 +2,10 @@
 
 In: a Tensor, an index, a value that broadcasts to what the index selects. Out: a view (basic index) or a new Tensor;
 for writing, the new value assigned in place. A basic index (integers, slices, None, Ellipsis) is a view, and the
-write goes through it. Index tensors are handed on as arrays, so that eager code checks them by their data; while
-tracing they stay nodes, and a mask is a graph break, except where one value is written: that is a `where`. Where an
-index names a place twice, the last value stays.
+write goes through it. In eager code a tensor of one whole number counts as that number; a trace, which does not know
+it, copies. Other index tensors are handed on as arrays, so that eager code checks them by their data; while tracing
+they stay nodes, and a mask is a graph break, except where one value is written: that is a `where`. Where an index names
+a place twice, the last value stays.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core import dtype as dt
+from compiler_core.cuda import is_array
 from compiler_core.errors import DeviceError, DTypeError, GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import functional as F
@@ -42,7 +44,10 @@ def get_item(self: Tensor, index: Any) -> Tensor:
     parts = index if type(index) is tuple else (index,)
     _check_steps(parts)
     if not BASIC.issuperset(map(type, parts)):
-        index = _prepared(_as_torch_reads(index), self)
+        read = _with_numbers(_as_torch_reads(index))
+        if read is not index and (made := indexed(self, read)) is not None:
+            return made
+        index = _prepared(read, self)
     return _get(self, index)  # type: ignore[no-any-return]
 
 
@@ -58,7 +63,7 @@ def set_item(self: Tensor, index: Any, value: Any) -> None:
     if isinstance(value, complex) and not self.dtype.is_complex:
         raise DTypeError("a complex number cannot be written into a real tensor", got=str(value))
     _check_steps(index if type(index) is tuple else (index,))
-    index = _as_torch_reads(index)
+    index = _with_numbers(_as_torch_reads(index))
     if _is_basic(index):
         selected = get_item(self, index)
         if dt.number_type(value) is not None:  # of the dtype that is written to, not of its own
@@ -123,6 +128,19 @@ def _number(value: Any, like: Tensor) -> Any:
     if dt.number_type(value) is not float or like.dtype.compute is like.dtype or dt.fits(like.dtype, value):
         return value
     return math.copysign(math.inf, value)
+
+
+def _with_numbers(index: Any) -> Any:
+    """The index with whole numbers in place of Tensors and arrays of no dims that hold one: they select a view. A trace
+    does not know them, nor does a batch have one: there the result is a copy."""
+    if isinstance(index, tuple):
+        return tuple([_with_numbers(part) for part in index])
+    if getattr(index, "ndim", 1) or current_trace() is not None:
+        return index
+    array = index._read() if hasattr(index, "_cell") else index
+    kind = getattr(getattr(array, "dtype", None), "kind", "b")
+    known = isinstance(array, np.ndarray) or is_array(array)
+    return int(array) if known and kind in "iu" and array.dtype != np.uint8 else index
 
 
 def _is_basic(index: Any) -> bool:

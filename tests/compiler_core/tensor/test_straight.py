@@ -324,3 +324,36 @@ def test_a_tensor_subclass_is_asked_first() -> None:
 
     x = distcompile.arange(6.0).reshape(2, 3).as_subclass(Logged)
     assert [type(v) for v in (x[0], x.view(6), x.t(), x.unsqueeze(0))] == [Logged] * 4
+
+
+@pytest.mark.parametrize("library", [torch, distcompile], ids=["torch", "ours"])
+def test_a_tensor_that_is_one_number_selects_a_view(library: Any) -> None:
+    x, one = library.zeros(2, 3), library.tensor(1)
+    for k in library.arange(2):
+        x[k].add_(k)
+    x[:, one].mul_(5)
+    x[one, one.to(library.int32)].sub_(2)
+    x[np.array(0), None, 1:].fill_(4)
+    assert x.tolist() == [[0, 4, 4], [1, 3, 1]]
+    row = x[-one]
+    x[one] = 6.5
+    assert row.tolist() == [6.5] * 3
+    assert row._base is x
+    with pytest.raises(IndexError):
+        x[one + 1]
+    p = library.ones(2, 3, requires_grad=True)
+    (p[one] * library.arange(3.0)).sum().backward()
+    assert p.grad.tolist() == [[0, 0, 0], [0, 1, 2]]
+    assert library.func.vmap(lambda k: x[k])(library.arange(2)).tolist() == x.tolist()
+    assert x[one, [0, 2]].tolist() == [6.5] * 2
+    assert library.zeros(2, 3, 4)[one, :, [0, 1]].shape == (3, 2)
+    assert type(x.narrow(0, one, 1).storage_offset()) is int
+
+
+@pytest.mark.parametrize("library", [torch, distcompile], ids=["torch", "ours"])
+def test_numpys_whole_numbers_are_dims(library: Any) -> None:
+    x, dim = library.arange(6.0).reshape(2, 3), np.int64(1)
+    for name in ("sum", "mean", "amax", "prod", "std", "any", "logsumexp"):
+        assert getattr(x, name)(dim).tolist() == getattr(x, name)(1).tolist()
+    assert x.max(dim).indices.tolist() == [2, 2]
+    assert x.min(dim).values.tolist() == [0, 3]

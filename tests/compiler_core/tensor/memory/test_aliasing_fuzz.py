@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import distcompile
 from compiler_core.errors import DistCompileError
 from compiler_core.tensor import Tensor
 from compiler_core.tensor.autograd import backward as our_autograd
@@ -153,3 +154,27 @@ def _compare_gradients(
     for a, b in zip(expected or (), got or (), strict=True):
         # torch gives zeros, ours None, for what a copy_ has overwritten
         np.testing.assert_allclose(0.0 if b is None else b, 0.0 if a is None else a, rtol=1e-10)
+
+
+@pytest.mark.parametrize("library", [torch, distcompile], ids=["torch", "ours"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t, x: x[0, 0].sort().values,
+        lambda t, x: t.matrix_power(x[:, :2], 1),
+        lambda t, x: t.nn.functional.interpolate(x[None], size=3),
+        lambda t, x: t.nn.functional.interpolate(x[None], scale_factor=1, mode="nearest-exact"),
+        lambda t, x: t.nn.functional.pixel_shuffle(x[None], 1),
+        lambda t, x: t.nn.functional.pixel_unshuffle(x[None], 1),
+        lambda t, x: t.nn.functional.channel_shuffle(x[None], 1),
+        lambda t, x: x[t.tensor([1])],
+        lambda t, x: x[t.tensor(True)],
+    ],
+)
+def test_what_computes_nothing_is_no_view(library: Any, make: Any) -> None:
+    x = library.arange(6.0).reshape(2, 3)
+    made = make(library, x)
+    made.fill_(9)
+    assert x.flatten().tolist() == [0, 1, 2, 3, 4, 5]
+    p = library.ones(2, 3, requires_grad=True)
+    assert not make(library, p).is_leaf

@@ -1,6 +1,7 @@
 """Writes through views that stay in place: only where nobody could tell, held to what each looker has seen before."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,25 @@ def test_writes_with_a_gradient_are_recorded() -> None:
     (x * x).sum().backward()
     assert v.grad is not None
     assert v.grad.tolist() == [28.0] * 64
+
+
+@pytest.mark.parametrize("part", [lambda x, k: x[k], lambda x, k: x.view(-1)[2000 * k : 2000 * (k + 1)][3:]])
+def test_threads_write_to_parts_of_one_storage(part: Callable[[Any, int], Any]) -> None:
+    x = dc.zeros(8, 2000)
+    times = 100
+
+    def fill(k: int) -> bool:
+        own = part(x, k)
+        for j in range(times):
+            part(x, k).fill_(float(j))
+            own.add_(1)
+            if not bool((part(x, k) == j + 1).all()):
+                return False
+        return True
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(fill, range(8)))
+    assert x[:, 3:].unique().tolist() == [times]
 
 
 def test_one_part_of_a_storage_is_written_to_another() -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -123,18 +124,12 @@ class Cell:
 
     def put_view(self, view: ViewCell, value: Value) -> None:
         """`put` for a view of this storage: one at a time, or what a thread writes beside another's part is lost."""
-        if type(self) is not Cell or current_trace() is not None:  # one that waits must not have others wait for it
-            self._put_view(view, value)
-            return
-        with _writing:
-            if write_through(self, view, value):
+        with alone(self):
+            if type(self) is Cell and current_trace() is None and write_through(self, view, value):
                 view.seen = self.stamp + 1
-            else:
-                self._put_view(view, value)
-
-    def _put_view(self, view: ViewCell, value: Value) -> None:
-        view.base.put(views.scatter(view.op, read(view.base), value, view.attrs))
-        view.value, view.seen = value, self.stamp + 1  # as of the touch that follows
+                return
+            view.base.put(views.scatter(view.op, read(view.base), value, view.attrs))
+            view.value, view.seen = value, self.stamp + 1  # as of the touch that follows
 
     def shows(self, value: Value) -> bool:
         """Whether what a view derived stays true until the stamp rises."""
@@ -305,6 +300,12 @@ class DataCell(ViewCell):
     def touch(self) -> None:
         self._root.stamp += 1
         self.count += 1
+
+
+def alone(cell: Cell) -> AbstractContextManager[object]:
+    """While it is entered no other thread writes to a part of an eager storage: for who computes the whole of it anew,
+    to write to a part. One that waits must not have others wait for it."""
+    return _writing if type(cell.root) is Cell and current_trace() is None else nullcontext()
 
 
 def memory_of(cell: Cell) -> Cell:

@@ -24,6 +24,7 @@ from compiler_core.ops.indexing.composite import BASIC, as_tuple, check_masks
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.refusals import need_mask
 from compiler_core.ops.registry import Value, current_trace, meta_of
+from compiler_core.tensor.memory.cell import alone
 from compiler_core.tensor.memory.layout import is_rows
 from compiler_core.tensor.memory.own_views import own_view
 from compiler_core.tensor.straight import indexed
@@ -78,10 +79,11 @@ def set_item(self: Tensor, index: Any, value: Any) -> None:
         _set_by_mask_beside(self, index, beside, operand)
         return
     self._check_in_place()
-    if _is_mask(index) and _is_one(operand):
-        self._assign(_masked(self._snapshot(), index, operand))
-    else:
-        self._assign(F.setitem(self._snapshot(), _prepared(index, self), operand))
+    with alone(self._cell):
+        if _is_mask(index) and _is_one(operand):
+            self._assign(_masked(self._snapshot(), index, operand))
+        else:
+            self._assign(F.setitem(self._snapshot(), _prepared(index, self), operand))
 
 
 def index_put(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:

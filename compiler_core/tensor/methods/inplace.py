@@ -9,6 +9,7 @@ of a higher kind of dtype.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
@@ -22,6 +23,7 @@ from compiler_core.ops.meta_value import no_data
 from compiler_core.ops.refusals import check_fits
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.making.placement import on_meta
+from compiler_core.tensor.memory.cell import alone
 from compiler_core.tensor.memory.journal import note_change
 from compiler_core.tensor.memory.overlap import check_apart
 from compiler_core.tensor.memory.rebinding import rebound
@@ -33,16 +35,19 @@ if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
 P = ParamSpec("P")
+_NOBODY = nullcontext()
 
 
 def in_place(function: Callable[Concatenate[Any, P], Value]) -> Callable[Concatenate[Tensor, P], Tensor]:
     """The method that puts `function(self, ...)` in self's place and returns self."""
+    is_of_parts = getattr(function, "__name__", "").startswith(("index_", "scatter", "masked_"))
 
     def method(self: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         self._check_in_place()
         if args:
             check_apart(self, args)
-        self._assign(function(self._snapshot(), *args, **kwargs))
+        with alone(self._cell) if is_of_parts else _NOBODY:
+            self._assign(function(self._snapshot(), *args, **kwargs))
         return self
 
     method.__doc__ = f"{getattr(function, '__name__', 'the function')}, in place."

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -126,6 +127,34 @@ def test_threads_write_to_parts_of_one_storage(part: Callable[[Any, int], Any]) 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(fill, range(8)))
     assert x[:, 3:].unique().tolist() == [times]
+
+
+WHOLES: dict[str, Callable[[Any], Any]] = {
+    "indices": lambda x: x.__setitem__([0, 1], 1.0),
+    "mask": lambda x: x.__setitem__(dc.arange(8) < 2, 1.0),
+    "index_fill_": lambda x: x.index_fill_(0, dc.tensor([0, 1]), 1.0),
+    "masked_fill_": lambda x: x.masked_fill_((dc.arange(8) < 2)[:, None], 1.0),
+    "scatter_": lambda x: x.scatter_(0, dc.tensor([0, 1])[:, None].expand(2, 2000), 1.0),
+}
+
+
+@pytest.mark.parametrize("name", WHOLES)
+def test_what_another_thread_writes_meanwhile_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = dc.zeros(8, 2000)
+    other = Thread(target=lambda: x[7].fill_(2.0))
+    snapshot = dc.Tensor._snapshot
+
+    def taken(self: Any) -> Any:
+        made = snapshot(self)
+        if self is x:
+            other.start()
+            other.join(0.2)
+        return made
+
+    monkeypatch.setattr(dc.Tensor, "_snapshot", taken)
+    WHOLES[name](x)
+    other.join()
+    assert x.sum(1).tolist() == [2000, 2000, 0, 0, 0, 0, 0, 4000]
 
 
 def test_one_part_of_a_storage_is_written_to_another() -> None:

@@ -30,7 +30,7 @@ def _infer_matmul(a: TensorMeta, b: TensorMeta) -> TensorMeta:
 
 
 def _eager_matmul(xp: Any, a: Array, b: Array) -> Array:
-    if a.ndim != 2 or xp is not np or a.dtype.itemsize <= 2:
+    if a.ndim != 2 or xp is not np or a.dtype.itemsize <= 2 or a.shape[1] == 1:  # dot skips 0 * inf there
         wide: Array = _product(xp, a, b)
         return wide
     before = silence()

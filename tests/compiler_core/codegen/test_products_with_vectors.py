@@ -85,3 +85,15 @@ def test_what_is_called() -> None:
     huge = Strided(float32, (1 << 13, 1 << 13), (1, 1 << 13))
     assert symbol(huge, of(1 << 13, 1)) == "cblas_sgemm"  # whose bits would depend on threads, were it shared out
     assert symbol(of(1 << 13, 1 << 13), of(1 << 13, 1)) == "cblas_sgemv"
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_zero_times_infinity_is_no_number(is_compiled: bool) -> None:
+    """In products over one number too, which NumPy's dot gave 0 for."""
+    a, x = dc.tensor([[1.0], [float("inf")]]), dc.zeros(1)
+
+    def products(a: Any, x: Any) -> Any:
+        return a @ x, x @ a.t()
+
+    for found in (dc.compile(products, fullgraph=True) if is_compiled else products)(a, x):
+        np.testing.assert_array_equal(found.numpy(), [0.0, np.nan])

@@ -65,6 +65,12 @@ class Machine:
         frame = self.frames[-1]
         return f"{frame.code.co_filename}:{program_of(frame.code).line_at(frame.next)}"
 
+    def stores_item_soon(self) -> bool:
+        """Whether the instruction at hand is the `+=` of `x[i] += y`."""
+        frame = self.frames[-1]
+        behind = program_of(frame.code).instructions[frame.next + 1 : frame.next + 5]
+        return any(one.opname == "STORE_SUBSCR" for one in behind)
+
     def location_outside(self, is_ours: Callable[[str], bool]) -> str:
         """`file:line` of the innermost frame of which the file is not ours; "" if there is none."""
         for frame in reversed(self.frames):

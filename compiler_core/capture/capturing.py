@@ -93,6 +93,7 @@ class Capture:
         self.segment.trace.draws_as_eager = self.owner.draws_as_eager
         self.segment.trace.is_fullgraph = self.owner.fullgraph
         self.segment.trace.takes_leaves = point.memory.takes_leaves
+        self.segment.trace.takes_picked = point.memory.takes_picked
         self.semantics = TracingSemantics(self.segment)
         self.machine = Machine(self.semantics)
         self.semantics.machine = self.machine
@@ -124,6 +125,7 @@ class Capture:
                 ended = self._ended()
                 self._end_elsewhere(ended, start)
                 self._judge_sizes(ended, start)
+                self._judge_picked(start)
                 if isinstance(ended, Broke) and self.owner.fullgraph and not self._is_meant(ended.why):
                     self._take_back(start)
                     self.owner.broke(ended.why, ended.where, silent=False)  # raises GraphBreak: nothing has happened
@@ -196,6 +198,13 @@ class Capture:
         self._take_back(start)
         if not is_root:
             self.point.memory.breaks_in[inside] = ended.why.reason
+            raise BrokeInside
+
+    def _judge_picked(self, start: Mark) -> None:
+        """Raises BrokeInside where what a number in a tensor selects was written: next time the graph ends there."""
+        if self.segment.trace.wrote_picked and self.point.memory.takes_picked:
+            self._take_back(start)
+            self.point.memory.takes_picked = False
             raise BrokeInside
 
     def _take_back(self, start: Mark) -> None:

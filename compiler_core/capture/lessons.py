@@ -36,13 +36,13 @@ class Memory:
     captured code, or somebody between its calls, changes. all_sizes_change: of tensors that come anew with every call;
     None: as the settings say. makes_symbols: whether sizes may be symbols, and along: which sizes that have not changed
     with those that have: fewer, where capture has failed with them. ends_anyway: failures (why, where) that have
-    nothing to do with that. takes_leaves: whether leaves that the code makes are the graph's. declared: what an export
-    says of the dims of argument tensors, by id."""
+    nothing to do with that. takes_leaves: whether leaves that the code makes are the graph's; takes_picked: and parts
+    that numbers in tensors select. declared: what an export says of the dims of argument tensors, by id."""
 
     def __init__(self, *, skips_hooks: bool = False, all_sizes_change: bool | None = None) -> None:
         self.skips_hooks, self.all_sizes_change = skips_hooks, all_sizes_change
         self.makes_symbols, self.along = True, Along.EQUAL
-        self.takes_leaves = True
+        self.takes_leaves = self.takes_picked = True
         self.ends_anyway: set[tuple[str, str]] = set()
         self.declared: Mapping[int, Mapping[int, Asked]] = {}
         self.breaks_in: dict[CodeType, str] = {}  # functions that are captured whole or not at all (breaking.py)

@@ -152,6 +152,8 @@ class OutsideMemory(PlacedBuilder):
         self.copied: set[Node] = set()  # of these the program has copies, which are the same nodes
         self.told: set[Cell] = set()  # that hold a number which is no value of the graph (`held_numbers.py`)
         self.takes_leaves = True  # that the traced code makes
+        self.takes_picked = True  # parts that numbers in tensors select, as copies
+        self.wrote_picked = False  # whether one was written, which eager code has as a view
         self.leaves: dict[Node, Tensor] = {}  # those, by what their gradient is asked for
         self.stand_ins: dict[Cell, SizedValue] = {}  # cells whose sizes the call decides
         self.lost_sizes = False  # whether another thread has made one of these cells another

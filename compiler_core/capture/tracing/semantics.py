@@ -5,12 +5,15 @@ In: a segment. Out: the semantics for the machine to capture with.
 
 from __future__ import annotations
 
+from typing import Any
+
 from compiler_core.bytecode.frame import Frame
 from compiler_core.bytecode.machine import Machine
 from compiler_core.bytecode.native import NativeSemantics
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.segment import CaptureSegment
 from compiler_core.capture.tracing.parts import Parts
+from compiler_core.tensor.memory.cell import PickedCell
 
 
 class TracingSemantics:
@@ -51,7 +54,7 @@ class TracingSemantics:
     def _do(self, parts: Parts) -> None:
         """What is done with values."""
         self.binary = parts.operators.binary
-        self.in_place = parts.operators.in_place
+        self._in_place = parts.operators.in_place
         self.unary = parts.operators.unary
         self.compare = parts.operators.compare
         self.truth = parts.operators.truth
@@ -94,3 +97,10 @@ class TracingSemantics:
         self.__dict__.clear()
         self.__dict__.update(vars(NativeSemantics()), undone=undone)
         self.__class__ = NativeSemantics  # type: ignore[assignment]
+
+    def in_place(self, op: str, left: Any, right: Any) -> Any:
+        """`left op= right`. In `x[i] += 1` what `x[i]` gave is stored back: it may be a copy."""
+        root = left._cell.root if hasattr(type(left), "_cell") else None  # of the class: objects may answer for any name
+        if isinstance(root, PickedCell) and self.machine.stores_item_soon():
+            root.free()
+        return self._in_place(op, left, right)

@@ -24,7 +24,8 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.device import copy_of
-from compiler_core.errors import GraphError
+from compiler_core.errors import GraphBreak, GraphError
+from compiler_core.location import user_location
 from compiler_core.ops.batching.value import Batched, held
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, Value, bind, current_trace, use_trace
@@ -186,6 +187,30 @@ def cell_with(value: Value) -> Cell:
     cell.raw = value
     cell.stamp = cell.version = 0
     return cell
+
+
+class PickedCell(Cell):
+    """What `x[i]` with a number in a Tensor gives while a trace records: a copy there, where eager code has a view. So
+    nothing may be written to it: the trace is told (`wrote_picked`), and the graph ends."""
+
+    __slots__ = ()
+
+    def put(self, value: Value) -> None:
+        trace = current_trace()
+        if trace is None or self.is_external:
+            super().put(value)
+            return
+        trace.wrote_picked = True  # type: ignore[attr-defined]
+        raise GraphBreak("what a number in a tensor selects is written in place", where=user_location())
+
+    @staticmethod
+    def keep(cell: Cell) -> None:
+        """From now on `cell` is one."""
+        cell.__class__ = PickedCell
+
+    def free(self) -> None:
+        """The program stores it back where it took it: it may be written."""
+        self.__class__ = Cell  # type: ignore[assignment]
 
 
 class ViewCell(Cell):

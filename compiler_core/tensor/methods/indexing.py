@@ -17,6 +17,7 @@ import numpy as np
 
 from compiler_core import dtype as dt
 from compiler_core.cuda import is_array
+from compiler_core.dtype import DType
 from compiler_core.errors import DeviceError, DTypeError, GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import functional as F
@@ -24,7 +25,7 @@ from compiler_core.ops.indexing.composite import BASIC, as_tuple, check_masks
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.refusals import need_mask
 from compiler_core.ops.registry import Value, current_trace, meta_of
-from compiler_core.tensor.memory.cell import alone
+from compiler_core.tensor.memory.cell import Cell, PickedCell, alone
 from compiler_core.tensor.memory.layout import is_rows
 from compiler_core.tensor.memory.own_views import own_view
 from compiler_core.tensor.straight import indexed
@@ -48,8 +49,39 @@ def get_item(self: Tensor, index: Any) -> Tensor:
         read = _with_numbers(_as_torch_reads(index))
         if read is not index and (made := indexed(self, read)) is not None:
             return made
+        if current_trace() is not None and _picks(read):
+            return _picked(self, read)
         index = _prepared(read, self)
     return _get(self, index)  # type: ignore[no-any-return]
+
+
+def _picks(index: Any) -> bool:
+    """Whether a Tensor without dims, of whole numbers, is all that keeps it from being basic: eager code has a view."""
+    parts = index if isinstance(index, tuple) else (index,)
+    others = tuple(p for p in parts if not (hasattr(p, "_cell") and not p.ndim and _is_number(p.dtype)))
+    return len(others) < len(parts) and _is_basic(others)
+
+
+def _is_number(dtype: DType) -> bool:
+    return dtype.kind in "iu" and dtype is not dt.uint8
+
+
+def _picked(self: Tensor, index: Any) -> Tensor:
+    """`self[index]` in a graph: a copy. Where a capture has learnt that such a one is written, the graph ends here."""
+    trace: Any = current_trace()
+    if getattr(trace, "wrote_picked", None) is None:
+        return _get(self, _prepared(index, self))  # type: ignore[no-any-return]
+    if not trace.takes_picked:
+        raise GraphBreak(
+            "a number in a tensor selects a view, which is written in place",
+            where=user_location(),
+            remedy="write x[i] = ... or x[i] += ..., or index by int(i)",
+        )
+    made: Tensor = _get(self, _prepared(index, self))
+    root = made._cell.root
+    if type(root) is Cell and root is not self._cell.root and not root.is_external:
+        PickedCell.keep(root)
+    return made
 
 
 def _check_steps(parts: tuple[Any, ...]) -> None:

@@ -100,7 +100,7 @@ class TracingSemantics:
 
     def in_place(self, op: str, left: Any, right: Any) -> Any:
         """`left op= right`. In `x[i] += 1` what `x[i]` gave is stored back: it may be a copy."""
-        root = left._cell.root if hasattr(type(left), "_cell") else None  # of the class: objects may answer for any name
+        root = left._cell.root if hasattr(type(left), "_cell") else None  # objects may answer for any name
         if isinstance(root, PickedCell) and self.machine.stores_item_soon():
             root.free()
         return self._in_place(op, left, right)

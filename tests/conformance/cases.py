@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from compiler_core import ops as registration  # importing it registers the primitives
-from compiler_core.aot import boundary, branch, loop  # they register more
+from compiler_core.aot import boundary, branch, loop, scan  # they register more
 from compiler_core.dtype import DType, bool_, complex128, float32, float64, of
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, Array, NotDifferentiable, Op, Sample, meta_of
@@ -29,6 +29,7 @@ assert registration
 assert boundary
 assert branch
 assert loop
+assert scan
 
 SPECIAL = (math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -2.5, 1e-30, 3e38, 0.5)
 

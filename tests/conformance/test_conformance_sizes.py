@@ -39,6 +39,7 @@ FIXES = {
     "recurrent": "the runs are attributes",
     "recurrent_backward": "the runs are attributes",
     "slice_scatter": "the slice is of numbers",
+    "scan": "the graph is of one size",
     "while_loop": "the graphs are of one size",
     "while_loop_gradient": "the graphs are of one size",
     "view_as_complex": "the last dim is 2",

@@ -16,11 +16,12 @@ from compiler_core.ops.batching.value import Batched, Level
 from compiler_core.ops.registry import OPS
 
 SIZE = 3
-# ops that run once for each example: they have no operand, are put into graphs by passes alone, or draw by a key
+# ops that run once for each example: they have no operand, are put into graphs by passes alone, draw by a key, or are
+# a program's own
 WITHOUT_RULE = """
 full iota philox convolution_last convolution_last_input convolution_last_weight
 convolution_inner convolution_inner_input convolution_inner_weight pool_max_inner pool_max_put_inner
-gradient_boundary opaque_backward
+gradient_boundary opaque_backward program_operator
 """
 REFUSED = {"send", "receive"}  # a message of each example
 DTYPES = (float32, int64, bool_, complex64)

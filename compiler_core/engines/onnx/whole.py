@@ -187,7 +187,8 @@ def _of_other_than_f32(call: Call) -> str:
 
 
 def _of_changing_kernels(call: Call) -> str:
-    return "its kernel is an attribute" if symbols_in(call.args[1].shape[2:]) else ""
+    edges = (*call.attrs["low"], *call.attrs["high"])
+    return "its kernel and what is padded are attributes" if symbols_in((*call.args[1].shape[2:], *edges)) else ""
 
 
 _INVERSE = ("asin", "acos", "asinh", "acosh", "atanh")

@@ -233,7 +233,7 @@ def test_eager_convolutions_are_those_by_columns_in_float64(case: str) -> None:
     onednn.eager_plan.cache_clear()
     for ours, exact in zip(eagerly(np.float32, case), eagerly(np.float64, case), strict=True):
         np.testing.assert_allclose(ours, exact, rtol=1e-4, atol=1e-5 * np.abs(exact).max())
-    assert onednn.eager_plan.cache_info().misses == 3
+    assert onednn.eager_plan.cache_info().misses == (2 if case == "depthwise" else 3)  # its weight's gradient is ours
 
 
 def test_without_onednn_eager_convolutions_are_columns(no_onednn: None, monkeypatch: pytest.MonkeyPatch) -> None:

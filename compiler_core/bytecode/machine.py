@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import dropwhile
 from types import FrameType
 from typing import Any
 
@@ -65,11 +66,13 @@ class Machine:
         frame = self.frames[-1]
         return f"{frame.code.co_filename}:{program_of(frame.code).line_at(frame.next)}"
 
-    def stores_item_soon(self) -> bool:
-        """Whether the instruction at hand is the `+=` of `x[i] += y`."""
+    def augmented(self) -> Any:
+        """x, if the instruction at hand is the `+=` of `x[i] += y`; else None."""
         frame = self.frames[-1]
-        behind = program_of(frame.code).instructions[frame.next + 1 : frame.next + 5]
-        return any(one.opname == "STORE_SUBSCR" for one in behind)
+        behind = dropwhile(lambda one: one.opname == "SWAP", program_of(frame.code).instructions[frame.next + 1 :])
+        follows = next(behind, None)
+        is_stored = follows is not None and follows.opname == "STORE_SUBSCR"
+        return frame.stack[-4] if is_stored and len(frame.stack) > 3 else None  # x, i, x[i], y
 
     def location_outside(self, is_ours: Callable[[str], bool]) -> str:
         """`file:line` of the innermost frame of which the file is not ours; "" if there is none."""

@@ -3,7 +3,8 @@
 In: a group's members and its `LoopShape`. Out: `Space`: axes, outermost first, and each member's expression over them.
 Method: the suffix products of all members' shapes are the places where a flat index may be cut; those that divide each
 other are cut. Where an index still needs // or % of an axis, that place is cut too, once. Then neighbouring axes are
-merged again if every index has stride(outer) = stride(inner) * extent(inner).
+merged again if every index has stride(outer) = stride(inner) * extent(inner). For a GPU an innermost axis of few
+columns is given up at the end: the kernel's indices keep // and % there (`_wide`).
 """
 
 from __future__ import annotations

@@ -99,8 +99,11 @@ class TracingSemantics:
         self.__class__ = NativeSemantics  # type: ignore[assignment]
 
     def in_place(self, op: str, left: Any, right: Any) -> Any:
-        """`left op= right`. In `x[i] += 1` what `x[i]` gave is stored back: it may be a copy."""
+        """`left op= right`. In `x[i] += 1` what `x[i]` gave is stored back where it was taken: it may be a copy. Not so
+        in `y[0] += 1` of a `y` that is one, nor in an item of a list."""
         root = left._cell.root if hasattr(type(left), "_cell") else None  # objects may answer for any name
-        if isinstance(root, PickedCell) and self.machine.stores_item_soon():
-            root.free()
+        if isinstance(root, PickedCell):
+            taken_from = self.machine.augmented()
+            if hasattr(type(taken_from), "_cell") and taken_from._cell.root is not root:
+                root.free()
         return self._in_place(op, left, right)

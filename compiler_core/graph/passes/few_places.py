@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler_core.dtype import bool_, float32
+from compiler_core.dtype import bool_
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.ops.indexing.op import INDEX_ADD
@@ -43,7 +43,7 @@ def _rule(rewriter: Rewriter, call: Call) -> Node | None:
     count, rest = index.meta.numel, base.shape[1:]
     flat = rewriter.call("reshape", index, shape=(count,))
     places = rewriter.call("check_index", flat, size=base.shape[0])
-    rows = rewriter.call("reshape", _wide(rewriter, rows), shape=(count, *rest))
+    rows = rewriter.call("reshape", rewriter.wide(rows), shape=(count, *rest))
     none = rewriter.full(rows.meta, 0.0)
     totals = []
     for place in range(base.shape[0]):
@@ -53,9 +53,5 @@ def _rule(rewriter: Rewriter, call: Call) -> Node | None:
         chosen = rewriter.call("where", rewriter.call("expand", column, shape=rows.shape), rows, none)
         totals.append(rewriter.call("reshape", rewriter.call("sum", chosen, dims=(0,)), shape=(1, *rest)))
     added = rewriter.call("cat", *totals, dim=0) if len(totals) > 1 else totals[0]
-    found = rewriter.call("add", _wide(rewriter, base), added)
+    found = rewriter.call("add", rewriter.wide(base), added)
     return found if found.dtype is call.dtype else rewriter.call("cast", found, dtype=call.dtype)
-
-
-def _wide(rewriter: Rewriter, x: Node) -> Node:
-    return rewriter.call("cast", x, dtype=float32) if x.dtype.itemsize < 4 else x

@@ -68,7 +68,7 @@ def _is_small(call: Call) -> bool:
 
 
 def _outer_products(rewriter: Rewriter, call: Call) -> Node:
-    a, b = (x if x.dtype is float32 else rewriter.call("cast", x, dtype=float32) for x in call.args)
+    a, b = map(rewriter.wide, call.args)
     found: Node | None = None
     for k in range(a.shape[-1]):
         column = rewriter.call("expand", _sliced(rewriter, a, len(a.shape) - 1, k, k + 1), shape=call.shape)

@@ -15,7 +15,6 @@ import math
 from dataclasses import dataclass
 from itertools import accumulate
 
-from compiler_core.dtype import float32
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.ops.registry import OPS
@@ -57,8 +56,7 @@ def _rule(rewriter: Rewriter, call: Call) -> Node | None:
     part = _part(x, rows, x.meta.numel // rows)
     if not part:
         return None
-    wide = rewriter.call("cast", x, dtype=float32) if x.dtype.itemsize < 4 else x
-    cut = rewriter.call("reshape", wide, shape=(*shape, x.meta.numel // rows // part, part))
+    cut = rewriter.call("reshape", rewriter.wide(x), shape=(*shape, x.meta.numel // rows // part, part))
     inner = rewriter.call(op, cut, dims=(len(shape) + 1,))
     found = rewriter.call(op, inner, dims=(len(shape),))
     return rewriter.call("cast", found, dtype=call.dtype) if found.dtype is not call.dtype else found

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from compiler_core.dtype import bfloat16, float16, float32
 from compiler_core.errors import ClosedSizesError, GraphError
 from compiler_core.graph.input_sizes import assuming_nothing
 from compiler_core.graph.ir import Call, Constant, Graph, Node
@@ -72,6 +73,10 @@ class Rewriter:
     def append(self, node: Node) -> Node:
         self.nodes.append(node)
         return node
+
+    def wide(self, node: Node) -> Node:
+        """`node` in f32, if it is a 16-bit float."""
+        return self.call("cast", node, dtype=float32) if node.dtype in (bfloat16, float16) else node
 
     def call(self, op: Op | str, *args: Node, **attrs: Any) -> Node:
         """A new call (or what the rule makes of it), at the place, location and region of the one being visited."""

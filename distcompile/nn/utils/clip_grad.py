@@ -142,9 +142,9 @@ def clip_grads_with_norm_(
         with no_grad():
             gradients = _gradients(parameters)
             if isinstance(scale, Tensor) and _are_plain([scale, *gradients]):
-                factor = scale._read()
+                xp, factor = scale.device.xp, scale._read()
                 for grad in gradients:
-                    _apply(grad, lambda array, out: grad.device.xp.multiply(array, factor, out=out))  # noqa: B023
+                    _apply(grad, lambda array, out: xp.multiply(array, factor, out=out))
                 return
             for grad in gradients:
                 grad.mul_(scale.to(grad) if isinstance(scale, Tensor) else scale)

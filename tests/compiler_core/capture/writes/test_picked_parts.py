@@ -43,6 +43,28 @@ def added_by_an_operator(x: Any, i: Any) -> Any:
 
 
 @program
+def added_and_put_elsewhere(x: Any, i: Any) -> Any:
+    other, y = dc.zeros(2, 4), x[i]
+    y += 1
+    other[0] = y
+    return x.sum() + other
+
+
+@program
+def an_element_of_a_part(x: Any, i: Any) -> Any:
+    y = x[i]
+    y[0] += 1
+    return x.sum() + y
+
+
+@program
+def an_item_of_a_list(x: Any, i: Any) -> Any:
+    parts = [x[i], x[0]]
+    parts[0] += 1
+    return x.sum() + parts[0]
+
+
+@program
 def a_part_of_a_part(x: Any, i: Any) -> Any:
     x[i][1:].mul_(3)
     return x + 1

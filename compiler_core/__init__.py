@@ -17,6 +17,7 @@ late.LOADS.update({
     "on a device: product": "compiler_core.runtime.cuda.eager_product",
     "on a device: attention": "compiler_core.codegen.cuda.eager_attention",
     "on a device: 16-bit floats": "compiler_core.eager.device_narrow",
+    "on a device: sum": "compiler_core.eager.device_sums",
     "overrides: turn on": "compiler_core.overrides.switch",
     "memory: largest tensors": "compiler_core.tensor.memory.largest",
     "boundaries: on the tape": "compiler_core.tensor.autograd.boundaries",

@@ -31,7 +31,11 @@ _TYPES: dict[Any, tuple[int, str, str]] = {  # dtype -> kind, what is stored, wh
     np.dtype(np.float16): (2, "unsigned short", "float"),
     np.dtype(ml_dtypes.bfloat16): (3, "unsigned short", "float"),
 }
-_FILES = {"device_kernels.cu": "dropout", "device_narrow.cu": "join"}  # and a kernel, for which CuPy compiles the file
+_FILES = {  # and a kernel, for which CuPy compiles the file
+    "device_kernels.cu": "dropout",
+    "device_narrow.cu": "join",
+    "device_sums.cu": "sum_down",
+}
 _modules: dict[tuple[int, Any, str], DeviceKernels | None] = {}
 _compiling = threading.RLock()
 

@@ -79,37 +79,3 @@ KERNEL narrow(const float* x, T* out, i64 n, int wide) {
     ALL(i, n) out[i] = as_stored(x[i]);
   }
 }
-
-// Sums down the columns of x (rows, n), n a multiple of eight: blockIdx.y takes `share` rows, of which it leaves the
-// sums in a row of `parts`, f32; a block of 256 threads has 256 columns, eight a thread, and eight rows at once.
-KERNEL sum_rows(const T* x, float* parts, i64 rows, i64 n, i64 share) {
-  __shared__ float room[8 * MOST];
-  const i64 column = (i64)blockIdx.x * MOST + threadIdx.x % 32 * 8, first = blockIdx.y * share;
-  const i64 last = first + share < rows ? first + share : rows;
-  float sums[8];
-#pragma unroll
-  EACH(k) sums[k] = 0;
-  if (column < n)
-    for (i64 row = first + threadIdx.x / 32; row < last; row += 8) {
-      Eight given;
-      given.whole = *(const uint4*)(x + row * n + column);
-#pragma unroll
-      EACH(k) sums[k] += in(given.each[k]);
-    }
-#pragma unroll
-  EACH(k) room[threadIdx.x / 32 * MOST + threadIdx.x % 32 * 8 + k] = sums[k];
-  __syncthreads();
-  float total = 0;
-  EACH(k) total += room[k * MOST + threadIdx.x];
-  const i64 own = (i64)blockIdx.x * MOST + threadIdx.x;
-  if (own < n) parts[blockIdx.y * n + own] = total;
-}
-
-// Sums down the columns of parts (rows, n), f32.
-KERNEL add_parts(const float* parts, T* out, i64 rows, i64 n) {
-  ALL(i, n) {
-    float total = 0;
-    for (i64 row = 0; row < rows; ++row) total += parts[row * n + i];
-    out[i] = as_stored(total);
-  }
-}

@@ -1,15 +1,14 @@
-"""Sums, products, conversions and column sums of 16-bit floats in eager code on a CUDA device, by one kernel each.
+"""Sums, products and conversions of 16-bit floats in eager code on a CUDA device, by one kernel each.
 
-In: the operands of an op (add, sub, mul, div, cast, sum), as ops/on_device.py has them: dense, and one of them may be a
+In: the operands of an op (add, sub, mul, div, cast), as ops/on_device.py has them: dense, and one of them may be a
 row, or a number, that is repeated. Out: the result; or None, and then the op's own rule computes it with CuPy.
 Why: that rule converts both operands to f32, which takes four launches and moves five times the bytes. The numbers are
-the same, except that a sum over rows is added in another order: in f32, in parts, always the same parts. Kernels:
-device_narrow.cu. Each kind is used once it has given the rule's numbers on the CPU, for each dtype (device_proof.py).
+the same. Kernels: device_narrow.cu. Each kind is used once it has given the rule's numbers on the CPU, for each dtype
+(device_proof.py).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import of
-from compiler_core.eager.device_kernels import F32, I32, I64, MOST, DeviceKernels, kernels
+from compiler_core.eager.device_kernels import F32, I32, I64, DeviceKernels, kernels
 from compiler_core.eager.device_proof import is_right_once
 from compiler_core.ops.on_device import NARROW
 from compiler_core.ops.registry import OPS, Array
@@ -29,7 +28,6 @@ _JOINS = {"add": 0, "sub": 1, "mul": 2, "div": 3}
 _TURNS = ("add", "mul")  # whose operands may change places
 VECTOR, VECTOR_NBYTES = 8, 16  # elements that are moved at once, and the bytes on which they start
 BLOCKS = 1 << 15
-PARTS, SHARE = 64, 64  # of a sum over rows: parts at most, rows of a part at least
 
 
 def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
@@ -52,9 +50,7 @@ def _plan(xp: Any, name: str, operands: Sequence[Array], attrs: dict[str, Any]) 
     (x,) = operands
     if not (x.size and x.flags.c_contiguous):
         return None
-    if name == "cast":
-        return _converted(xp, x, attrs["dtype"].numpy)
-    return _summed(xp, x, tuple(attrs["dims"]))
+    return _converted(xp, x, attrs["dtype"].numpy)
 
 
 def _joined(xp: Any, name: str, a: Array, b: Array) -> Any:
@@ -105,13 +101,6 @@ def narrowed(x: Array, dtype: Any) -> Array | None:
     return None if made is None or k is None or not _is_right("cast", k) else made(k)
 
 
-def column_sums(x: Array) -> Array | None:
-    """Those of a matrix of 16-bit floats, in f32; None where no kernels take it."""
-    k, wide = kernels(x.dtype, "device_narrow.cu"), kernels(_WIDE, "device_narrow.cu")
-    made = _summed(cuda.module(), x, (0,), wide) if x.size and x.flags.c_contiguous else None
-    return None if made is None or k is None or wide is None or not _is_right("sum", k) else made(k)
-
-
 def _period(x: Array) -> int:
     """After how many elements a dense array of this shape begins anew with the first; 0 if it does not.
 
@@ -142,26 +131,6 @@ def _converted(xp: Any, x: Array, dtype: Any) -> Any:
     return made
 
 
-def _summed(xp: Any, x: Array, dims: tuple[int, ...], last: DeviceKernels | None = None) -> Any:
-    """Over the first dims, all elements of which make rows. last: the kernels of the result's dtype, if not of x's."""
-    if not dims or dims != tuple(range(len(dims))) or len(dims) == x.ndim:
-        return None
-    rows, n = math.prod(x.shape[: len(dims)]), math.prod(x.shape[len(dims) :])
-    if n % VECTOR or not _starts_well(x):
-        return None
-
-    def made(k: DeviceKernels) -> Array:
-        share = max(-(-rows // PARTS), SHARE)
-        count = -(-rows // share)
-        ends = last or k
-        parts, out = xp.empty((count, n), np.float32), xp.empty(x.shape[len(dims) :], ends.dtype)
-        k.block("sum_rows", x, parts, I64(rows), I64(n), I64(share), grid=(-(-n // MOST), count))
-        ends.all("add_parts", n, parts, out, I64(count), I64(n))
-        return out  # type: ignore[no-any-return]
-
-    return made
-
-
 def _starts_well(*arrays: Array) -> bool:
     return not any(x.data.ptr % VECTOR_NBYTES for x in arrays)  # type: ignore[attr-defined]
 
@@ -188,7 +157,6 @@ def _difference(name: str, k: DeviceKernels) -> str:
     x, row = rng.normal(size=(300, 24)).astype(k.dtype), rng.normal(size=24).astype(k.dtype)
     others: dict[str, list[tuple[Sequence[Array], dict[str, Any]]]] = {
         "cast": [((x,), {"dtype": of(_WIDE)}), ((x.astype(np.float32) * 1.01,), {"dtype": of(k.dtype)})],
-        "sum": [((np.round(x),), {"dims": (0,)})],  # of whole numbers, which no order changes
     }
     for given, attrs in others.get(name, [((x, np.broadcast_to(row, x.shape)), {}), ((x, x[::-1].copy()), {})]):
         there = tuple(_put(xp, array) for array in given)

@@ -17,7 +17,8 @@ from compiler_core import cuda
 from compiler_core.dtype import of
 from compiler_core.eager.device_define import Grads, alike, define_there
 from compiler_core.eager.device_kernels import DeviceKernels, dense
-from compiler_core.eager.device_narrow import column_sums, narrowed, widened_sum
+from compiler_core.eager.device_narrow import narrowed, widened_sum
+from compiler_core.eager.device_sums import column_sums
 from compiler_core.ops.casting import lower_array
 from compiler_core.ops.on_device import PRODUCT
 from compiler_core.ops.registry import OPS, Array, run_eager

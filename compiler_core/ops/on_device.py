@@ -29,12 +29,14 @@ CONVOLUTION: Late[Run] = Late("on a device: convolution")
 PRODUCT: Late[Run] = Late("on a device: product")
 ATTENTION: Late[Run] = Late("on a device: attention")
 NARROW: Late[Run] = Late("on a device: 16-bit floats")
+SUM: Late[Run] = Late("on a device: sum")
 _KEYED = ("attention", "attention_backward")  # of which the last operand may be a key, which Python reads
 DEFINITIONS = {  # ops that a library or kernels compute
     **dict.fromkeys(("convolution", "convolution_input", "convolution_weight"), CONVOLUTION),
     "matmul": PRODUCT,
     **dict.fromkeys(_KEYED, ATTENTION),
-    **dict.fromkeys(("add", "sub", "mul", "div", "cast", "sum"), NARROW),
+    **dict.fromkeys(("add", "sub", "mul", "div", "cast"), NARROW),
+    "sum": SUM,
 }
 
 

@@ -1,0 +1,125 @@
+// Sums in eager code on a CUDA device: elements added in the dtype that is computed in, always in the same order.
+//
+// In: dense arrays; before this text those of device_numbers.cu and device_rows.cu. Out: the arrays that are written.
+// A block has MOST threads: `lanes` side by side (a power of two), in levels. A thread reads V elements at once where
+// `wide` says that all lie so (on 16 bytes, in multiples of V), else one.
+
+#define V ((int)(16 / sizeof(T)))
+union Vector { uint4 whole; T each[V]; };
+
+template <int v> __device__ inline void add_from(const T* at, C* sums) {
+  if (v == 1) {
+    sums[0] += in(*at);
+    return;
+  }
+  Vector given;
+  given.whole = *(const uint4*)at;
+#pragma unroll
+  for (int k = 0; k < v; ++k) sums[k] += in(given.each[k]);
+}
+
+// The sums over the levels, of `width` each, in the first of them.
+__device__ inline void over_levels(C* room, int levels, int width) {
+  __syncthreads();
+  for (int half = levels / 2; half; half /= 2) {
+    for (int i = threadIdx.x; i < half * width; i += blockDim.x) room[i] += room[i + half * width];
+    __syncthreads();
+  }
+}
+
+// The sum over the lanes, for the first of each level.
+__device__ inline C over_lanes(C value, C* room, int lanes) {
+  room[threadIdx.x] = value;
+  __syncthreads();
+  for (int half = lanes / 2; half; half /= 2) {
+    if ((int)threadIdx.x % lanes < half) room[threadIdx.x] += room[threadIdx.x + half];
+    __syncthreads();
+  }
+  return room[threadIdx.x];
+}
+
+template <int v>
+__device__ inline void down(const T* x, C* parts, T* out, i64 rows, i64 n, i64 splits, i64 share, i64 across, int lanes,
+                            C* room) {
+  const int levels = blockDim.x / lanes, width = lanes * v;
+  const i64 from = blockIdx.x % across * width, column = from + (i64)threadIdx.x % lanes * v;
+  const i64 group = blockIdx.x / across, begin = group % splits * share;
+  const i64 end = begin + share < rows ? begin + share : rows;
+  C sums[v];
+#pragma unroll
+  for (int k = 0; k < v; ++k) sums[k] = 0;
+  if (column < n) {
+    const T* at = x + group / splits * rows * n + column;
+#pragma unroll 4
+    for (i64 row = begin + threadIdx.x / lanes; row < end; row += levels) add_from<v>(at + row * n, sums);
+  }
+#pragma unroll
+  for (int k = 0; k < v; ++k) room[threadIdx.x * v + k] = sums[k];
+  over_levels(room, levels, width);
+  for (int i = threadIdx.x; i < width && from + i < n; i += blockDim.x) {
+    if (out) out[group * n + from + i] = as_stored(room[i]);
+    else parts[group * n + from + i] = room[i];
+  }
+}
+
+// Down the columns of x, [outer, rows, n]: a block has `across`-th of them, and `share` rows. Either parts, [outer,
+// splits, n], or out, where one split is all.
+KERNEL sum_down(const T* x, C* parts, T* out, i64 rows, i64 n, i64 splits, i64 share, i64 across, int lanes, int wide) {
+  __shared__ C room[V * MOST];
+  if (wide) down<V>(x, parts, out, rows, n, splits, share, across, lanes, room);
+  else down<1>(x, parts, out, rows, n, splits, share, across, lanes, room);
+}
+
+template <int v>
+__device__ inline C along(const T* x, i64 n, i64 begin, i64 share, int lanes) {
+  const i64 end = begin + share < n ? begin + share : n;
+  C sums[v], total = 0;
+#pragma unroll
+  for (int k = 0; k < v; ++k) sums[k] = 0;
+#pragma unroll 4
+  for (i64 i = begin + (i64)threadIdx.x % lanes * v; i < end; i += lanes * v) add_from<v>(x + i, sums);
+#pragma unroll
+  for (int k = 0; k < v; ++k) total += sums[k];
+  return total;
+}
+
+// Along the rows of x, [rows, n]: each level of a block has `share` elements of one. Either parts, [rows, splits], or
+// out, where one split is all.
+KERNEL sum_along(const T* x, C* parts, T* out, i64 rows, i64 n, i64 splits, i64 share, int lanes, int wide) {
+  __shared__ C room[MOST];
+  const i64 piece = (i64)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes, begin = piece % splits * share;
+  C total = 0;
+  if (piece < rows * splits) {
+    const T* row = x + piece / splits * n;
+    total = wide ? along<V>(row, n, begin, share, lanes) : along<1>(row, n, begin, share, lanes);
+  }
+  total = over_lanes(total, room, lanes);
+  if (threadIdx.x % lanes == 0 && piece < rows * splits) {
+    if (out) out[piece] = as_stored(total);
+    else parts[piece] = total;
+  }
+}
+
+// Of parts, [outer, rows, n], down the columns: a block has 32 of them.
+KERNEL add_down(const C* parts, T* out, i64 outer, i64 rows, i64 n) {
+  __shared__ C room[MOST];
+  const i64 own = (i64)blockIdx.x * 32 + threadIdx.x % 32;
+  C total = 0;
+  if (own < outer * n)
+    for (i64 row = threadIdx.x / 32; row < rows; row += MOST / 32) total += parts[(own / n * rows + row) * n + own % n];
+  room[threadIdx.x] = total;
+  over_levels(room, MOST / 32, 32);
+  if (threadIdx.x < 32 && own < outer * n) out[own] = as_stored(room[threadIdx.x]);
+}
+
+// Of parts, [outer, n, inner], over the first and the last dim: a level each.
+KERNEL add_around(const C* parts, T* out, i64 outer, i64 n, i64 inner, int lanes) {
+  __shared__ C room[MOST];
+  const i64 own = (i64)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
+  C total = 0;
+  if (own < n)
+    for (i64 i = threadIdx.x % lanes; i < outer * inner; i += lanes)
+      total += parts[(i / inner * n + own) * inner + i % inner];
+  total = over_lanes(total, room, lanes);
+  if (threadIdx.x % lanes == 0 && own < n) out[own] = as_stored(total);
+}

@@ -4,8 +4,9 @@ In: g: T[*lead, *o], a cotangent for each window of x: T[*lead, *n] (ops/pooling
 low: how many elements in front of each spatial dim are padding. Out: T[*lead, *n]: each window's cotangent at its first
 maximum (its last NaN), added up; a window that is lowest throughout gives it to its first element that is no padding in
 front. The routine takes f32 and f64 over one or two dims and goes plane by plane: the places of the maxima of a row of
-windows are found at once, a vector of windows for each place of the kernel; then the cotangents are added where they
-belong, while the plane is in the cache; no array of places is kept. `composed` writes the op with window_argmax and
+windows are found at once, a vector of windows for each place of the kernel, a row of the plane having been laid out by
+`stride` so that these are contiguous; then the cotangents are added where they belong, while the plane is in the cache;
+no array of places is kept. `composed` writes the op with window_argmax and
 windows_put, for other backends, dtypes and layouts (channels last), and for second derivatives.
 """
 
@@ -91,35 +92,61 @@ def _vjp(
 # ---- the C call
 
 _TEXT = """\
+#if defined(__AVX512F__)
+enum { dc_lanes_nbytes = 64 };
+#elif defined(__AVX__)
+enum { dc_lanes_nbytes = 32 };
+#else
+enum { dc_lanes_nbytes = 16 };
+#endif
 // Adds the cotangents g of one plane's windows to out. H, W: the plane; OH, OW: how many windows.
 template <class T, class I, int64_t H, int64_t W, int64_t OH, int64_t OW, int64_t KH, int64_t KW, int64_t SH,
           int64_t SW, int64_t DH, int64_t DW, int64_t PH, int64_t PW>
 static void dc_window_max_put(const T* __restrict g, const T* __restrict x, T* __restrict out) {
-  enum { block = 64 };
+  enum {
+    widest = dc_lanes_nbytes / sizeof(T),
+    lanes = OW <= widest / 4 ? widest / 4 : OW <= widest / 2 ? widest / 2 : widest,
+    vectors = (OW + lanes - 1) / lanes,
+    block = lanes * (vectors < 4 ? vectors : 4),
+    room = block + (KW - 1) * DW / SW
+  };
+  typedef T V __attribute__((vector_size(lanes * sizeof(T)), aligned(sizeof(T)), may_alias));
+  typedef I J __attribute__((vector_size(lanes * sizeof(I)), aligned(sizeof(I)), may_alias));
+  static thread_local T staged[SW][room];  // a row of x: [p][i] is element p + i * SW
+  T best[block];
+  I at[block];
   for (int64_t i = 0; i < H * W; ++i) out[i] = 0;
   for (int64_t oh = 0; oh < OH; ++oh) {
     const int64_t above = oh * SH < PH ? (PH - oh * SH + DH - 1) / DH : 0;
     for (int64_t start = 0; start < OW; start += block) {
-      const int64_t n = OW - start < block ? OW - start : block, corner = oh * SH * W + start * SW;
-      T best[block];
-      I at[block];
-      for (int64_t i = 0; i < n; ++i) {
+      const int64_t corner = oh * SH * W + start * SW;
+      for (int64_t i = 0; i < block; ++i) {
         const int64_t before = PW - (start + i) * SW;
         best[i] = (T)-__builtin_inf();
-        at[i] = (I)(above * DH * W + (before > 0 ? (before + DW - 1) / DW * DW : 0));
+        at[i] = (I)(above * KW + (before > 0 ? (before + DW - 1) / DW : 0));
       }
-      for (int64_t kh = 0; kh < KH; ++kh)
-        for (int64_t kw = 0; kw < KW; ++kw) {
-          const I offset = (I)(kh * DH * W + kw * DW);
-          const T* const from = x + corner + offset;
-          for (int64_t i = 0; i < n; ++i) {
-            const T value = from[i * SW];
-            const bool better = (value > best[i]) | (value != value);
-            best[i] = better ? value : best[i];
-            at[i] = better ? offset : at[i];
-          }
+      for (int64_t kh = 0; kh < KH; ++kh) {
+        for (int64_t p = 0; p < SW; ++p) {
+          const T* const from = x + corner + kh * DH * W + p;
+          const int64_t left = (W - start * SW - p + SW - 1) / SW, n = left < room ? left : room;
+          for (int64_t i = 0; i < n; ++i) staged[p][i] = from[i * SW];
         }
-      for (int64_t i = 0; i < n; ++i) out[corner + i * SW + at[i]] += g[oh * OW + start + i];
+        for (int64_t first = 0; first < block; first += lanes) {
+          V top = *(const V*)(best + first);
+          J place = *(const J*)(at + first);
+          for (int64_t kw = 0; kw < KW; ++kw) {
+            const V value = *(const V*)(staged[kw * DW % SW] + first + kw * DW / SW);
+            const J better = (value > top) | (value != value);
+            top = better ? value : top;
+            place = better ? (J){} + (I)(kh * KW + kw) : place;
+          }
+          *(V*)(best + first) = top;
+          *(J*)(at + first) = place;
+        }
+      }
+      const int64_t n = OW - start < block ? OW - start : block;
+      for (int64_t i = 0; i < n; ++i)
+        out[corner + i * SW + at[i] / KW * DH * W + at[i] % KW * DW] += g[oh * OW + start + i];
     }
   }
 }
@@ -138,9 +165,9 @@ def _emit(call: CCall) -> Iterator[str]:
     sizes, counts = (*ones, *x.layout.shape[lead:]), (*ones, *g.layout.shape[lead:])
     steps = [n for name in ("kernel", "stride", "dilation") for n in (*ones, *attrs[name])]
     ctype = x.layout.dtype.ctype
-    offsets = "int64_t" if x.layout.dtype is float64 or math.prod(sizes) >> 31 else "int32_t"
+    places = "int64_t" if x.layout.dtype is float64 else "int32_t"  # as wide as the numbers: of equal lanes
     numbers = (*sizes, *counts, *steps, *zeros, *attrs["low"])
-    arguments = ", ".join((ctype, offsets, *map(hex, numbers)))
+    arguments = ", ".join((ctype, places, *map(hex, numbers)))
     plane, windows = math.prod(sizes), math.prod(counts)
     least = max(1, _PART // (windows * math.prod(attrs["kernel"])))
     yield f"  dc_parallel({math.prod(x.layout.shape[:lead])}, {least}, [&](int64_t dc_from, int64_t dc_to) {{"

@@ -8,8 +8,8 @@ device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,14 @@ from compiler_core.ops.whole import COMPOSITES
 _KEY, _CLASSES = np.array([5, 6, 1], np.uint64), np.array([2, 0, -100, 36])
 _WEIGHTS = [np.random.default_rng(6).normal(size=s).astype(np.float32) for s in ((16, 8), (16,), (3, 111))]
 _LOSS = {"ignore_index": -100, "reduction": "mean"}
-SAMPLES: dict[str, tuple[Sequence[Any], dict[str, Any]]] = {  # shapes, or operands as they are, and attributes
+Sample: TypeAlias = "tuple[Sequence[Any], dict[str, Any]]"
+
+
+class Last(tuple[int, ...]):
+    """The shape of an operand that lies with channels last."""
+
+
+SAMPLES: dict[str, Sample] = {  # shapes, or operands as they are, and attributes
     "batch_norm": (((4, 3, 2, 21), None, None, (3,), (3,)), {"eps": 1e-5}),
     "group_norm": (((4, 6, 2, 21), (6,), (6,)), {"groups": 2, "eps": 1e-5}),
     "dropout": (((40, 9), _KEY), {"p": 0.3, "stream": 4}),
@@ -33,9 +40,19 @@ SAMPLES: dict[str, tuple[Sequence[Any], dict[str, Any]]] = {  # shapes, or opera
     "embedding": (((5, 3), np.array([[1, 4], [1, 0]])), {"padding_idx": None}),
     "cross_entropy": (((4, 37), _CLASSES), _LOSS),
 }
-MORE: dict[str, tuple[Sequence[Any], dict[str, Any]]] = {  # where other kernels do the same
-    "batch_norm": (((16, 3, 1100), None, None, (3,), (3,)), {"eps": 1e-5}),
+_PER_CHANNEL = [np.random.default_rng(7).uniform(0.5, 2, 16).astype(np.float32) for _ in range(2)]
+_EPS = {"eps": 1e-5}
+MORE: dict[str, Sequence[Sample]] = {  # where other kernels do the same, or other dtypes stand beside each other
+    "batch_norm": (
+        (((16, 3, 2200), None, None, (3,), (3,)), _EPS),
+        (((6, 16, 4, 8), None, None, *_PER_CHANNEL), _EPS),
+        ((Last((6, 16, 4, 8)), None, None, *_PER_CHANNEL), _EPS),
+        ((Last((40, 3, 5, 9)), None, None, (3,), (3,)), _EPS),
+        (((9, 16), None, None, _PER_CHANNEL[0], None), _EPS),
+        ((Last((2, 16, 5, 9)), *_PER_CHANNEL, *_PER_CHANNEL), _EPS),
+    ),
 }
+_WITHOUT_SLOPES = {"batch_norm": (1, 2)}  # operands whose gradients are the composition's
 _SLACK = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}  # relative to the largest number
 _proved: dict[tuple[DeviceKernels, str], bool] = {}
 
@@ -44,8 +61,11 @@ def is_proved(name: str, k: DeviceKernels, forward: Callable[..., Any], backward
     """Whether definition `name` may be used with these kernels."""
 
     def difference() -> str:
-        wrong = _difference(name, SAMPLES, k, forward, backward)
-        return _difference(name, MORE, k, forward, backward) if name in MORE and not wrong else wrong
+        for sample in (SAMPLES.get(name) or _of_derived(name), *MORE.get(name, ())):
+            wrong = _difference(name, sample, k, forward, backward)
+            if wrong:
+                return wrong
+        return ""
 
     return is_right_once(name, k, difference)
 
@@ -67,15 +87,18 @@ def is_right_once(name: str, k: DeviceKernels, difference: Callable[[], str]) ->
     return found
 
 
-def operands_of(
-    name: str, dtype: Any, samples: Mapping[str, tuple[Sequence[Any], dict[str, Any]]] = SAMPLES
-) -> tuple[list[Any], dict[str, Any]]:
+def operands_of(name: str, dtype: Any, sample: Sample | None = None) -> tuple[list[Any], dict[str, Any]]:
     """Its sample, drawn from a fixed seed."""
-    rng, (shapes, attrs) = np.random.default_rng(3), samples.get(name) or _of_derived(name)
-    return [rng.normal(size=s).astype(dtype) if isinstance(s, tuple) else s for s in shapes], attrs
+    rng, (shapes, attrs) = np.random.default_rng(3), sample or SAMPLES.get(name) or _of_derived(name)
+    return [_drawn(rng, s, dtype) if isinstance(s, tuple) else s for s in shapes], attrs
 
 
-def _of_derived(name: str) -> tuple[Sequence[Any], dict[str, Any]]:
+def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
+    made: Array = rng.normal(size=shape).astype(dtype)
+    return np.moveaxis(np.moveaxis(made, 1, -1).copy(), -1, 1) if isinstance(shape, Last) else made
+
+
+def _of_derived(name: str) -> Sample:
     """Of a composite that is pointwise, or works by rows."""
     one = COMPOSITES[name]
     numbers, count = dict.fromkeys(one.numbers, 0.75), one.compose.__code__.co_argcount - 1
@@ -85,17 +108,18 @@ def _of_derived(name: str) -> tuple[Sequence[Any], dict[str, Any]]:
 
 
 def _difference(
-    name: str, samples: Mapping[str, Any], k: DeviceKernels, forward: Callable[..., Any], backward: Callable[..., Any]
+    name: str, sample: Sample, k: DeviceKernels, forward: Callable[..., Any], backward: Callable[..., Any]
 ) -> str:
     """What is wrong; empty if nothing is."""
-    arrays, attrs = operands_of(name, k.dtype, samples)
+    arrays, attrs = operands_of(name, k.dtype, sample)
     composite = COMPOSITES[name]
     expected = composite.compose(*arrays, **attrs)
     g = np.random.default_rng(4).normal(size=expected.shape).astype(k.dtype)
     slopes = composite.vjp(g, expected, *arrays, **attrs)
     number = cuda.current()
     there = [_there(a, number) for a in arrays]
-    needs = [s is not None and s.dtype in (k.dtype, np.float32) for s in arrays]
+    without = _WITHOUT_SLOPES.get(name, ())
+    needs = [s is not None and s.dtype in (k.dtype, np.float32) and n not in without for n, s in enumerate(arrays)]
     computed = forward(k, *there, **attrs)
     if computed is None:  # it declines this dtype
         return ""
@@ -109,8 +133,12 @@ def _difference(
 
 
 def _there(array: Any, number: int) -> Any:
-    is_key = array is None or array.dtype == np.uint64
-    return array if is_key else cuda.put(array, number)
+    """On the device; what lies with channels last does so there."""
+    if array is None or array.dtype == np.uint64:
+        return array
+    if array.ndim > 2 and not array.flags.c_contiguous:
+        return cuda.put(np.moveaxis(array, 1, -1), number).transpose(0, array.ndim - 1, *range(1, array.ndim - 1))
+    return cuda.put(array, number)
 
 
 def _is_near(made: Array, right: Any, slack: float) -> bool:

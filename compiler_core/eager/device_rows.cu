@@ -25,3 +25,6 @@ template <bool sums> __device__ inline C over_block(C value, C* room) {
 #define SUM(value) over_block<true>(value, room)
 #define LARGEST(value) over_block<false>(value, room)
 #define ALONG(i, n) for (i64 i = threadIdx.x; i < (n); i += blockDim.x)
+
+__device__ inline float root_of(float x) { return sqrtf(x); }
+__device__ inline double root_of(double x) { return sqrt(x); }

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from compiler_core import cuda
-from compiler_core.eager.device_kernels import F64, I32, I64, MOST, DeviceKernels, dense, is_known, kernels
-from compiler_core.eager.device_norms import parts_of, sums_of_parts
+from compiler_core.eager.device_batch_norm import channel_kernels, moved_by, statistics_of
+from compiler_core.eager.device_define import Find
+from compiler_core.eager.device_kernels import I64, MOST, DeviceKernels, dense, is_known, kernels
 from compiler_core.eager.device_proof import is_right_once
 from compiler_core.ops.registry import Array
 
@@ -23,29 +24,32 @@ _OTHER = "other numbers"
 _PARTS = 256  # blocks that sum the squares of one array, at most
 
 
-def moved_statistics(x: Array, mean: Array, variance: Array, momentum: float) -> tuple[Array, Array] | None:
-    """The running mean and variance [C] of batch norm, moved towards those of x [N, C, ...] by `momentum`."""
-    k = _kernels((x, mean, variance), "running statistics", _other_statistics)
+def moved_statistics(
+    x: Array, mean: Array, variance: Array, momentum: float, kept: Sequence[Array] | None = None
+) -> tuple[Array, Array] | None:
+    """The running mean and variance [C] of batch norm, moved towards those of x [N, C, ...] by `momentum`.
+
+    kept: what batch norm of x kept for its backward, if it is at hand: x is not read again then.
+    """
+    k = _kernels((x, mean, variance), "running statistics", _other_statistics, channel_kernels)
     if k is None or not x.size or x.ndim < 2 or mean.dtype != k.wide or variance.dtype != k.wide:
         return None
-    if mean.shape != x.shape[1:2] or variance.shape != mean.shape or x.size // x.shape[1] >= 1 << 31:
+    if mean.shape != x.shape[1:2] or variance.shape != mean.shape:
         return None
     with cuda.on(x.data.device_id), cuda.allocating(x.data.device_id):  # type: ignore[attr-defined]
-        return _moved(k, x, mean, variance, momentum)
+        statistics = kept[0] if kept else statistics_of(k, x)
+        if statistics is None:
+            return None
+        return moved_by(k, statistics, mean, variance, x.size // x.shape[1], momentum)
 
 
-def _moved(k: DeviceKernels, x: Array, mean: Array, variance: Array, momentum: float) -> tuple[Array, Array]:
-    moved = [cuda.module().empty((x.shape[1],), k.wide) for _ in range(2)]
-    batch, channels, length = x.shape[0], x.shape[1], math.prod(x.shape[2:])
-    sizes, parts = (I32(batch), I32(channels), I32(length)), parts_of(channels, batch * length)
-    if parts > 1:
-        sums = sums_of_parts(k, dense(x), sizes, parts)
-        k.all("channel_move", channels, *sums, dense(mean), dense(variance), *moved, I64(channels), I32(parts),
-              F64(batch * length), F64(momentum))  # fmt: skip
-        return moved[0], moved[1]
-    k.rows("channel_moved", channels, batch * length, dense(x), dense(mean), dense(variance), *moved,
-           *sizes, F64(momentum))  # fmt: skip
-    return moved[0], moved[1]
+def kept_by(composite: str, result: Any) -> tuple[Array, ...] | None:
+    """What `composite` kept for the backward of a tensor, its result; None where there is none, or others have it."""
+    node = result._node
+    if getattr(getattr(node, "op", None), "name", "") != composite or not hasattr(node, "kept"):
+        return None
+    kept = node.kept  # which hooks may have packed
+    return kept if kept and all(cuda.is_array(array) for array in kept) else None
 
 
 def norm(arrays: Sequence[Array]) -> Array | None:
@@ -78,7 +82,9 @@ def _norm(used: Sequence[DeviceKernels], arrays: Sequence[Array]) -> Array:
 # ---- proofs
 
 
-def _kernels(arrays: Sequence[Any], name: str, difference: Callable[[DeviceKernels], str]) -> DeviceKernels | None:
+def _kernels(
+    arrays: Sequence[Any], name: str, difference: Callable[[DeviceKernels], str], find: Find = kernels
+) -> DeviceKernels | None:
     """Those of the first array's dtype, if all are on its device and `difference` finds none."""
     first = arrays[0]
     if not cuda.is_array(first) or not is_known(first.dtype):
@@ -87,7 +93,7 @@ def _kernels(arrays: Sequence[Any], name: str, difference: Callable[[DeviceKerne
     if not all(cuda.is_on(a, number) for a in arrays):
         return None
     with cuda.on(number):
-        k = kernels(first.dtype)
+        k = find(first.dtype)
         return k if k is not None and is_right_once(name, k, partial(difference, k)) else None
 
 
@@ -100,10 +106,13 @@ def _drawn(k: DeviceKernels, *shape: int) -> tuple[Array, Array]:
 def _other_statistics(k: DeviceKernels) -> str:
     pairs: list[tuple[Array, Array]] = []
     old = cuda.module().full((3,), 2.0, k.wide)
-    for shape in ((4, 3, 50), (16, 3, 1100)):  # by one block a channel, and by several
+    for shape in ((4, 3, 50), (16, 3, 2200)):  # by one block a channel, and by several
         here, there = _drawn(k, *shape)
+        statistics = statistics_of(k, there)
+        if statistics is None:
+            return _OTHER
         right = [1.5 + 0.25 * here.mean((0, 2)), 1.5 + 0.25 * here.var((0, 2), ddof=1)]
-        pairs += zip(map(cuda.fetch, _moved(k, there, old, old, 0.25)), right)
+        pairs += zip(map(cuda.fetch, moved_by(k, statistics, old, old, here.size // 3, 0.25)), right)
     return "" if all(np.abs(a - b).max() < 1e-3 for a, b in pairs) else _OTHER
 
 

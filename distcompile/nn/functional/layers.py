@@ -130,7 +130,7 @@ def batch_norm(
     result: Tensor = C.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
     if training and running_mean is not None and running_var is not None and input.dim() > 1:
         with no_grad():
-            if _are_moved_at_once(input, running_mean, running_var, momentum):
+            if _are_moved_at_once(input, running_mean, running_var, momentum, result):
                 return result
             mean, variance = C.batch_statistics(input)
             running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
@@ -138,14 +138,17 @@ def batch_norm(
     return result
 
 
-def _are_moved_at_once(x: Tensor, mean: Tensor, variance: Tensor, momentum: float | Tensor) -> bool:
-    """Whether the running statistics were moved by one kernel, on the device that all are on."""
+def _are_moved_at_once(x: Tensor, mean: Tensor, variance: Tensor, momentum: float | Tensor, result: Tensor) -> bool:
+    """Whether the running statistics were moved by one kernel, on the device that all are on. result: batch norm's."""
     if current_trace() is not None or not isinstance(momentum, float):
         return False
     from compiler_core.eager import channels, device_several
 
-    move = (device_several if x.is_cuda else channels).moved_statistics
-    moved = move(x._read(), mean._read(), variance._read(), momentum)
+    arrays = x._read(), mean._read(), variance._read()
+    if x.is_cuda:
+        moved = device_several.moved_statistics(*arrays, momentum, device_several.kept_by("batch_norm", result))
+    else:
+        moved = channels.moved_statistics(*arrays, momentum)
     if moved is None:
         return False
     for running, array in zip((mean, variance), moved):

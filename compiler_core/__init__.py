@@ -18,6 +18,8 @@ late.LOADS.update({
     "on a device: attention": "compiler_core.codegen.cuda.eager_attention",
     "on a device: 16-bit floats": "compiler_core.eager.device_narrow",
     "on a device: sum": "compiler_core.eager.device_sums",
+    "on a device: functions of one number": "compiler_core.eager.device_unary",
+    "on a device: derivatives": "compiler_core.eager.device_unary",
     "overrides: turn on": "compiler_core.overrides.switch",
     "memory: largest tensors": "compiler_core.tensor.memory.largest",
     "boundaries: on the tape": "compiler_core.tensor.autograd.boundaries",

@@ -104,7 +104,7 @@ def _cuda_kernel(one: Rows, made: Body, *, backward: bool) -> str:
 
 def _operands(one: Rows, backward: bool) -> tuple[str, ...]:
     """What the loop reads: the result stands for x where the gradient is told from it."""
-    return ("g", "x") if backward else ("x",)
+    return ("g", "x" if one.gradient is None else "result") if backward else ("x",)
 
 
 def bodies(one: Rows, dtype: DType, used: Used) -> tuple[Body, Body]:

@@ -127,7 +127,7 @@ def _difference(
     grads = backward(k, needs, cuda.put(g, number), out, kept, *there, **attrs)
     pairs = [(out, expected), *((a, b) for a, b, need in zip(grads, slopes, needs) if need)]
     for place, (made, right) in enumerate(pairs):
-        if not _is_near(cuda.fetch(made), right, _SLACK[k.dtype.name]):
+        if not is_near(cuda.fetch(made), right, k.dtype):
             return "other numbers" if place == 0 else f"another gradient, number {place}"
     return ""
 
@@ -141,8 +141,9 @@ def _there(array: Any, number: int) -> Any:
     return cuda.put(array, number)
 
 
-def _is_near(made: Array, right: Any, slack: float) -> bool:
-    expected = np.asarray(right)
+def is_near(made: Array, right: Any, dtype: Any) -> bool:
+    """Whether these are the right numbers up to the rounding of `dtype`."""
+    expected, slack = np.asarray(right), _SLACK[dtype.name]
     if made.shape != expected.shape or made.dtype != expected.dtype:
         return False
     a, b = made.astype(np.float64), expected.astype(np.float64)

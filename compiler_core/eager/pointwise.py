@@ -124,12 +124,12 @@ def identity(composite: Composite) -> dict[str, str]:
     return {
         "composition": " ".join(said),
         "file": _stamp(str(file), file.stat()) if file.is_file() else "",
-        "compiler": _compiler(),
+        "compiler": compiler(),
     }
 
 
 @cache
-def _compiler() -> str:
+def compiler() -> str:
     """Names, sizes and times of the sources that make texts."""
     return "\n".join(sorted(_stamp(entry.path, entry.stat()) for entry in sources()))
 

@@ -30,14 +30,29 @@ PRODUCT: Late[Run] = Late("on a device: product")
 ATTENTION: Late[Run] = Late("on a device: attention")
 NARROW: Late[Run] = Late("on a device: 16-bit floats")
 SUM: Late[Run] = Late("on a device: sum")
+UNARY: Late[Run] = Late("on a device: functions of one number")
+# (op's name, cotangent, result, operand) -> the operand's cotangent, or None: the op's rule gives it
+Slope = Callable[[str, Any, Any, Any], "Array | None"]
+SLOPE: Late[Slope] = Late("on a device: derivatives")
 _KEYED = ("attention", "attention_backward")  # of which the last operand may be a key, which Python reads
+# what takes several launches op by op, forward or backward
+UNARY_OPS = frozenset(("tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos"))
 DEFINITIONS = {  # ops that a library or kernels compute
     **dict.fromkeys(("convolution", "convolution_input", "convolution_weight"), CONVOLUTION),
     "matmul": PRODUCT,
     **dict.fromkeys(_KEYED, ATTENTION),
     **dict.fromkeys(("add", "sub", "mul", "div", "cast"), NARROW),
     "sum": SUM,
+    **dict.fromkeys(UNARY_OPS, UNARY),
 }
+
+
+def slope_there(op: Any, g: Any, values: Sequence[Any]) -> tuple[Array] | None:
+    """The cotangents of op's operands, of g at values = (result, *operands), by one kernel; None: the op's rule."""
+    if type(g) is np.ndarray or op.name not in UNARY_OPS or not cuda.is_array(g):
+        return None
+    found = SLOPE.get()(op.name, g, *values)
+    return None if found is None else (found,)
 
 
 def run_on_device(op: Any, arrays: Sequence[Array], attrs: dict[str, Any]) -> Array:

@@ -197,6 +197,10 @@ def fmod(input: Operand, other: Operand) -> Value:
 
 def pow(input: Operand, exponent: Operand) -> Value:
     """input ** exponent. Small whole exponents become products; integers wrap."""
+    if type(exponent) in (int, float) and exponent in _POWERS and not is_scalar(input):
+        x = as_value(input)
+        if dtype_of(x).kind == "f":
+            return _POWERS[exponent](x)
     if is_narrow(input) and is_scalar(exponent):  # which is rounded, as torch's is, but computed with in float32
         return rounded_once(pow)(input, _rounded_to(dtype_of(input), exponent))
     if is_scalar(exponent) and not is_scalar(input) and not is_symbol(exponent):
@@ -204,6 +208,19 @@ def pow(input: Operand, exponent: Operand) -> Value:
         if fast is not None:
             return fast
     return prims.pow(*operands(input, exponent))
+
+
+@whole(lies="alike", pointwise=True, once=True)
+def _square(x: Value) -> Value:
+    return prims.mul(x, x)
+
+
+@whole(lies="alike", pointwise=True, once=True)
+def _cube(x: Value) -> Value:
+    return prims.mul(prims.mul(x, x), x)
+
+
+_POWERS: dict[Scalar, Callable[[Value], Value]] = {2: _square, 3: _cube}  # of floats, of 16 bits too
 
 
 def _pow_scalar(x: Value, exponent: Scalar) -> Value | None:
@@ -316,7 +333,7 @@ def addcdiv(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) 
 
 def square(input: Value) -> Value:
     """input * input."""
-    return pow(input, 2) if dtype_of(as_value(input)) is bool_ else mul(input, input)
+    return pow(input, 2)
 
 
 def reciprocal(input: Value) -> Value:

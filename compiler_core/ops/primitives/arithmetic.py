@@ -56,32 +56,34 @@ _vjp_mul = PerOperand(
 )
 
 
-def _vjp_div(g: Value, out: Value, a: Value, b: Value) -> Pair:
-    da = prims.div(g, prims.conj(b))
-    return da, prims.neg(prims.mul(da, prims.conj(out)))
+_vjp_div = PerOperand(
+    lambda g, out, a, b: prims.div(g, prims.conj(b)),
+    lambda g, out, a, b: prims.neg(prims.mul(prims.div(g, prims.conj(b)), prims.conj(out))),
+)
 
 
-def _vjp_pow(g: Value, out: Value, a: Value, b: Value) -> Pair:
-    """a: g b a^(b-1). b: g a^b ln a, which is 0 where a = 0 and b >= 0 (the limit)."""
+def _vjp_base(g: Value, out: Value, a: Value, b: Value) -> Value:
+    """g b a^(b-1)."""
+    one, zero = prims.full_like(a, 1.0), prims.full_like(a, 0.0)
     if of(a.dtype).is_complex:
-        return _vjp_complex_pow(g, out, a, b)
-    one, zero = prims.full_like(a, 1.0), prims.full_like(a, 0.0)
-    da = prims.where(prims.eq(b, zero), zero, prims.mul(prims.mul(g, b), prims.pow(a, prims.sub(b, one))))
-    at_zero = prims.bitwise_and(prims.eq(a, zero), prims.ge(b, zero))
-    log_a = prims.log(prims.where(at_zero, one, a))
-    return da, prims.where(at_zero, zero, prims.mul(prims.mul(g, out), log_a))
+        slope = prims.mul(b, prims.pow(a, prims.sub(b, one)))
+        return prims.where(prims.eq(b, zero), zero, prims.mul(g, prims.conj(slope)))
+    return prims.where(prims.eq(b, zero), zero, prims.mul(prims.mul(g, b), prims.pow(a, prims.sub(b, one))))
 
 
-def _vjp_complex_pow(g: Value, out: Value, a: Value, b: Value) -> Pair:
-    """The same with conjugates; b >= 0 means real and not negative."""
+def _vjp_exponent(g: Value, out: Value, a: Value, b: Value) -> Value:
+    """g a^b ln a, which is 0 where a = 0 and b >= 0 (the limit); of complex ones, where b is real besides."""
     one, zero = prims.full_like(a, 1.0), prims.full_like(a, 0.0)
-    slope = prims.mul(b, prims.pow(a, prims.sub(b, one)))
-    da = prims.where(prims.eq(b, zero), zero, prims.mul(g, prims.conj(slope)))
-    nothing = prims.full_like(prims.real(b), 0.0)
-    not_negative = prims.bitwise_and(prims.ge(prims.real(b), nothing), prims.eq(prims.imag(b), nothing))
+    if of(a.dtype).is_complex:
+        nothing = prims.full_like(prims.real(b), 0.0)
+        not_negative = prims.bitwise_and(prims.ge(prims.real(b), nothing), prims.eq(prims.imag(b), nothing))
+    else:
+        not_negative = prims.ge(b, zero)
     at_zero = prims.bitwise_and(prims.eq(a, zero), not_negative)
     log_a = prims.log(prims.where(at_zero, one, a))
-    return da, prims.where(at_zero, zero, prims.mul(g, prims.conj(prims.mul(out, log_a))))
+    if of(a.dtype).is_complex:
+        return prims.where(at_zero, zero, prims.mul(g, prims.conj(prims.mul(out, log_a))))
+    return prims.where(at_zero, zero, prims.mul(prims.mul(g, out), log_a))
 
 
 def _share(loses: Value, ties: Value, g: Value) -> Value:
@@ -159,7 +161,7 @@ MUL = _binary("mul", lambda xp, a, b: xp.multiply(a, b), _vjp_mul, commutative=T
 DIV = _binary(
     "div", lambda xp, a, b: xp.divide(a, b), _vjp_div, low=0.5, high=3.0, dtypes=INEXACT, cheap=True, remakes_out=True
 )
-POW = _binary("pow", _eager_pow, _vjp_pow, low=0.3, high=2.5)
+POW = _binary("pow", _eager_pow, PerOperand(_vjp_base, _vjp_exponent), low=0.3, high=2.5)
 MAXIMUM = _binary(
     "maximum", lambda xp, a, b: xp.maximum(a, b), _vjp_maximum, dtypes=ORDERED_NUMBERS, commutative=True, cheap=True
 )

@@ -25,6 +25,7 @@ from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.batching.whole import takes
+from compiler_core.ops.on_device import slope_there
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, bind, current_trace, meta_of
 from compiler_core.tensor.autograd.grad_mode import taping
 from compiler_core.tensor.autograd.handles import RemovableHandle
@@ -293,7 +294,7 @@ class OpNode(GradNode):
             return [
                 None if e is None else demand(one(grad, *operands, **attrs)) for e, one in zip(edges, rule.rules)
             ]  # fmt: skip
-        grads = rule(grad, *operands, **self.attrs)
+        grads = slope_there(self.op, grad, operands) or rule(grad, *operands, **self.attrs)
         return [None if e is None else demand(g) for e, g in zip(edges, grads)]
 
     def _restore(self, saved: Saved, version: int, edge: Edge) -> Value:

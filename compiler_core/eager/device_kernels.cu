@@ -89,14 +89,48 @@ KERNEL cross_entropy_backward(const T* x, const i64* target, const C* logs, cons
   ALONG(i, n) dx[i] = as_stored(COUNTS(chosen) ? (exp_of(in(x[i]) - logs[r]) - (i == chosen ? 1 : 0)) * factor : (C)0);
 }
 
-// ---- the norm of many arrays as one vector
+// ---- many arrays as one vector: its norm, and its product with a number
 
-KERNEL squares(const T* x, C* parts, i64 n) {  // parts: the sum of each block's
+// Each block has CHUNK elements of one of `count` arrays, at most MANY: a launch's arguments may have 4 KiB.
+#define CHUNK 32768
+#define MANY 128
+struct Many {
+  u64 at[MANY];
+  i64 sizes[MANY];
+  unsigned firsts[MANY];  // the first block of each
+};
+
+struct Piece {
+  T* at;
+  i64 n;
+};
+
+__device__ inline Piece piece_of(const Many& many, int count) {
+  int low = 0, high = count - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (many.firsts[middle] <= blockIdx.x)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  const i64 start = (i64)(blockIdx.x - many.firsts[low]) * CHUNK, left = many.sizes[low] - start;
+  return {(T*)many.at[low] + start, left < CHUNK ? left : CHUNK};
+}
+
+KERNEL squares(Many many, C* parts, int count) {  // parts: the sum of each block's
   __shared__ C room[MOST];
+  const Piece x = piece_of(many, count);
   C total = 0;
-  ALL(i, n) total += in(x[i]) * in(x[i]);
+  ALONG(i, x.n) total += in(x.at[i]) * in(x.at[i]);
   total = SUM(total);
   if (threadIdx.x == 0) parts[blockIdx.x] = total;
+}
+
+KERNEL scale(Many many, const C* factor, int count) {  // in place
+  const Piece x = piece_of(many, count);
+  const C by = *factor;
+  ALONG(i, x.n) x.at[i] = as_stored(in(x.at[i]) * by);
 }
 
 KERNEL root_of_sum(const C* parts, C* root, i64 n) {  // one block

@@ -1,14 +1,16 @@
-"""What a training step computes beside its graph on a CUDA device, in a kernel or two: running statistics, norms.
+"""What a training step computes beside its graph on a CUDA device by a kernel or two: statistics, norms, clipping.
 
-In: CuPy's arrays. Out: new arrays, without gradients; None where the caller is to compute them op by op: arrays of
-several devices or dtypes, kernels that do not compile, or that once gave other numbers than NumPy (as device_proof.py).
+In: CuPy's arrays. Out: new arrays, without gradients, or arrays scaled in place; None (or False) where the caller is to
+compute them op by op: arrays of several devices or dtypes, kernels that do not compile, or that once gave other numbers
+than NumPy (as device_proof.py).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -16,12 +18,13 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.eager.device_batch_norm import channel_kernels, moved_by, statistics_of
 from compiler_core.eager.device_define import Find
-from compiler_core.eager.device_kernels import I64, MOST, DeviceKernels, dense, is_known, kernels
+from compiler_core.eager.device_kernels import I32, I64, U32, U64, DeviceKernels, dense, is_known, kernels
 from compiler_core.eager.device_proof import is_right_once
 from compiler_core.ops.registry import Array
 
 _OTHER = "other numbers"
-_PARTS = 256  # blocks that sum the squares of one array, at most
+CHUNK, MANY = 32768, 128  # elements of a block, arrays of a launch: as device_kernels.cu has them
+_MANY = np.dtype([("at", U64, MANY), ("sizes", I64, MANY), ("firsts", U32, MANY)])
 
 
 def moved_statistics(
@@ -67,16 +70,51 @@ def norm(arrays: Sequence[Array]) -> Array | None:
 
 
 def _norm(used: Sequence[DeviceKernels], arrays: Sequence[Array]) -> Array:
-    counts = [min(-(-array.size // MOST), _PARTS) for array in arrays]
-    parts = cuda.module().empty((sum(counts),), used[0].wide)
+    """By a launch for each dtype, and one for the sum."""
+    alike: dict[DeviceKernels, list[Array]] = {}
+    for k, array in zip(used, arrays):
+        alike.setdefault(k, []).append(dense(array))
+    launches = [(k, *launch) for k, some in alike.items() for launch in _launches(some)]
+    parts = cuda.module().empty((sum(blocks for *_, blocks in launches),), used[0].wide)
     start = 0
-    for k, array, count in zip(used, arrays, counts):
-        k.all("squares", array.size, dense(array), parts[start : start + count], I64(array.size), blocks=_PARTS)
-        start += count
+    for k, many, count, blocks in launches:
+        k.block("squares", many, parts[start : start + blocks], count, grid=(blocks,))
+        start += blocks
     root: Array = cuda.module().empty((), used[0].wide)
     kernels_of_parts = used[0] if used[0].dtype == used[0].wide else kernels(used[0].wide)
     (kernels_of_parts or used[0]).block("root_of_sum", parts, root, I64(parts.size))
     return root
+
+
+def scale(arrays: Sequence[Array], factor: Array) -> bool:
+    """Multiply all in place by `factor`, [], of their dtype, in a launch or a few. False: nothing is done.
+
+    arrays: row-major, of one device and dtype, which is the one that they compute in; no two share memory.
+    """
+    k = _kernels((factor, *arrays), "scaling", _other_product)
+    if k is None or k.wide != k.dtype or any(a.dtype != k.dtype or not a.flags.c_contiguous for a in arrays):
+        return False
+    full = [array for array in arrays if array.size]
+    if full:
+        with cuda.on(factor.data.device_id), cuda.allocating(factor.data.device_id):  # type: ignore[attr-defined]
+            _scale(k, full, factor)
+    return True
+
+
+def _scale(k: DeviceKernels, arrays: Sequence[Array], factor: Array) -> None:
+    for many, count, blocks in _launches(arrays):
+        k.block("scale", many, factor, count, grid=(blocks,))
+
+
+def _launches(arrays: Sequence[Array]) -> Iterator[tuple[Any, Any, int]]:
+    """Of so many arrays as a launch takes each: (the kernels' `Many`; how many; how many blocks they have)."""
+    for start in range(0, len(arrays), MANY):
+        some = arrays[start : start + MANY]
+        many, n, sizes = np.zeros((), _MANY), len(some), [array.size for array in some]
+        ends = list(accumulate(-(-size // CHUNK) for size in sizes))
+        many["at"][:n] = [array.data.ptr for array in some]  # type: ignore[attr-defined]
+        many["sizes"][:n], many["firsts"][:n] = sizes, [0, *ends[:-1]]
+        yield many, I32(n), ends[-1]
 
 
 # ---- proofs
@@ -120,3 +158,10 @@ def _other_norm(k: DeviceKernels) -> str:
     here, there = _drawn(k, 7, 111)
     norm_there = float(cuda.fetch(_norm([k, k], [there, there])))
     return "" if abs(norm_there - math.sqrt(2 * (here**2).sum())) < 1e-2 else _OTHER
+
+
+def _other_product(k: DeviceKernels) -> str:
+    (here, there), (rest, more) = _drawn(k, 3, CHUNK // 2), _drawn(k, 5)
+    _scale(k, [there, more], cuda.put(np.full((), 0.5, k.dtype), cuda.current()))
+    right = all((cuda.fetch(a) == 0.5 * b).all() for a, b in ((there, here), (more, rest)))
+    return "" if right else _OTHER

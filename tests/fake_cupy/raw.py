@@ -27,6 +27,7 @@ _PRELUDE = Path(__file__).with_name("raw.h")
 _FUNCTION = re.compile(r"(?:extern \"C\" __global__ void|KERNEL) (\w+)\(([^)]*)\)")
 _SIZES = {"float": 4, "double": 8, "i64": 8, "u64": 8, "int": 4, "unsigned": 4, "u8": 1, "long long": 8}
 _DEFINED = re.compile(r"#define ([TC]) ([\w ]+)")
+_STRUCTURE = re.compile(r"^struct (\w+) ", re.MULTILINE)
 _SHORT = {**_SIZES, "unsigned short": 2}
 _one_at_a_time = threading.Lock()
 
@@ -37,6 +38,7 @@ class RawModule:
     def __init__(self, *, code: str, options: tuple[str, ...] = (), backend: str = "nvrtc") -> None:
         self._code, self._library = code, None
         self._sizes = {**_SHORT, **{name: _SHORT[kind.strip()] for name, kind in _DEFINED.findall(code)}}
+        self._structures = set(_STRUCTURE.findall(code))
         self._parameters = {name: _split(text) for name, text in _FUNCTION.findall(code)}
 
     def get_function(self, name: str) -> Any:
@@ -70,6 +72,10 @@ class RawModule:
             assert value.itemsize == self._sizes[kind[:-1].strip()], f"{parameter}: {value.dtype}"
             assert value.flags.c_contiguous, f"{parameter}: not dense"
             return np.array(value.data.ptr, np.uint64)
+        if isinstance(value, np.ndarray) and value.dtype.names:  # a structure, which CuPy copies as it is
+            assert kind in self._structures, parameter
+            assert value.ndim == 0
+            return value
         assert isinstance(value, np.generic), f"{parameter}: {type(value)}, whose size CuPy chooses"
         is_float = kind in ("float", "double") or (kind == "C")
         assert value.itemsize == self._sizes[kind], f"{parameter}: {value.dtype}"

@@ -87,7 +87,7 @@ def is_sentinel(thing: object) -> bool:
     Modules have 100,000 names and more: they are looked through when there are more or fewer of them than before.
     """
     global _sentinels
-    tables = [vars(module) for module in list(sys.modules.values())]
+    tables = [vars(module) for module in list(sys.modules.values()) if hasattr(module, "__dict__")]
     size = len(tables), sum(map(len, tables))
     if size != _sentinels[0]:
         held = (value for table in tables for value in list(table.values()))

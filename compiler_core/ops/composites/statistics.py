@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from compiler_core import dtype as dt
+from compiler_core.dtype import DType
 from compiler_core.errors import DTypeError, NoKernelError, ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
@@ -124,25 +125,39 @@ def unravel_index(indices: Value, shape: Any) -> tuple[Value, ...]:
 
 
 def histc(input: Value, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> Value:
-    """How many elements fall in each of `bins` equal parts of [min, max]: of the data's range if both are 0."""
+    """How many elements fall in each of `bins` equal parts of [min, max]: of the data's range if both are 0.
+
+    On a GPU of whole numbers, too, as in torch. Raises NoKernelError for these on the CPU, ShapeError for no parts.
+    """
     x = F.reshape(as_value(input), -1)
-    if not dtype_of(x).is_floating_point:
+    is_whole = dtype_of(x).kind in "iu" and getattr(x, "is_cuda", False)
+    if not (dtype_of(x).is_floating_point or is_whole):
         raise NoKernelError("histc takes floating tensors", got=dtype_of(x).name)
     if bins <= 0 or min > max:
         raise ShapeError("histc: bins > 0 and min <= max", got=f"{bins}, {min}, {max}")
     if not x.shape[0]:
         return F.zeros((bins,), dtype=dtype_of(x))
-    x = prims.detach(x)
-    if min == max:
+    if is_whole:
+        return cast(_counts(cast(x, dt.int64), bins, int(min), int(max), dt.int64), dtype_of(x))
+    return _counts(prims.detach(x), bins, min, max, dtype_of(x))
+
+
+def _counts(x: Value, bins: int, min: Scalar, max: Scalar, dtype: DType) -> Value:
+    """[bins] of dtype, which x has. Of whole numbers the parts' bounds are rounded down, in their arithmetic."""
+    is_whole = not dtype.is_floating_point
+    number: type[int | float] = int if is_whole else float
+    if min == max and not is_whole:
         x = prims.require(x, F.logical_not(F.isfinite(x)), "value", "histc: the range of the data is not finite")
-    low, high = (F.amin(x), F.amax(x)) if min == max else (F.full((), v, dtype=dtype_of(x)) for v in (min, max))
+    low, high = (F.amin(x), F.amax(x)) if min == max else (F.full((), v, dtype=dtype) for v in (min, max))
     if min == max:
         flat = F.eq(low, high)
-        low, high = F.where(flat, F.sub(low, 1.0), low), F.where(flat, F.add(high, 1.0), high)
-    place = F.floor(F.div(F.mul(F.sub(x, low), float(bins)), F.sub(high, low)))
+        low, high = F.where(flat, F.sub(low, number(1)), low), F.where(flat, F.add(high, number(1)), high)
+    steps = F.mul(F.sub(x, low), number(bins))
+    place = (F.floor_divide if is_whole else F.div)(steps, F.sub(high, low))
     inside = F.logical_and(F.ge(x, low), F.le(x, high))
-    place = cast(F.clamp(F.where(inside, place, 0.0), 0.0, bins - 1.0), dt.int64)
-    return prims.scatter_add(prims.full((bins,), 0, dtype_of(x)), place, cast(inside, dtype_of(x)), 0)
+    place = F.where(inside, place if is_whole else F.floor(place), number(0))
+    place = cast(F.clamp(place, number(0), number(bins - 1)), dt.int64)
+    return prims.scatter_add(prims.full((bins,), 0, dtype), place, cast(inside, dtype), 0)
 
 
 # ---- order

@@ -24,7 +24,7 @@ backward.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Any
 from weakref import WeakValueDictionary
@@ -140,10 +140,22 @@ def apart(value: Array, cell: Cell) -> Array:
 
 def all_apart(made: Any, operands: Iterable[Any]) -> Any:
     """Arrays, in tuples, computed from operands: those that show lent memory of one of them as copies."""
-    roots = [root for v in operands if hasattr(v, "_cell") and (root := v._cell.root).is_lent]
+    lent = [root.raw for v in operands if hasattr(v, "_cell") and (root := v._cell.root).is_lent]
+    return _apart_from(lent, made) if lent else made
+
+
+def _apart_from(lent: Sequence[Array], made: Any) -> Any:
     if isinstance(made, tuple):
-        return tuple([all_apart(part, operands) for part in made]) if roots else made
-    return copy_of(made) if any(_overlap(made, root.raw) for root in roots) else made
+        return tuple([_apart_from(lent, part) for part in made])
+    if type(made) is np.ndarray and made.base is None:  # its memory is its own: only what is based on it shows that
+        lent = [raw for raw in lent if raw is made or not _owns(raw) or raw.base is made]
+    return copy_of(made) if any(_overlap(made, raw) for raw in lent) else made
+
+
+def _owns(array: Array) -> bool:
+    """Whether the memory of an array, or of the one that it is a view of, belongs to that array."""
+    base = getattr(array, "base", array)
+    return base is None or (isinstance(base, np.ndarray) and base.base is None)
 
 
 # ---- lending
@@ -208,6 +220,8 @@ def borrow(array: Any) -> Cell:
     Raises DTypeError for a dtype that there is not, ShapeError for strides that torch refuses, DomainError for other
     machines' bytes.
     """
+    if isinstance(array, np.memmap) and array.flags.writeable:
+        array = np.asarray(array)
     if type(array) is np.ndarray and array.ndim == 1 and array.flags.carray and array.dtype.isnative and array.size:
         of(array.dtype)
         key = _key(array)  # the usual case: nothing else can be wrong with it

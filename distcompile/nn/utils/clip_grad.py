@@ -141,10 +141,7 @@ def clip_grads_with_norm_(
         scale = scale.clamp(max=1.0) if isinstance(scale, Tensor) else min(scale, 1.0)
         with no_grad():
             gradients = _gradients(parameters)
-            if isinstance(scale, Tensor) and _are_plain([scale, *gradients]):
-                xp, factor = scale.device.xp, scale._read()
-                for grad in gradients:
-                    _apply(grad, lambda array, out: xp.multiply(array, factor, out=out))
+            if isinstance(scale, Tensor) and _are_plain([scale, *gradients]) and _scale_there(gradients, scale):
                 return
             for grad in gradients:
                 grad.mul_(scale.to(grad) if isinstance(scale, Tensor) else scale)
@@ -155,6 +152,22 @@ def clip_grads_with_norm_(
     with np.errstate(invalid="ignore"):  # infinity times zero, after a norm that is infinite: NaN, as in torch
         for grad in _gradients(parameters):
             _apply(grad, lambda array, out: np.multiply(array, array.dtype.type(coefficient), out=out))
+
+
+def _scale_there(gradients: list[Tensor], factor: Tensor) -> bool:
+    """Scale them by a kernel for all. False if there is none; then nothing is written."""
+    from compiler_core.eager.device_several import scale
+
+    with factor.device.working():
+        places = [destination(grad._cell) for grad in gradients]
+        for grad, place in zip(gradients, places):
+            if place is not (value := grad._read()):
+                place[...] = value
+        if not scale(places, factor._read()):
+            return False
+        for grad, place in zip(gradients, places):
+            grad._cell.write(place)
+    return True
 
 
 def clip_grad_norm_(

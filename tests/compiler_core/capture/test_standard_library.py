@@ -23,14 +23,16 @@ import re
 import shlex
 import statistics
 import string
+import sys
 import textwrap
 import types
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 
 import distcompile as dc
+from compiler_core.capture.recipes.constants import is_sentinel
 
 
 class Color(enum.Enum):
@@ -178,3 +180,17 @@ def test_operators_of_what_is_built_in_are_in_the_graph() -> None:
         for one, other in pairs:
             compiled = dc.compile(lambda x, a, b, use=use: (use(a, b), x + 1), backend="eager", fullgraph=True)
             assert compiled(dc.ones(1), copy.copy(one), other)[0] == use(copy.copy(one), other)
+
+
+def test_a_module_without_a_table_is_no_obstacle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """sys.modules may hold anything: an object with slots, say."""
+
+    class Slotted:
+        __slots__ = ()
+
+    held, holder = object(), types.ModuleType("holder")
+    vars(holder)["held"] = held
+    monkeypatch.setitem(sys.modules, "slotted", cast("Any", Slotted()))
+    monkeypatch.setitem(sys.modules, "holder", holder)
+    assert is_sentinel(held)
+    assert not is_sentinel(object())

@@ -344,3 +344,22 @@ def test_what_there_is_no_kernel_for_is_left_to_the_caller() -> None:
         assert device_several.norm([x, *others]) is None
     assert device_several.norm([]) is None
     assert device_several.moved_statistics(x.reshape(1, 3), double, double, 0.1) is None
+
+
+def test_many_arrays_are_scaled_at_once_in_place() -> None:
+    rng, factor = np.random.default_rng(2), cuda.put(np.full((), 0.3, np.float32), 1)
+    given = [rng.normal(size=s).astype(np.float32) for s in ((3,), (2 * device_several.CHUNK,), (0,), (40, 9), ())]
+    there = [cuda.put(array, 1) for array in given]
+    assert device_several.scale(there, factor)
+    for array, made in zip(given, there):
+        np.testing.assert_array_equal(cuda.fetch(made), array * np.float32(0.3))
+    many = [cuda.put(np.full(k % 3 + 1, k, np.float32), 1) for k in range(2 * device_several.MANY + 5)]
+    assert float(cuda.fetch(device_several.norm(many))) == pytest.approx(
+        sum((k % 3 + 1) * k**2 for k in range(261)) ** 0.5
+    )
+    assert device_several.scale(many, factor)
+    assert all((cuda.fetch(array) == np.float32(k) * np.float32(0.3)).all() for k, array in enumerate(many))
+    before = cuda.fetch(there[3])
+    for others in ([there[3].T], [cuda.put(np.ones(3), 1)], [cuda.put(np.ones(3, np.float32), 0)], [given[0]]):
+        assert not device_several.scale([there[3], *others], factor)
+    np.testing.assert_array_equal(cuda.fetch(there[3]), before)

@@ -169,3 +169,16 @@ def test_a_number_on_the_cpu_stands_beside_a_tensor_of_a_gpu(name: str) -> None:
         (second,) = dc.autograd.grad(found.sum(), number)
         assert second.device == dc.device("cpu")
         assert second.item() == pytest.approx(first.item())
+
+
+def test_whole_numbers_are_counted_on_a_device() -> None:
+    """As torch counts experts' tokens on GPUs; its parts' bounds are those of whole numbers."""
+    x = dc.tensor([0, 1, 1, 6, 7, 7, 9, -1], dtype=dc.int32)
+    with pytest.raises(RuntimeError, match="histc"):
+        dc.histc(x, 8, 0, 7)
+    for function in (dc.histc, dc.compile(dc.histc, backend="eager")):
+        made = function(x.cuda(), bins=8, min=0, max=7)
+        assert made.dtype is dc.int32
+        assert made.tolist() == [1, 2, 0, 0, 0, 0, 1, 2]
+        assert function(x.cuda(), bins=2).tolist() == [4, 4]
+        assert function(dc.tensor([4, 4]).cuda(), bins=3).tolist() == [0, 2, 0]

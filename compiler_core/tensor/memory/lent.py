@@ -147,15 +147,18 @@ def all_apart(made: Any, operands: Iterable[Any]) -> Any:
 def _apart_from(lent: Sequence[Array], made: Any) -> Any:
     if isinstance(made, tuple):
         return tuple([_apart_from(lent, part) for part in made])
-    if type(made) is np.ndarray and made.base is None:  # its memory is its own: only what is based on it shows that
-        lent = [raw for raw in lent if raw is made or not _owns(raw) or raw.base is made]
+    owner = _owner(made)
+    if owner is not None:
+        lent = [raw for raw in lent if (own := _owner(raw)) is None or own is owner]
     return copy_of(made) if any(_overlap(made, raw) for raw in lent) else made
 
 
-def _owns(array: Array) -> bool:
-    """Whether the memory of an array, or of the one that it is a view of, belongs to that array."""
-    base = getattr(array, "base", array)
-    return base is None or (isinstance(base, np.ndarray) and base.base is None)
+def _owner(array: Any) -> Array | None:
+    """The array of NumPy's that the memory of an array belongs to; None if it is somebody else's."""
+    base = array if isinstance(array, np.ndarray) else None
+    while base is not None and base.base is not None:
+        base = base.base if isinstance(base.base, np.ndarray) else None
+    return base
 
 
 # ---- lending

@@ -63,7 +63,8 @@ def unit(texts: list[str], names: list[str], arguments: list[str], used: Used, p
 
 
 def cuda_text(one: Rows, dtype: DType) -> str:
-    """Kernels forward(x, out, n, *numbers) and backward(g, x or result, dx, n, *numbers) that compute in `dtype`.
+    """Kernels forward(x, out, n, wide, *numbers) and backward(g, x or result, dx, n, wide, *numbers) that compute in
+    `dtype`. wide: whether all lie on 16 bytes, in multiples of these.
 
     They stand behind device_numbers.cu and device_pointwise.cu.
     """
@@ -90,15 +91,22 @@ def _cpp_loop(one: Rows, made: Body, dtype: DType, *, backward: bool) -> str:
 
 
 def _cuda_kernel(one: Rows, made: Body, *, backward: bool) -> str:
-    names = _operands(one, backward)
+    names, called = _operands(one, backward), "backward" if backward else "forward"
     numbers = "".join(f", double {number}_given" for number in one.numbers)
-    arrays = "".join(f"const T* {name}s, " for name in names)
+    arrays, given = "".join(f"const T* {name}s, " for name in names), "".join(f", {number}_" for number in one.numbers)
+    told = ", ".join([*(f"T {name}_given" for name in names), *(f"C {number}_" for number in one.numbers)])
     return (
-        f"KERNEL {'backward' if backward else 'forward'}({arrays}T* made, i64 n{numbers}) {{\n"
+        f"DC_INLINE T {called}_of({told}) {{\n"
+        + "".join(f"  const C {name} = in({name}_given);\n" for name in names)
+        + f"{made.text('  ')}  return as_stored({made.result});\n}}\n"
+        f"KERNEL {called}({arrays}T* made, i64 n, int wide{numbers}) {{\n"
         + "".join(f"  const C {number}_ = in(as_stored((C){number}_given));\n" for number in one.numbers)
-        + "  ALL(i, n) {\n"
-        + "".join(f"    const C {name} = in({name}s[i]);\n" for name in names)
-        + f"{made.text('    ')}    made[i] = as_stored({made.result});\n  }}\n}}\n"
+        + "  if (wide) {\n    ALL(i, n / PIECE) {\n      Piece made_;\n"
+        + "".join(f"      Piece {name}_;\n      {name}_.whole = ((const uint4*){name}s)[i];\n" for name in names)
+        + "#pragma unroll\n      for (int k = 0; k < PIECE; ++k)\n"
+        f"        made_.each[k] = {called}_of({', '.join(f'{name}_.each[k]' for name in names)}{given});\n"
+        "      ((uint4*)made)[i] = made_.whole;\n    }\n  } else {\n"
+        f"    ALL(i, n) made[i] = {called}_of({', '.join(f'{name}s[i]' for name in names)}{given});\n  }}\n}}\n"
     )
 
 

@@ -36,6 +36,7 @@ _FILES = {  # and a kernel, for which CuPy compiles the file
     "device_narrow.cu": "join",
     "device_sums.cu": "sum_down",
     "device_channels.cu": "channel_norm",
+    "device_turns.cu": "turn",
 }
 _modules: dict[tuple[int, Any, str], DeviceKernels | None] = {}
 _compiling = threading.RLock()

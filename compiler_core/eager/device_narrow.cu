@@ -13,20 +13,36 @@ __device__ inline T joined(int op, T a, float y) {
   return as_stored(op == 0 ? x + y : op == 1 ? x - y : op == 2 ? x * y : x / y);
 }
 
-// out = a op b, of n elements. b has `period`, and begins anew after these; where it is null it is `number`, repeated.
-// op: 0 +, 1 -, 2 *, 3 /.
-KERNEL join(const T* a, const T* b, T* out, i64 n, i64 period, float number, int op, int wide) {
+// Which element of b goes with element i of n of a: `near` that follow each other, each time after `run` elements of a the
+// next ones of `period`; all of b where near is n.
+template <class Index> __device__ inline i64 place_in(Index i, Index run, Index period, Index near) {
+  return (i64)(period == 1 ? 0 : i / run % period) * near + (near == 1 ? 0 : i % near);
+}
+__device__ inline i64 place_of(i64 i, i64 n, i64 run, i64 period, i64 near) {
+  if (near == n) return i;
+  if (n >> 31) return place_in<i64>(i, run, period, near);
+  return place_in<unsigned>((unsigned)i, (unsigned)run, (unsigned)period, (unsigned)near);
+}
+
+// out = a op b, of n elements, b as above; where it is null it is `number`, repeated. op: 0 +, 1 -, 2 *, 3 /.
+// wide: 1 where eight elements of b go with eight of a, 2 where it is one.
+KERNEL join(const T* a, const T* b, T* out, i64 n, i64 run, i64 period, i64 near, float number, int op, int wide) {
   if (wide) {
     ALL(i, n / 8) {
       Eight x, y;
+      C one = number;
       x.whole = ((const uint4*)a)[i];
-      if (b) y.whole = ((const uint4*)b)[period == n ? i : i % (period / 8)];
+      if (b) {
+        const T* const at = b + place_of(8 * i, n, run, period, near);
+        if (wide == 1) y.whole = *(const uint4*)at;
+        else one = in(*at);
+      }
 #pragma unroll
-      EACH(k) x.each[k] = joined(op, x.each[k], b ? in(y.each[k]) : number);
+      EACH(k) x.each[k] = joined(op, x.each[k], b && wide == 1 ? in(y.each[k]) : one);
       ((uint4*)out)[i] = x.whole;
     }
   } else {
-    ALL(i, n) out[i] = joined(op, a[i], b ? in(b[period == n ? i : period == 1 ? 0 : i % period]) : number);
+    ALL(i, n) out[i] = joined(op, a[i], b ? in(b[place_of(i, n, run, period, near)]) : number);
   }
 }
 

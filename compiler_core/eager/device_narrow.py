@@ -1,7 +1,8 @@
 """Sums, products and conversions of 16-bit floats in eager code on a CUDA device, by one kernel each.
 
-In: the operands of an op (add, sub, mul, div, cast), as ops/on_device.py has them: dense, and one of them may be a
-row, or a number, that is repeated. Out: the result; or None, and then the op's own rule computes it with CuPy.
+In: the operands of an op (add, sub, mul, div, cast), as ops/on_device.py has them: dense, in any order of their dims,
+and one of them may be repeated: a row, a number, a number a channel. Out: the result, which lies as they do; or None,
+and then the op's own rule computes it with CuPy.
 Why: that rule converts both operands to f32, which takes four launches and moves five times the bytes. The numbers are
 the same. Kernels: device_narrow.cu. Each kind is used once it has given the rule's numbers on the CPU, for each dtype
 (device_proof.py).
@@ -18,6 +19,7 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.dtype import of
 from compiler_core.eager.device_kernels import F32, I32, I64, DeviceKernels, kernels
+from compiler_core.eager.device_orders import as_it_lies, as_seen, last, lies_last, order_of
 from compiler_core.eager.device_proof import is_right_once
 from compiler_core.ops.on_device import NARROW
 from compiler_core.ops.registry import OPS, Array
@@ -48,35 +50,63 @@ def _plan(xp: Any, name: str, operands: Sequence[Array], attrs: dict[str, Any]) 
     if name in _JOINS:
         return _joined(xp, name, *operands) if operands[0].size else None
     (x,) = operands
-    if not (x.size and x.flags.c_contiguous):
-        return None
-    return _converted(xp, x, attrs["dtype"].numpy)
+    return _converted(xp, x, attrs["dtype"].numpy) if x.size else None
 
 
 def _joined(xp: Any, name: str, a: Array, b: Array) -> Any:
-    """a op b; one of them may repeat."""
-    if name in _TURNS and not (cuda.is_array(a) and a.flags.c_contiguous):
+    """a op b; one of them may repeat. The result lies as a does, or with channels last, as b."""
+    order = order_of(a) if cuda.is_array(a) else None
+    if name in _TURNS and order is None:
         a, b = b, a
-    period = _period(b)
-    if not (period and cuda.is_array(a) and a.flags.c_contiguous):
+        order = order_of(a) if cuda.is_array(a) else None
+    if order is None:
         return None
     if not cuda.is_array(b):
         return lambda k: joined_with(k, name, a, float(b))
-    return lambda k: _join(k, name, a, _at(b), period, 0.0, _starts_well(a, b))
+    if a.flags.c_contiguous and lies_last(b):
+        order = last(a.ndim)
+    repeats = _repeats(b.transpose(order))
+    if repeats is None:
+        if not all(step for n, step in zip(b.shape, b.strides) if n != 1):
+            return None  # it repeats in another way
+        repeats = b.size, 1, b.size
+        b = as_it_lies(b, order)
+    given = as_it_lies(a, order)
+    return lambda k: as_seen(_join(k, name, given, _at(b), repeats, 0.0, _starts_well(given, b)), order)
 
 
 def joined_with(k: DeviceKernels, name: str, a: Array, number: float) -> Array:
-    """a op number, which is not rounded to 16 bits, of a dense array."""
-    return _join(k, name, a, None, VECTOR, number, _starts_well(a))
+    """a op number, which is not rounded to 16 bits. The result lies as a does."""
+    order = order_of(a) or tuple(range(a.ndim))
+    given = as_it_lies(a, order)
+    return as_seen(_join(k, name, given, None, (a.size, 1, 1), number, _starts_well(given)), order)
 
 
-def _join(k: DeviceKernels, name: str, a: Array, b: Any, period: int, number: float, aligned: bool) -> Array:
-    """a op what repeats from address b on, or the number."""
-    out: Array = cuda.module().empty(a.shape, a.dtype)
-    is_wide = aligned and not (period % VECTOR or a.size % VECTOR)
-    k.all("join", _steps(a.size, is_wide), a, b, out, I64(a.size), I64(period), F32(number), I32(_JOINS[name]),
-          I32(is_wide), blocks=BLOCKS)  # fmt: skip
-    return out
+def add_to_rows(rows: Array, row: Array) -> None:
+    """Add a row to each of a dense array, which is written over; both of 16-bit floats."""
+    k, n = kernels(rows.dtype, "device_narrow.cu"), row.size
+    if k is None or not _is_right("add", k):
+        rows += row
+        return
+    _join(k, "add", rows, _at(row), (n, 1, n), 0.0, _starts_well(rows, row), rows)
+
+
+Repeats = tuple[int, int, int]  # run, period, near: see device_narrow.cu
+
+
+def _join(
+    k: DeviceKernels, name: str, a: Array, b: Any, repeats: Repeats, number: float, aligned: bool, out: Any = None
+) -> Array:
+    """a, dense, op what repeats so from address b on, or the number; written to `out`, if it is given."""
+    run, period, near = repeats
+    made: Array = cuda.module().empty(a.shape, a.dtype) if out is None else out
+    fits = 0 if near % VECTOR else 1
+    if near == 1 and (period == 1 or not run % VECTOR):
+        fits = 2
+    is_wide = fits if aligned and not a.size % VECTOR else 0
+    k.all("join", _steps(a.size, bool(is_wide)), a, b, made, I64(a.size), *map(I64, repeats), F32(number),
+          I32(_JOINS[name]), I32(is_wide), blocks=BLOCKS)  # fmt: skip
+    return made
 
 
 def widened_sum(wide: Array, narrow: Array) -> Array | None:
@@ -97,36 +127,39 @@ def _widened_sum(k: DeviceKernels, wide: Array, narrow: Array) -> Array:
 def narrowed(x: Array, dtype: Any) -> Array | None:
     """f32 as 16-bit floats; None where no kernels take it."""
     k = kernels(dtype, "device_narrow.cu")
-    made = _converted(cuda.module(), x, dtype) if x.size and x.flags.c_contiguous else None
+    made = _converted(cuda.module(), x, dtype) if x.size else None
     return None if made is None or k is None or not _is_right("cast", k) else made(k)
 
 
-def _period(x: Array) -> int:
-    """After how many elements a dense array of this shape begins anew with the first; 0 if it does not.
-
-    Of a number, which repeats, VECTOR: it is read from nowhere.
-    """
-    if not cuda.is_array(x):
-        return VECTOR
-    step = x.itemsize
-    for d in reversed(range(x.ndim)):
-        if x.shape[d] != 1 and x.strides[d] != step:
-            outer = [stride for n, stride in zip(x.shape[: d + 1], x.strides[: d + 1]) if n != 1]
-            return 0 if any(outer) else step // x.itemsize
-        step *= x.shape[d]
-    return x.size
+def _repeats(x: Array) -> Repeats | None:
+    """How a dense array of this shape is made of x's elements, which repeat over dims; None: in another way."""
+    step, sizes = x.itemsize, [1, 1, 1, 1]  # from the last dim on: what follows, repeats, follows, repeats
+    place = 0
+    for n, stride in zip(reversed(x.shape), reversed(x.strides)):
+        if n == 1:
+            continue
+        place += (stride == 0) != place % 2  # on to what is of the other kind
+        if place > 3 or (stride and stride != step):
+            return None
+        sizes[place] *= n
+        step *= n if stride else 1
+    near, between, period, _ = sizes
+    return near * between, period, near
 
 
 def _converted(xp: Any, x: Array, dtype: Any) -> Any:
-    if _WIDE not in (x.dtype, dtype):
+    """As `dtype`, lying as x does."""
+    order = order_of(x)
+    if _WIDE not in (x.dtype, dtype) or order is None:
         return None
+    given = as_it_lies(x, order)
 
     def made(k: DeviceKernels) -> Array:
-        out: Array = xp.empty(x.shape, dtype)
+        out: Array = xp.empty(given.shape, dtype)
         is_wide = not x.size % VECTOR and _starts_well(x)
         name = "widen" if dtype == _WIDE else "narrow"
-        k.all(name, _steps(x.size, is_wide), x, out, I64(x.size), I32(is_wide), blocks=BLOCKS)
-        return out
+        k.all(name, _steps(x.size, is_wide), given, out, I64(x.size), I32(is_wide), blocks=BLOCKS)
+        return as_seen(out, order)
 
     return made
 

@@ -7,14 +7,22 @@ what cuDNN computes with channels last stays so from one convolution to the next
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+
 from compiler_core import cuda
-from compiler_core.eager.device_kernels import dense
+from compiler_core.eager.device_kernels import I64, MOST_ROWS, U64, DeviceKernels, dense, is_known, kernels
+from compiler_core.eager.device_proof import is_right_once
 from compiler_core.ops.registry import Array
 
 Order = tuple[int, ...]
+FILE = "device_turns.cu"
+_SIDE = 32  # of the squares that a block moves
+_FEW = 1 << 10  # elements, which CuPy moves as fast
+_CONVERTING = {(2, 4): "turn_wide", (4, 2): "turn_narrow"}  # by the sizes of what is read, and written
 
 
 @lru_cache(maxsize=64)
@@ -74,4 +82,57 @@ def as_seen(x: Array, order: Order) -> Array:
 
 def as_it_lies(x: Array, order: Order) -> Array:
     """x with its dims in that order, row-major: copied if it does not lie so."""
-    return dense(x if _back(order) is None else x.transpose(order))
+    return laid(x, order, x.dtype)
+
+
+def laid(x: Array, order: Order, dtype: Any) -> Array:
+    """x with its dims in that order, row-major, of that dtype: a copy, if it is not so."""
+    turned = x if _back(order) is None else x.transpose(order)
+    if turned.flags.c_contiguous and x.dtype == dtype:
+        return turned
+    made = _by_kernel(x, turned, order, dtype) if x.ndim > 2 and x.size >= _FEW else None
+    if made is None:
+        made = dense(turned).astype(dtype, copy=False)
+    return made
+
+
+def _by_kernel(x: Array, turned: Array, order: Order, dtype: Any) -> Array | None:
+    """Between row-major and channels last; None: it is not that, or there is no kernel."""
+    plain, channels_last = tuple(range(x.ndim)), last(x.ndim)
+    length = math.prod(x.shape[2:])
+    if order == channels_last and x.flags.c_contiguous:
+        rows, columns = x.shape[1], length
+    elif order == plain and lies_last(x):
+        rows, columns = length, x.shape[1]
+    else:
+        return None
+    narrow = min(x.dtype, np.dtype(dtype), key=lambda one: one.itemsize)
+    name = "turn" if x.dtype == dtype else _CONVERTING.get((x.dtype.itemsize, np.dtype(dtype).itemsize))
+    k = kernels(narrow, FILE) if name and is_known(narrow) and is_known(x.dtype) and is_known(np.dtype(dtype)) else None
+    if k is None or not is_right_once("laying out", k, lambda: _difference(k)):
+        return None
+    out: Array = cuda.module().empty(turned.shape, dtype)
+    return out if name and _turn(k, name, x, out, len(x), rows, columns) else None
+
+
+def _turn(k: DeviceKernels, name: str, x: Array, out: Array, outer: int, rows: int, columns: int) -> bool:
+    """Whether there are not too many squares for a launch, which is done."""
+    squares = outer * -(-rows // _SIDE) * -(-columns // _SIDE)
+    if squares >= MOST_ROWS:
+        return False
+    k.block(name, U64(x.data.ptr), out, I64(rows), I64(columns), grid=(squares,))  # type: ignore[attr-defined]
+    return True
+
+
+def _difference(k: DeviceKernels) -> str:
+    """What is wrong; empty if nothing is."""
+    here = np.random.default_rng(5).normal(size=(3, 40, 70)).astype(k.dtype)
+    pairs = [("turn", here, k.dtype)]
+    if k.dtype.itemsize == 2:
+        pairs += [("turn_wide", here, k.wide), ("turn_narrow", here.astype(k.wide) * k.wide.type(1.01), k.dtype)]
+    for name, given, dtype in pairs:
+        out = cuda.module().empty((3, 70, 40), dtype)
+        _turn(k, name, cuda.put(given, cuda.current()), out, *given.shape)
+        if cuda.fetch(out).tobytes() != given.swapaxes(1, 2).astype(dtype).tobytes():
+            return "other numbers than the CPU"
+    return ""

@@ -1,7 +1,8 @@
 """Eager definitions of composites that are pointwise, on a CUDA device: pointwise.py's, as kernels.
 
-In: a Composite that says it is pointwise; CuPy's arrays, of f32, f64, f16 or bf16. Out: its definition (ops/whole.py),
-proved as all are (device_proof.py). The CUDA C that the compiler makes of it is kept in the artefact cache.
+In: a Composite that says it is pointwise; CuPy's arrays, of f32, f64, f16 or bf16, dense in any order of their dims.
+Out: its definition (ops/whole.py), whose result lies as its operand does, proved as all are (device_proof.py). The CUDA
+C that the compiler makes of it is kept in the artefact cache.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from typing import Any
 
 from compiler_core.dtype import float32, float64
 from compiler_core.eager.device_define import Grads, define_there, empty
-from compiler_core.eager.device_kernels import F64, I64, DeviceKernels, compiled, dense, is_wide
+from compiler_core.eager.device_kernels import F64, I32, I64, DeviceKernels, compiled, is_wide
 from compiler_core.eager.device_kernels import source as text_of
+from compiler_core.eager.device_orders import as_it_lies, as_seen, order_of
 from compiler_core.eager.pointwise import are_plain, identity, told
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Composite, Made
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
 
 _FILE = "kernels.cu"
+_NBYTES = 16  # that are moved at once
+_BLOCKS = 1 << 15
 
 
 def define_pointwise_there(composite: Composite) -> None:
@@ -29,26 +33,35 @@ def define_pointwise_there(composite: Composite) -> None:
     def numbers(given: dict[str, float]) -> list[Any]:
         return [F64(given[name]) for name in names]
 
+    def launch(k: DeviceKernels, kernel: str, arrays: Sequence[Array], out: Array, given: dict[str, float]) -> None:
+        n, piece = out.size, _NBYTES // out.itemsize
+        is_whole = not (n % piece or any(x.data.ptr % _NBYTES for x in arrays))  # type: ignore[attr-defined]
+        steps = n // piece if is_whole else n
+        k.all(kernel, steps, *arrays, out, I64(n), I32(is_whole), *numbers(given), blocks=_BLOCKS)
+
     def made(k: DeviceKernels, x: Array, **given: float) -> Made:
         if not (x.size and are_plain(given)):
             return None
-        out = empty(x.shape, x.dtype)
-        k.all("forward", x.size, dense(x), out, I64(x.size), *numbers(given))
-        return out, ()
+        order = order_of(x) or tuple(range(x.ndim))
+        read = as_it_lies(x, order)
+        out = empty(read.shape, x.dtype)
+        launch(k, "forward", (read,), out, given)
+        return as_seen(out, order), ()
 
     def made_backward(
         k: DeviceKernels, needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, **given: float
     ) -> Grads:
-        dx = empty(x.shape, x.dtype)
-        read = dense(out if from_result else x)
-        k.all("backward", x.size, g, read, dx, I64(x.size), *numbers(given))
-        return (dx,)
+        read = out if from_result else x
+        order = order_of(read) or tuple(range(read.ndim))
+        dx = empty(tuple([read.shape[d] for d in order]), read.dtype)
+        launch(k, "backward", (as_it_lies(g, order), as_it_lies(read, order)), dx, given)
+        return (as_seen(dx, order),)
 
     def find(dtype: Any) -> DeviceKernels | None:
         return compiled(dtype, name, lambda: source(composite, dtype), probe="forward")
 
     reads = () if from_result else (0,)
-    define_there(name, made, made_backward, reads=reads, reads_out=from_result, find=find)
+    define_there(name, made, made_backward, reads=reads, reads_out=from_result, find=find, as_it_lies=True)
 
 
 def source(composite: Composite, dtype: Any) -> str:

@@ -20,6 +20,8 @@ from compiler_core.ops.whole import COMPOSITES
 
 _KEY, _CLASSES = np.array([5, 6, 1], np.uint64), np.array([2, 0, -100, 36])
 _WEIGHTS = [np.random.default_rng(6).normal(size=s).astype(np.float32) for s in ((16, 8), (16,), (3, 111))]
+_FILTERS = [np.random.default_rng(8).normal(size=s).astype(np.float32) for s in ((16, 8, 3, 3), (16,))]
+_PLACES = {"stride": (2, 1), "low": (1, 0), "high": (1, 0), "dilation": (1, 1), "groups": 1}
 _LOSS = {"ignore_index": -100, "reduction": "mean"}
 Sample: TypeAlias = "tuple[Sequence[Any], dict[str, Any]]"
 
@@ -36,6 +38,8 @@ SAMPLES: dict[str, Sample] = {  # shapes, or operands as they are, and attribute
     "linear": (((5, 8), (16, 8), (16,)), {}),  # rows of 16 bytes, as cuBLASLt wants them
     "lowered_linear": (((5, 8), _WEIGHTS[0], _WEIGHTS[1]), {}),
     "widened_sum": (((3, 111), _WEIGHTS[2]), {}),
+    "convolution": (((2, 8, 5, 6), (16, 8, 3, 3), (16,)), _PLACES),
+    "lowered_convolution": (((2, 8, 5, 6), *_FILTERS), _PLACES),
     "attention": (((2, 9, 4), (2, 9, 4), (2, 9, 6), None), {"causal": True, "scale": 0.5}),
     "embedding": (((5, 3), np.array([[1, 4], [1, 0]])), {"padding_idx": None}),
     "cross_entropy": (((4, 37), _CLASSES), _LOSS),

@@ -20,6 +20,7 @@ from compiler_core import cuda
 from compiler_core.eager.device_attention import attended_in_blocks, blocks_backward
 from compiler_core.eager.device_batch_norm import define_batch_norm
 from compiler_core.eager.device_checks import ask
+from compiler_core.eager.device_convolution import define_convolutions
 from compiler_core.eager.device_define import Grads, alike, define_there, empty
 from compiler_core.eager.device_kernels import F64, I32, I64, MOST_ROWS, U32, U64, DeviceKernels, dense, kernels
 from compiler_core.eager.device_narrow import joined_with
@@ -182,6 +183,7 @@ def _embedding_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: An
 
 def _define_all() -> None:
     define_batch_norm()
+    define_convolutions()
     define_norms()
     define_there("dropout", _dropout, _dropout_backward, reads=())
     define_there("with_number", _with_number, _with_number_backward, reads=())

@@ -7,15 +7,16 @@ odd zero goes to the high side). Source: torch.nn.functional.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from compiler_core.dtype import DType, float64, int64
 from compiler_core.errors import ArgumentTypeError, DTypeError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, cast, dtype_of, shape_of
-from compiler_core.ops.casting import in_lower
+from compiler_core.ops.casting import acting, casting, in_lower, lowered, lowers_weights
 from compiler_core.ops.composites.arithmetic import add
 from compiler_core.ops.composites.movement import reshape
 from compiler_core.ops.composites.padding import pad
@@ -167,18 +168,28 @@ def conv_nd(
         tensor([[[[4., 4.],
                   [4., 4.]]]])
     """
+    _check_dtypes(f"conv{rank}d", as_value(input), as_value(weight), bias)
+    return _of_rank(rank, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _of_rank(
+    rank: int, input: Value, weight: Value, bias: Value | None, stride: Ints, padding: str | Ints, dilation: Ints,
+    groups: int,
+) -> Value:  # fmt: skip
+    """`conv_nd`, of one dtype, or of 16-bit floats with weights in f32."""
     name = f"conv{rank}d"
     x, had_batch = batched(name, input, rank)
     w = as_value(weight)
     if len(w.shape) != rank + 2:
         raise ShapeError(f"{name}: the weight needs {rank + 2} dims", got=str(shape_of(w)))
-    _check_dtypes(name, x, w, bias)
     kernel, steps, gaps = w.shape[2:], spread("stride", stride, rank), spread("dilation", dilation, rank)
     low, high = _margins(name, padding, kernel, steps, gaps)
     taps, low, high = _cropped(x.shape[2:], kernel, steps, gaps, low, high)
     whole_w, w = w, _kept(w, taps)
     places = {"stride": steps, "low": low, "high": high, "dilation": gaps, "groups": groups}
-    if dtype_of(x).is_inexact:
+    if dtype_of(x) is not dtype_of(w):
+        out = _lowered_convolution(x, w, bias, **places)
+    elif dtype_of(x).is_inexact:
         out = _convolution(x, w, bias, **places)
     else:
         wide = _exact(x, dtype_of(x).kind in "iu")
@@ -187,7 +198,30 @@ def conv_nd(
     return unbatched(as_told(_LIES[rank], out, (x, whole_w)), had_batch)
 
 
-conv1d, conv2d, conv3d = (remembered(in_lower(at_rank(rank, conv_nd))) for rank in (1, 2, 3))
+def _casting_weights(function: Callable[..., Value]) -> Callable[..., Value]:
+    """`conv2d`, whose weights' casts, where autocast makes any on a CUDA device, are part of the one node."""
+
+    @functools.wraps(function)
+    def conv(
+        input: Value,
+        weight: Value,
+        bias: Value | None = None,
+        stride: Ints = 1,
+        padding: str | Ints = 0,
+        dilation: Ints = 1,
+        groups: int = 1,
+    ) -> Value:
+        if casting.acting is None or not lowers_weights(input, weight, bias):
+            return function(input, weight, bias, stride, padding, dilation, groups)
+        (x,) = lowered(input)
+        with acting(None):
+            return _of_rank(2, x, weight, bias, stride, padding, dilation, groups)
+
+    return conv
+
+
+conv1d, conv2d, conv3d = (in_lower(at_rank(rank, conv_nd)) for rank in (1, 2, 3))
+conv1d, conv2d, conv3d = (remembered(conv) for conv in (conv1d, _casting_weights(conv2d), conv3d))
 
 
 _LIES = {1: "convolved signals", 2: "convolved", 3: "convolved"}
@@ -197,6 +231,13 @@ _LIES = {1: "convolved signals", 2: "convolved", 3: "convolved"}
 def _convolution(x: Value, weight: Value, bias: Value | None, **places: Any) -> Value:
     """places: stride, low, high, dilation, one a spatial dim; groups."""
     return _with_bias(f"conv{len(x.shape) - 2}d", prims.convolution(x, weight, **places), bias)
+
+
+@whole
+def _lowered_convolution(x: Value, weight: Value, bias: Value | None, **places: Any) -> Value:
+    """`_convolution` of 16-bit floats, with weights in f32."""
+    dtype = dtype_of(x)
+    return _convolution(x, cast(weight, dtype), None if bias is None else cast(bias, dtype), **places)
 
 
 # ---- transposed

@@ -14,14 +14,15 @@ Source: cuDNN 9, cudnn_graph.h (numbers of descriptors, attributes and types).
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from compiler_core.config import config
 from compiler_core.dtype import DType, bfloat16, float16
 from compiler_core.errors import DeviceError
 from compiler_core.graph.parse import parse_attrs
+from compiler_core.meta import Shape
 from compiler_core.ops.routine import Strided, told_of_all_dims
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.cuda import context, driver, measure
@@ -316,16 +317,26 @@ def make_plan(call: Callback) -> int:
 _plans: dict[tuple[Callback, int], ctypes.c_void_p] = {}
 
 
-def first_plan(call: Callback) -> tuple[int, int] | str:
-    """(address, bytes of workspace) of the plan that is proposed first for `call`; or why there is none."""
-    key = (call, context.cupy().cuda.runtime.getDevice())
+class FirstPlan(NamedTuple):
+    """A plan's address, the bytes of workspace that it wants, and the shape of its result, channels last."""
+
+    address: ctypes.c_void_p
+    workspace: int
+    shape: Shape
+
+
+def first_plan(key: Hashable, call: Callable[[], Callback]) -> FirstPlan | str:
+    """The plan that is proposed first for `call`, by which `key` is known; or why there is none."""
+    key = (key, context.cupy().cuda.runtime.getDevice())
     if key not in _first_plans:
         try:
-            found = next(((plan.value or 0, workspace) for _, _, plan, workspace in _candidates(call)), None)
+            told = call()
+            shape, plans = told.arrays[-1].shape, _candidates(told)
+            found = next((FirstPlan(plan, workspace, shape) for _, _, plan, workspace in plans), None)
             _first_plans[key] = found or "cuDNN has no engine for it"
         except DeviceError as error:
             _first_plans[key] = str(error)
     return _first_plans[key]
 
 
-_first_plans: dict[tuple[Callback, int], tuple[int, int] | str] = {}
+_first_plans: dict[Hashable, FirstPlan | str] = {}

@@ -13,7 +13,8 @@ cast:ToCopy expand:Expand permute:Permute reshape:View slice:Slice take:IndexSel
 complex:Complex det:LinalgDet slogdet:LinalgSlogdet solve:LinalgSolveEx cholesky:LinalgCholeskyEx svd:LinalgSvd
 svdvals:LinalgSvd eigh:LinalgEigh eig:LinalgEig qr:LinalgQr pinv:Pinverse matrix_exp:LinalgMatrixExp lu:LinalgLuFactorEx
 solve_triangular:LinalgSolveTriangular convolution:Convolution convolution_inner:Convolution
-convolution_last:Convolution attention:ScaledDotProductFlashAttentionForCpu linear:Addmm lowered_linear:Addmm
+convolution_last:Convolution lowered_convolution:Convolution attention:ScaledDotProductFlashAttentionForCpu linear:Addmm
+lowered_linear:Addmm
 widened_sum:Add layer_norm:NativeLayerNorm
 group_norm:NativeGroupNorm batch_norm:NativeBatchNorm cross_entropy:NllLoss nll_loss:NllLoss strided:AsStrided
 pad:ConstantPadNd

@@ -4,6 +4,7 @@ that lie with channels last, statistics that are read once a step; against the c
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -188,8 +189,55 @@ def test_orders() -> None:
 
 def test_the_kernels_compile_for_devices() -> None:
     nvrtc = nvrtc_library()
-    for dtype in DTYPES:
-        program, text = ctypes.c_void_p(), device_kernels.source(dtype, device_batch_norm.FILE).encode()
+    for dtype, file in itertools.product(DTYPES, (device_batch_norm.FILE, device_orders.FILE)):
+        program, text = ctypes.c_void_p(), device_kernels.source(dtype, file).encode()
         assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"kernels.cu", 0, None, None)
         options = (ctypes.c_char_p * 2)(b"--gpu-architecture=compute_80", b"--std=c++17")
         assert nvrtc.nvrtcCompileProgram(program, 2, options) == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_works_by_element_lies_as_its_operand(dtype: Any, asked: list[str]) -> None:
+    rng = np.random.default_rng(2)
+    for shape in ((3, 16, 5, 7), (3, 5, 3, 3)):
+        x, g = (rng.normal(size=shape).astype(dtype) for _ in range(2))
+        for name, attrs in (("relu", {}), ("gelu", {}), ("silu", {})):
+            found = COMPOSITES[name].on_device()
+            wide = x.astype(np.float64)
+            right = COMPOSITES[name].compose(wide, **attrs)
+            (slope,) = COMPOSITES[name].vjp(g.astype(np.float64), right, wide, **attrs)
+            for lies in ("rows", "last", "gaps"):
+                given = there(x, lies)
+                out, kept = found.forward(given, **attrs)
+                near(out, right, dtype, SLACK[dtype])
+                for how in ("rows", "last"):
+                    (dx,) = found.backward([True], there(g, how), out, kept, given, **attrs)
+                    near(dx, slope, dtype, 2 * SLACK[dtype])
+                    assert device_orders.lies_last(out) == device_orders.lies_last(dx) == (lies == "last")
+    assert {"forward", "backward"} <= set(asked)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_arrays_are_laid_out_anew(dtype: Any, asked: list[str]) -> None:
+    rng = np.random.default_rng(3)
+    plain, channels_last = (0, 1, 2, 3), device_orders.last(4)
+    for shape in ((3, 40, 5, 17), (2, 5, 40, 8), (1, 33, 32, 3)):
+        x = rng.normal(size=shape).astype(dtype)
+        turned = device_orders.as_it_lies(there(x, "rows"), channels_last)
+        assert cuda.fetch(turned).tobytes() == np.ascontiguousarray(x.transpose(channels_last)).tobytes()
+        assert turned.flags.c_contiguous
+        back = device_orders.as_it_lies(device_orders.as_seen(turned, channels_last), plain)
+        assert cuda.fetch(back).tobytes() == x.tobytes()
+        assert (
+            cuda.fetch(device_orders.as_it_lies(there(x, "last"), channels_last)).tobytes()
+            == cuda.fetch(turned).tobytes()
+        )
+        wide = device_orders.laid(there(x, "last"), plain, np.dtype(np.float32))
+        assert cuda.fetch(wide).tobytes() == x.astype(np.float32).tobytes()
+        narrow = device_orders.laid(there(x.astype(np.float32), "rows"), channels_last, dtype)
+        assert (
+            cuda.fetch(narrow).tobytes()
+            == np.ascontiguousarray(x.astype(np.float32).astype(dtype).transpose(channels_last)).tobytes()
+        )
+    assert "turn" in asked
+    assert ("turn_wide" in asked) == ("turn_narrow" in asked) == (dtype.itemsize == 2)

@@ -13,7 +13,7 @@ import pytest
 
 from compiler_core import cuda
 from compiler_core.dtype import of
-from compiler_core.eager import device_kernels, device_proof
+from compiler_core.eager import device_kernels, device_orders, device_proof
 from compiler_core.log import DistCompileWarning
 from compiler_core.ops.registry import OPS, run_eager
 from tests.compiler_core.eager.test_whole_on_device import nvrtc_library
@@ -56,6 +56,8 @@ def given(kind: str, dtype: Any, rng: np.random.Generator) -> tuple[Any, Any]:
     """A pair of operands on the device, of one shape."""
     xp = cuda.module()
     there = lambda shape: cuda.put(numbers(shape, dtype, rng), 0)  # noqa: E731
+    last = lambda shape: there((*shape[:1], *shape[2:], shape[1])).transpose(0, 3, 1, 2)  # noqa: E731
+    spread = xp.broadcast_to
     return {
         "dense": lambda: (there((9, 16)), there((9, 16))),
         "odd": lambda: (there((3, 5, 7)), there((3, 5, 7))),
@@ -67,6 +69,17 @@ def given(kind: str, dtype: Any, rng: np.random.Generator) -> tuple[Any, Any]:
         "column": lambda: (there((4, 16)), xp.broadcast_to(there((4, 1)), (4, 16))),
         "inner": lambda: (there((4, 2, 16)), xp.broadcast_to(there((4, 1, 16)), (4, 2, 16))),
         "turned": lambda: (there((8, 16)), there((16, 8)).T),
+        "last": lambda: (last((4, 8, 3, 5)), last((4, 8, 3, 5))),
+        "last, odd": lambda: (last((4, 3, 3, 5)), last((4, 3, 3, 5))),
+        "last and first": lambda: (last((4, 8, 3, 5)), there((4, 8, 3, 5))),
+        "first and last": lambda: (there((4, 8, 3, 50)), last((4, 8, 3, 50))),
+        "channel": lambda: (there((4, 3, 8, 5)), spread(there((3, 1, 1)), (4, 3, 8, 5))),
+        "channel, odd": lambda: (there((4, 3, 7, 5)), spread(there((1, 3, 1, 1)), (4, 3, 7, 5))),
+        "channel last": lambda: (last((4, 8, 7, 5)), spread(there((8, 1, 1)), (4, 8, 7, 5))),
+        "gate": lambda: (there((4, 3, 8, 5)), spread(there((4, 3, 1, 1)), (4, 3, 8, 5))),
+        "gate last": lambda: (last((4, 8, 7, 5)), spread(there((4, 8, 1, 1)), (4, 8, 7, 5))),
+        "number last": lambda: (last((4, 8, 7, 5)), spread(there(()), (4, 8, 7, 5))),
+        "in two ways": lambda: (there((2, 3, 4, 5, 6)), spread(there((2, 1, 4, 1, 6)), (2, 3, 4, 5, 6))),
         "first repeats": lambda: (xp.broadcast_to(there((16,)), (4, 16)), there((4, 16))),
         "both repeat": lambda: (xp.broadcast_to(there((16,)), (4, 16)), xp.broadcast_to(there((16,)), (4, 16))),
         "not on 16 bytes": lambda: (there((33,))[1:], there((34,))[2:]),
@@ -76,8 +89,26 @@ def given(kind: str, dtype: Any, rng: np.random.Generator) -> tuple[Any, Any]:
     }[kind]()
 
 
-TAKEN = ["dense", "odd", "one", "row", "matrix", "odd row", "number", "not on 16 bytes", "host's"]
-LEFT = ["column", "inner", "turned", "both repeat", "empty"]
+TAKEN = [
+    *(
+        "dense",
+        "odd",
+        "one",
+        "row",
+        "matrix",
+        "odd row",
+        "number",
+        "not on 16 bytes",
+        "host's",
+        "column",
+        "inner",
+        "turned",
+    ),
+]
+TAKEN += ["last", "last, odd", "last and first", "first and last", "channel", "channel, odd", "channel last"]
+TAKEN += ["gate", "gate last", "number last"]
+LEFT = ["both repeat", "empty", "in two ways"]
+LAST = ["last", "last, odd", "last and first", "first and last", "channel last", "gate last", "number last"]
 
 
 def same(result: Any, expected: Any) -> None:
@@ -98,7 +129,9 @@ def test_the_rules_numbers(kind: str, dtype: Any, asked: list[str]) -> None:
         on_host = [np.asarray(cuda.fetch(x) if cuda.is_array(x) else x) for x in operands]
         asked.clear()
         with np.errstate(all="ignore"):
-            same(run_eager(OPS[name], operands, {}), OPS[name].eager(np, *on_host))
+            found = run_eager(OPS[name], operands, {})
+            same(found, OPS[name].eager(np, *on_host))
+        assert device_orders.lies_last(found) == (kind in LAST), name
         turns = kind in ("first repeats", "host's first") and name in ("add", "mul")
         assert ("join" in asked) == (kind in TAKEN or turns), name
 

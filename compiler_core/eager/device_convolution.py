@@ -1,0 +1,93 @@
+"""Eager definition of convolution on a CUDA device, of 16-bit floats: cuDNN's, with a bias added in place.
+
+In: x T[N, C, H, W], weight T[O, C/groups, kH, kW], bias T[O] or None; under autocast weight and bias in f32, which are
+cast here, once in a region. Out: a result that lies with channels last (runtime/cuda/eager_convolution.py), gradients
+of the parameters' dtypes; a bias's is an f32 sum. What cuDNN does not take is the composition's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from compiler_core import cuda
+from compiler_core.eager.device_define import Grads, alike, define_there
+from compiler_core.eager.device_kernels import DeviceKernels
+from compiler_core.eager.device_narrow import add_to_rows
+from compiler_core.eager.device_orders import as_it_lies, as_seen, laid, last
+from compiler_core.eager.device_sums import column_sums
+from compiler_core.ops.casting import lower_array
+from compiler_core.ops.on_device import CONVOLUTION
+from compiler_core.ops.registry import OPS, Array, run_eager
+from compiler_core.ops.whole import Made
+
+_F32, _LAST = np.dtype(np.float32), last(4)
+_PLAIN = (0, 1, 2, 3)
+
+
+def _by_cudnn(name: str, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
+    """An op of ops/convolution/op.py, lying with channels last; None where cuDNN does not compute it."""
+    found: Array | None = CONVOLUTION.get()(cuda.module(), OPS[name], operands, attrs)
+    return found
+
+
+def _convolution(k: DeviceKernels, x: Array, weight: Array, bias: Array | None, **places: Any) -> Made:
+    if k.dtype.itemsize != 2 or not alike(k, weight, bias) or x.ndim != 4 or weight.ndim != 4:
+        return None
+    if bias is not None and bias.shape != weight.shape[:1]:
+        return None
+    out = _by_cudnn("convolution", (x, weight), places)
+    if out is None:
+        return None
+    if bias is not None:
+        add_to_rows(as_it_lies(out, _LAST), bias)
+    return out, ()
+
+
+def _convolution_backward(
+    k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None,
+    **places: Any,
+) -> Grads | None:  # fmt: skip
+    lower, rows, dx, dw = (kept or (weight,))[0], as_it_lies(g, _LAST), None, None
+    slopes = as_seen(rows, _LAST)
+    if needs[0]:
+        dx = _by_cudnn("convolution_input", (slopes, lower), {"size": tuple(x.shape[2:]), **places})
+    if needs[1]:
+        made = _by_cudnn("convolution_weight", (x, slopes), {"kernel": tuple(weight.shape[2:]), **places})
+        dw = None if made is None else laid(made, _PLAIN, weight.dtype)
+    if (needs[0] and dx is None) or (needs[1] and dw is None):
+        return None
+    return dx, dw, _sums(rows.reshape(-1, rows.shape[-1]), bias.dtype) if needs[2] and bias is not None else None
+
+
+def _sums(rows: Array, dtype: Any) -> Array:
+    """Of the columns, added in f32."""
+    made = column_sums(rows)
+    found: Array = run_eager(OPS["sum"], [rows], {"dims": (0,)}) if made is None else made
+    return found.astype(dtype, copy=False)
+
+
+# ---- weights in f32
+
+
+def _lowered_convolution(k: DeviceKernels, x: Array, weight: Array, bias: Array | None, **places: Any) -> Made:
+    if k.dtype.itemsize != 2 or weight.ndim != 4 or any(p is not None and p.dtype != _F32 for p in (weight, bias)):
+        return None
+    lower = lower_array(weight, k.dtype, partial(_lower, weight, k.dtype))
+    given = None if bias is None else lower_array(bias, k.dtype, partial(bias.astype, k.dtype))
+    made = _convolution(k, x, lower, given, **places)
+    return None if made is None else (made[0], (lower,))
+
+
+def _lower(weight: Array, dtype: Any) -> Array:
+    """In 16 bits, as cuDNN reads it."""
+    return as_seen(laid(weight, _LAST, dtype), _LAST)
+
+
+def define_convolutions() -> None:
+    """Define both."""
+    define_there("convolution", _convolution, _convolution_backward, reads=(0, 1), as_it_lies=True)
+    define_there("lowered_convolution", _lowered_convolution, _convolution_backward, reads=(0,), as_it_lies=True)

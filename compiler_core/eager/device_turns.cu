@@ -1,0 +1,42 @@
+// Arrays laid out anew in eager code on a CUDA device: the last two of three dims exchanged, elements perhaps converted.
+//
+// In: dense x[outer, rows, columns]; before this text that of device_numbers.cu. Out: out[outer, columns, rows].
+// A block moves a square of 32 by 32 through shared memory, so that both sides are read and written along rows.
+
+#define SIDE 32
+
+__device__ inline C value_of(T x) { return in(x); }
+__device__ inline void put(T* at, C x) { *at = as_stored(x); }
+#if KIND > 1
+__device__ inline C value_of(C x) { return x; }
+__device__ inline void put(C* at, C x) { *at = x; }
+#endif
+
+template <class From, class To>
+__device__ inline void turned(const From* x, To* out, i64 rows, i64 columns, C (*room)[SIDE + 1]) {
+  const i64 across = (columns + SIDE - 1) / SIDE, down = (rows + SIDE - 1) / SIDE;
+  const i64 square = blockIdx.x / across, place = square / down * rows * columns;
+  const i64 left = blockIdx.x % across * SIDE, top = square % down * SIDE;
+  const int x0 = threadIdx.x % SIDE, y0 = threadIdx.x / SIDE, levels = MOST / SIDE;
+  for (int y = y0; y < SIDE; y += levels)
+    if (top + y < rows && left + x0 < columns) room[y][x0] = value_of(x[place + (top + y) * columns + left + x0]);
+  __syncthreads();
+  for (int y = y0; y < SIDE; y += levels)
+    if (left + y < columns && top + x0 < rows) put(out + place + (left + y) * rows + top + x0, room[x0][y]);
+}
+
+KERNEL turn(const T* x, T* out, i64 rows, i64 columns) {
+  __shared__ C room[SIDE][SIDE + 1];
+  turned(x, out, rows, columns, room);
+}
+
+// These are asked for of 16-bit floats alone.
+KERNEL turn_narrow(const C* x, T* out, i64 rows, i64 columns) {
+  __shared__ C room[SIDE][SIDE + 1];
+  turned(x, out, rows, columns, room);
+}
+
+KERNEL turn_wide(const T* x, C* out, i64 rows, i64 columns) {
+  __shared__ C room[SIDE][SIDE + 1];
+  turned(x, out, rows, columns, room);
+}

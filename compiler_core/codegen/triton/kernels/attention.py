@@ -195,7 +195,7 @@ def dc_slope_of_queries_block(dq, queries, g, k, v, mask, draws, rows, log, delt
     if LEAST > 0:
         kept = dc_kept(draws, rows[:, None] * S + columns[None, :], LEAST)
         if UNIT > 0:
-            dc_leave_bits(draws, kept, rows, start, L, S, UNIT)
+            dc_leave_bits(draws, kept, rows, start, L, UNIT)
         slopes = tl.where(kept, slopes * KEPT, 0.0)
     slopes = weights * (slopes - delta[:, None])
     return dc_dot(slopes.to(keys.dtype), keys, dq, PRECISION)

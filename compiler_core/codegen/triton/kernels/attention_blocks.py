@@ -71,7 +71,8 @@ def dc_any(mask, rows, columns, row, column, L, S):
 @triton.jit
 def dc_draws(key, STREAM, head, HEADS, L, S, LEAST: tl.constexpr, words, UNIT: tl.constexpr):
     """(seed, stream, the place of the head's first weight) of a head's draws, as the op philox has them; and its bits.
-    These are what the draws of a block, UNIT keys long, told: a word a query. UNIT: 0 if they are not kept."""
+    These are what the draws of a block, UNIT keys long, told: a word a query, those of a block side by side, as threads
+    read them. UNIT: 0 if they are not kept."""
     seed = tl.full((), 0, tl.uint64)
     stream = seed
     first = seed
@@ -113,17 +114,17 @@ def dc_kept(draws, places, LEAST: tl.constexpr):
 
 
 @triton.jit
-def dc_leave_bits(draws, kept, rows, start, L, S, UNIT: tl.constexpr):
+def dc_leave_bits(draws, kept, rows, start, L, UNIT: tl.constexpr):
     """A word a query: which of the block's weights are kept."""
     keys = tl.arange(0, UNIT)[None, :]
     found = dc_row_sum(tl.where(kept, tl.full((1, UNIT), 1, tl.int32) << keys, 0))
-    tl.store(draws[3] + rows * ((S + UNIT - 1) // UNIT) + start // UNIT, found, mask=rows < L)
+    tl.store(draws[3] + start // UNIT * L + rows, found, mask=rows < L)
 
 
 @triton.jit
 def dc_left(draws, rows, columns, L, S, UNIT: tl.constexpr):
     """Which weights are kept, by the words that were left; anything of blocks that were not attended."""
-    place = draws[3] + rows * ((S + UNIT - 1) // UNIT) + columns // UNIT
+    place = draws[3] + columns // UNIT * L + rows
     return (tl.load(place, mask=(rows < L) & (columns < S), other=0) >> columns % UNIT) & 1 != 0
 
 

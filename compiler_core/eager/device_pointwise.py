@@ -33,35 +33,42 @@ def define_pointwise_there(composite: Composite) -> None:
     def numbers(given: dict[str, float]) -> list[Any]:
         return [F64(given[name]) for name in names]
 
-    def launch(k: DeviceKernels, kernel: str, arrays: Sequence[Array], out: Array, given: dict[str, float]) -> None:
-        n, piece = out.size, _NBYTES // out.itemsize
-        is_whole = not (n % piece or any(x.data.ptr % _NBYTES for x in arrays))  # type: ignore[attr-defined]
-        steps = n // piece if is_whole else n
-        k.all(kernel, steps, *arrays, out, I64(n), I32(is_whole), *numbers(given), blocks=_BLOCKS)
-
     def made(k: DeviceKernels, x: Array, **given: float) -> Made:
-        if not (x.size and are_plain(given)):
-            return None
-        order = order_of(x) or tuple(range(x.ndim))
-        read = as_it_lies(x, order)
-        out = empty(read.shape, x.dtype)
-        launch(k, "forward", (read,), out, given)
-        return as_seen(out, order), ()
+        return (forward(k, x, numbers(given)), ()) if x.size and are_plain(given) else None
 
     def made_backward(
         k: DeviceKernels, needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, **given: float
     ) -> Grads:
-        read = out if from_result else x
-        order = order_of(read) or tuple(range(read.ndim))
-        dx = empty(tuple([read.shape[d] for d in order]), read.dtype)
-        launch(k, "backward", (as_it_lies(g, order), as_it_lies(read, order)), dx, given)
-        return (as_seen(dx, order),)
+        return (backward(k, g, out if from_result else x, numbers(given)),)
 
     def find(dtype: Any) -> DeviceKernels | None:
         return compiled(dtype, name, lambda: source(composite, dtype), probe="forward")
 
     reads = () if from_result else (0,)
     define_there(name, made, made_backward, reads=reads, reads_out=from_result, find=find, as_it_lies=True)
+
+
+def forward(k: DeviceKernels, x: Array, numbers: Sequence[Any] = ()) -> Array:
+    """What such kernels make of an array, lying as it does."""
+    order = order_of(x) or tuple(range(x.ndim))
+    read = as_it_lies(x, order)
+    out = empty(read.shape, x.dtype)
+    _launch(k, "forward", (read,), out, numbers)
+    return as_seen(out, order)
+
+
+def backward(k: DeviceKernels, g: Array, read: Array, numbers: Sequence[Any] = ()) -> Array:
+    """The cotangent of what is read, the operand or the result, lying as it does."""
+    order = order_of(read) or tuple(range(read.ndim))
+    dx = empty(tuple([read.shape[d] for d in order]), read.dtype)
+    _launch(k, "backward", (as_it_lies(g, order), as_it_lies(read, order)), dx, numbers)
+    return as_seen(dx, order)
+
+
+def _launch(k: DeviceKernels, kernel: str, arrays: Sequence[Array], out: Array, numbers: Sequence[Any]) -> None:
+    n, piece = out.size, _NBYTES // out.itemsize
+    is_whole = not (n % piece or any(x.data.ptr % _NBYTES for x in arrays))  # type: ignore[attr-defined]
+    k.all(kernel, n // piece if is_whole else n, *arrays, out, I64(n), I32(is_whole), *numbers, blocks=_BLOCKS)
 
 
 def source(composite: Composite, dtype: Any) -> str:

@@ -17,9 +17,9 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import float32, float64
-from compiler_core.eager.device_define import empty
-from compiler_core.eager.device_kernels import I64, DeviceKernels, compiled, dense, is_known, is_wide
+from compiler_core.eager.device_kernels import DeviceKernels, compiled, is_known, is_wide
 from compiler_core.eager.device_kernels import source as text_of
+from compiler_core.eager.device_pointwise import backward, forward
 from compiler_core.eager.device_proof import is_near, is_right_once
 from compiler_core.eager.pointwise import compiler
 from compiler_core.ops.on_device import SLOPE, UNARY
@@ -35,7 +35,7 @@ _FILE = "kernels.cu"
 def run(xp: Any, op: Op, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     """op(x) on the current device."""
     k = _proved(op.name, operands[0].dtype)
-    return None if k is None or not operands[0].size else _forward(k, operands[0])
+    return None if k is None or not operands[0].size else forward(k, operands[0])
 
 
 def slope(name: str, g: Array, out: Any, x: Any) -> Array | None:
@@ -50,22 +50,10 @@ def slope(name: str, g: Array, out: Any, x: Any) -> Array | None:
         with cuda.on(number):
             return slope(name, g, out, x)
     k = _proved(name, g.dtype)
-    return None if k is None else _backward(k, g, read)
+    return None if k is None else backward(k, g, read)
 
 
 SLOPE_BY_RESULT = frozenset(("tanh", "sigmoid", "sqrt", "rsqrt"))
-
-
-def _forward(k: DeviceKernels, x: Array) -> Array:
-    out = empty(x.shape, x.dtype)
-    k.all("forward", x.size, dense(x), out, I64(x.size))
-    return out
-
-
-def _backward(k: DeviceKernels, g: Array, read: Array) -> Array:
-    dx = empty(g.shape, g.dtype)
-    k.all("backward", g.size, dense(g), dense(read), dx, I64(g.size))
-    return dx
 
 
 def source(name: str, dtype: Any) -> str:
@@ -114,9 +102,9 @@ def _difference(name: str, k: DeviceKernels) -> str:
     out = op.eager(np, x)
     (right,) = op.vjp(g, out, x)  # type: ignore[operator]
     there = [cuda.put(array, cuda.current()) for array in (x, g, np.ascontiguousarray(out))]
-    if not is_near(cuda.fetch(_forward(k, there[0])), out, k.dtype):
+    if not is_near(cuda.fetch(forward(k, there[0])), out, k.dtype):
         return "other numbers"
-    made = _backward(k, there[1], there[2 if name in SLOPE_BY_RESULT else 0])
+    made = backward(k, there[1], there[2 if name in SLOPE_BY_RESULT else 0])
     return "" if is_near(cuda.fetch(made), right, k.dtype) else "another gradient"
 
 

@@ -24,7 +24,7 @@ _MOST_UNITS = 1 << 31
 _NBYTES = 16  # that are moved at once
 _LANES = 32  # threads side by side along channels
 SUMMING, MAPPING = 1 << 10, 1 << 12  # blocks that keep a device busy, of kernels that add up, and of others
-FEW = 4  # units of each thread at least, before there are more blocks
+FEW, SOME = 4, 8  # units of each thread at least before there are more blocks, of these kernels
 
 
 class Sizes(NamedTuple):
@@ -57,8 +57,8 @@ def _sizes(shape: tuple[int, ...], is_last: bool, width: int) -> Sizes | None:
     if units >= _MOST_UNITS or columns >= _MOST_UNITS:
         return None
     found = []
-    for blocks in (SUMMING, MAPPING):
-        parts = max(1, min(blocks // columns, units // (height * FEW)))
+    for blocks, least in ((SUMMING, FEW), (MAPPING, SOME)):
+        parts = max(1, min(blocks // columns, units // (height * least)))
         share = -(-units // parts)
         parts = -(-units // share)
         told = (I64(units), I32(channels), I32(length), I32(lanes), I64(share), I32(width > 1))

@@ -141,14 +141,16 @@ template <int V, bool last> __device__ inline void leave(const C* a, const C* b,
 template <int V, bool last>
 __device__ inline void parts_of(const T* x, C* parts, i64 units, int channels, int length, int lanes, i64 share, C* room) {
   C start[V], mean[V], squares[V], count = 0;
+  const Walk<V, last> own(units, channels, length, lanes, share);
 #pragma unroll
   EACH(k) start[k] = mean[k] = squares[k] = 0;
+  if (own.goes_on()) load<V>(x + own.at(), start);
+#pragma unroll 4
   for (WALK) {
     C given[V];
     load<V>(x + walk.at(), given);
 #pragma unroll
     EACH(k) {
-      if (!count) start[k] = given[k];
       const C apart = given[k] - start[k];
       mean[k] += apart;
       squares[k] += apart * apart;
@@ -223,15 +225,16 @@ template <int V, bool last>
 __device__ inline void normed(const T* x, const C* statistics, const C* w, const C* b, T* out, i64 units, int channels,
                               int length, int lanes, i64 share) {
   C mean[V], scale[V], weight[V], bias[V];
-  Walk<V, last> start(units, channels, length, lanes, share);
+  const Walk<V, last> own(units, channels, length, lanes, share);
 #pragma unroll
   EACH(k) {
-    const int c = start.channel(k);
+    const int c = own.channel(k);
     mean[k] = statistics[c];
     scale[k] = statistics[channels + c];
     weight[k] = w ? w[c] : (C)1;
     bias[k] = b ? b[c] : (C)0;
   }
+#pragma unroll 2
   for (WALK) {
     const i64 at = walk.at();
     C given[V];
@@ -253,12 +256,13 @@ template <int V, bool last>
 __device__ inline void slopes_of(const T* g, const T* x, const C* statistics, C* parts, i64 units, int channels,
                                  int length, int lanes, i64 share, C* room) {
   C mean[V], along[V], level[V];
-  Walk<V, last> start(units, channels, length, lanes, share);
+  const Walk<V, last> own(units, channels, length, lanes, share);
 #pragma unroll
   EACH(k) {
-    mean[k] = statistics[start.channel(k)];
+    mean[k] = statistics[own.channel(k)];
     along[k] = level[k] = 0;
   }
+#pragma unroll 2
   for (WALK) {
     const i64 at = walk.at();
     C given[V], slope[V];
@@ -307,15 +311,16 @@ template <int V, bool last>
 __device__ inline void sloped(const T* g, const T* x, const C* statistics, const C* w, const C* sums, T* dx, i64 units,
                               int channels, int length, int lanes, i64 share, C count) {
   C mean[V], factor[V], along[V], level[V];
-  Walk<V, last> start(units, channels, length, lanes, share);
+  const Walk<V, last> own(units, channels, length, lanes, share);
 #pragma unroll
   EACH(k) {
-    const int c = start.channel(k);
+    const int c = own.channel(k);
     mean[k] = statistics[c];
     factor[k] = statistics[channels + c] * (w ? w[c] : (C)1);
     along[k] = count ? statistics[channels + c] * (sums[c] / count) : (C)0;
     level[k] = count ? sums[channels + c] / count : (C)0;
   }
+#pragma unroll 2
   for (WALK) {
     const i64 at = walk.at();
     C given[V], slope[V];

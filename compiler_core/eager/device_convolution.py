@@ -1,7 +1,7 @@
-"""Eager definition of convolution on a CUDA device, of 16-bit floats: cuDNN's, with a bias added in place.
+"""Eager definition of convolution on a CUDA device, of f32 and 16-bit floats: cuDNN's, with a bias added in place.
 
 In: x T[N, C, H, W], weight T[O, C/groups, kH, kW], bias T[O] or None; under autocast weight and bias in f32, which are
-cast here, once in a region. Out: a result that lies with channels last (runtime/cuda/eager_convolution.py), gradients
+cast here, once in a region. Out: a result that lies as cuDNN leaves it (runtime/cuda/eager_convolution.py), gradients
 of the parameters' dtypes; a bias's is an f32 sum. What cuDNN does not take is the composition's.
 """
 
@@ -14,35 +14,39 @@ from typing import Any
 import numpy as np
 
 from compiler_core import cuda
+from compiler_core.dtype import of
 from compiler_core.eager.device_define import Grads, alike, define_there
 from compiler_core.eager.device_kernels import DeviceKernels
 from compiler_core.eager.device_narrow import add_to_rows
 from compiler_core.eager.device_orders import as_it_lies, as_seen, laid, last
-from compiler_core.eager.device_sums import column_sums
+from compiler_core.eager.device_sums import wide_sum
 from compiler_core.ops.casting import lower_array
 from compiler_core.ops.on_device import CONVOLUTION
 from compiler_core.ops.registry import OPS, Array, run_eager
 from compiler_core.ops.whole import Made
+from compiler_core.runtime.cuda.eager_convolution import order_for
 
 _F32, _LAST = np.dtype(np.float32), last(4)
 _PLAIN = (0, 1, 2, 3)
 
 
 def _by_cudnn(name: str, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
-    """An op of ops/convolution/op.py, lying with channels last; None where cuDNN does not compute it."""
+    """An op of ops/convolution/op.py; None where cuDNN does not compute it."""
     found: Array | None = CONVOLUTION.get()(cuda.module(), OPS[name], operands, attrs)
     return found
 
 
 def _convolution(k: DeviceKernels, x: Array, weight: Array, bias: Array | None, **places: Any) -> Made:
-    if k.dtype.itemsize != 2 or not alike(k, weight, bias) or x.ndim != 4 or weight.ndim != 4:
+    if k.wide != _F32 or not alike(k, weight, bias) or x.ndim != 4 or weight.ndim != 4:
         return None
     if bias is not None and bias.shape != weight.shape[:1]:
         return None
     out = _by_cudnn("convolution", (x, weight), places)
     if out is None:
         return None
-    if bias is not None:
+    if bias is not None and k.dtype == _F32:
+        out += bias[:, None, None]
+    elif bias is not None:
         add_to_rows(as_it_lies(out, _LAST), bias)
     return out, ()
 
@@ -51,8 +55,8 @@ def _convolution_backward(
     k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None,
     **places: Any,
 ) -> Grads | None:  # fmt: skip
-    lower, rows, dx, dw = (kept or (weight,))[0], as_it_lies(g, _LAST), None, None
-    slopes = as_seen(rows, _LAST)
+    lower, order, dx, dw = (kept or (weight,))[0], order_for(of(k.dtype)), None, None
+    slopes = as_seen(as_it_lies(g, order), order)
     if needs[0]:
         dx = _by_cudnn("convolution_input", (slopes, lower), {"size": tuple(x.shape[2:]), **places})
     if needs[1]:
@@ -60,13 +64,13 @@ def _convolution_backward(
         dw = None if made is None else laid(made, _PLAIN, weight.dtype)
     if (needs[0] and dx is None) or (needs[1] and dw is None):
         return None
-    return dx, dw, _sums(rows.reshape(-1, rows.shape[-1]), bias.dtype) if needs[2] and bias is not None else None
+    return dx, dw, _sums(slopes, bias.dtype) if needs[2] and bias is not None else None
 
 
-def _sums(rows: Array, dtype: Any) -> Array:
-    """Of the columns, added in f32."""
-    made = column_sums(rows)
-    found: Array = run_eager(OPS["sum"], [rows], {"dims": (0,)}) if made is None else made
+def _sums(slopes: Array, dtype: Any) -> Array:
+    """Of each channel's, added in f32."""
+    made = wide_sum(slopes, (0, 2, 3))
+    found: Array = run_eager(OPS["sum"], [slopes], {"dims": (0, 2, 3)}) if made is None else made
     return found.astype(dtype, copy=False)
 
 

@@ -16,8 +16,9 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.dtype import of
 from compiler_core.eager.device_define import Grads, alike, define_there
-from compiler_core.eager.device_kernels import DeviceKernels, dense
+from compiler_core.eager.device_kernels import DeviceKernels
 from compiler_core.eager.device_narrow import narrowed, widened_sum
+from compiler_core.eager.device_orders import as_it_lies, as_seen, lies_last, order_of
 from compiler_core.eager.device_sums import column_sums
 from compiler_core.ops.casting import lower_array
 from compiler_core.ops.on_device import PRODUCT
@@ -109,8 +110,9 @@ def _widened_sum(k: DeviceKernels, a: Array, b: Array) -> Made:
     wide, narrow = (a, b) if a.dtype == _F32 else (b, a)
     if wide.dtype != _F32 or narrow.dtype.itemsize != 2 or a.shape != b.shape or not a.size:
         return None
-    made = widened_sum(dense(wide), dense(narrow))
-    return None if made is None else (made, ())
+    order = order_of(wide if wide.flags.c_contiguous and not lies_last(narrow) else narrow) or tuple(range(a.ndim))
+    made = widened_sum(as_it_lies(wide, order), as_it_lies(narrow, order))
+    return None if made is None else (as_seen(made, order), ())
 
 
 def _widened_sum_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, a: Array, b: Array) -> Grads:  # fmt: skip  # noqa: E501

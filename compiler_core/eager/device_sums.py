@@ -45,8 +45,13 @@ def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> A
 
 def column_sums(x: Array) -> Array | None:
     """Those of a matrix of 16-bit floats, in f32; None where there are no kernels."""
+    return wide_sum(x, (0,))
+
+
+def wide_sum(x: Array, dims: tuple[int, ...]) -> Array | None:
+    """The sum in f32 of f32 or 16-bit floats; None where there are no kernels."""
     k, wide = _proved(x.dtype), _proved(_WIDE)
-    return None if k is None or wide is None or not x.size else _sum(k, wide, x, (0,))
+    return None if k is None or wide is None or not x.size else _sum(k, wide, x, dims)
 
 
 def _sum(k: DeviceKernels, ends: DeviceKernels, x: Array, dims: tuple[int, ...]) -> Array | None:

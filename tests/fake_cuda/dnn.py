@@ -128,7 +128,7 @@ class Dnn:
 
     def _array(self, handle: int, given: dict[int, int]) -> Any:
         tensor = self._at(handle)
-        dtype = np.dtype({2: np.float16, 9: ml_dtypes.bfloat16}[tensor[901][0]])
+        dtype = np.dtype({0: np.float32, 2: np.float16, 9: ml_dtypes.bfloat16}[tensor[901][0]])
         shape, strides = tensor[902], [stride * dtype.itemsize for stride in tensor[903]]
         span = sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True)) + dtype.itemsize
         memory = (ctypes.c_char * span).from_address(given[tensor[906][0]])

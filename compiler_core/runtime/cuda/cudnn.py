@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from compiler_core.config import config
-from compiler_core.dtype import DType, bfloat16, float16
+from compiler_core.dtype import DType, bfloat16, float16, float32
 from compiler_core.errors import DeviceError
 from compiler_core.graph.parse import parse_attrs
 from compiler_core.meta import Shape
@@ -27,8 +27,9 @@ from compiler_core.ops.routine import Strided, told_of_all_dims
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.cuda import context, driver, measure
 
-TYPES: dict[DType, int] = {float16: 2, bfloat16: 9}  # cudnnDataType_t
+TYPES: dict[DType, int] = {float16: 2, bfloat16: 9}  # cudnnDataType_t, of what compiled graphs give it
 _F32 = 0
+EAGER_TYPES: dict[DType, int] = {**TYPES, float32: _F32}
 _MODES = (3, 1)  # of the heuristics: A, B
 _PER_MODE = 5  # engines of each mode that are measured
 _MAX_WORKSPACE = 512 << 20
@@ -40,6 +41,7 @@ _CONVOLUTION, _ENGINE, _CONFIG, _HEURISTICS, _PLAN, _GRAPH, _PACK, _TENSOR = 1, 
 _HANDLE, _DTYPE, _INT64, _FLOAT, _POINTER, _CONV_MODE, _HEUR_MODE, _NOTE, _DESCRIPTOR = 0, 1, 3, 4, 6, 7, 8, 11, 15
 # cudnnBackendNumericalNote_t: down-converted inputs, reduced precision of sums, results that differ, Winograd's forms
 _REFUSED_NOTES = frozenset({1, 2, 4, 5, 6, 7, 8})
+_TF32_NOTES = frozenset({1})  # which f32 is taken with where tf32 is permitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ def _tensor(layout: Strided, number: int) -> ctypes.c_void_p:
     layout = told_of_all_dims(layout)
     dims, strides = ([sizes[d] for d in (0, 3, 1, 2)] for sizes in (layout.shape, layout.strides))
     tensor = _make(_TENSOR)
-    _set(tensor, 901, _DTYPE, ctypes.c_int(TYPES[layout.dtype]))
+    _set(tensor, 901, _DTYPE, ctypes.c_int(EAGER_TYPES[layout.dtype]))
     _set_int64s(tensor, 902, dims)
     _set_int64s(tensor, 903, strides)
     _set_int64s(tensor, 906, [number])
@@ -211,9 +213,9 @@ def _plan(configuration: ctypes.c_void_p) -> tuple[ctypes.c_void_p, int]:
     return plan, nbytes.value
 
 
-def _candidates(call: Callback) -> Iterator[tuple[int, int, ctypes.c_void_p, int]]:
-    """(mode, place, plan, bytes of workspace) of engines that compute `call` as is promised."""
-    graph = _graph(call)
+def _candidates(call: Callback, tf32: bool = False) -> Iterator[tuple[int, int, ctypes.c_void_p, int]]:
+    """(mode, place, plan, bytes of workspace) of engines that compute `call` as is promised. tf32: it is permitted."""
+    graph, refused = _graph(call), _REFUSED_NOTES - _TF32_NOTES if tf32 else _REFUSED_NOTES
     for mode in _MODES:
         try:
             configurations = _configurations(graph, mode, _PER_MODE)
@@ -221,7 +223,7 @@ def _candidates(call: Callback) -> Iterator[tuple[int, int, ctypes.c_void_p, int
             continue
         for place, configuration in enumerate(configurations):
             try:
-                if _notes(configuration) & _REFUSED_NOTES:
+                if _notes(configuration) & refused:
                     continue
                 plan, workspace = _plan(configuration)
             except DeviceError:
@@ -326,12 +328,14 @@ class FirstPlan(NamedTuple):
 
 
 def first_plan(key: Hashable, call: Callable[[], Callback]) -> FirstPlan | str:
-    """The plan that is proposed first for `call`, by which `key` is known; or why there is none."""
-    key = (key, context.cupy().cuda.runtime.getDevice())
+    """The plan that is proposed first for `call`, by which `key` is known; or why there is none. f32 may be tf32 where
+    that is permitted."""
+    tf32 = context.tf32_is_permitted()
+    key = (key, tf32, context.cupy().cuda.runtime.getDevice())
     if key not in _first_plans:
         try:
             told = call()
-            shape, plans = told.arrays[-1].shape, _candidates(told)
+            shape, plans = told.arrays[-1].shape, _candidates(told, tf32)
             found = next((FirstPlan(plan, workspace, shape) for _, _, plan, workspace in plans), None)
             _first_plans[key] = found or "cuDNN has no engine for it"
         except DeviceError as error:

@@ -241,3 +241,13 @@ def test_arrays_are_laid_out_anew(dtype: Any, asked: list[str]) -> None:
         )
     assert "turn" in asked
     assert ("turn_wide" in asked) == ("turn_narrow" in asked) == (dtype.itemsize == 2)
+
+
+def test_sums_of_f32_and_16_bit_floats_lie_as_the_latter() -> None:
+    rng = np.random.default_rng(4)
+    found = COMPOSITES["widened_sum"].on_device()
+    wide, narrow = rng.normal(size=(3, 16, 5, 7)).astype(F32), rng.normal(size=(3, 16, 5, 7)).astype(BF16)
+    for lies, how in itertools.product(("rows", "last", "gaps"), ("rows", "last")):
+        out, _ = found.forward(there(wide, lies), there(narrow, how))
+        assert cuda.fetch(out).tobytes() == (wide + narrow.astype(F32)).tobytes()
+        assert device_orders.lies_last(out) == (how == "last")

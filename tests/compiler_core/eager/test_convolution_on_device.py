@@ -3,6 +3,7 @@ what autocast casts; and a small residual network, whose training is the CPU's, 
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -60,8 +61,9 @@ def near(made: Any, right: Any, dtype: Any, slack: float) -> None:
 
 
 @pytest.mark.parametrize("lies", ["rows", "last"])
-@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
-@pytest.mark.parametrize("name", ["convolution", "lowered_convolution"])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*itertools.product(("convolution", "lowered_convolution"), (BF16, F16)), ("convolution", F32)]
+)
 def test_values_and_gradients(name: str, dtype: Any, lies: str, dnn: Dnn) -> None:
     rng = np.random.default_rng(0)
     kind = F32 if name == "lowered_convolution" else dtype
@@ -72,7 +74,7 @@ def test_values_and_gradients(name: str, dtype: Any, lies: str, dnn: Dnn) -> Non
     right = composite.compose(*wide, **PLACES)
     g = rng.normal(size=right.shape).astype(dtype)
     slopes = composite.vjp(g.astype(np.float64), right, *wide, **PLACES)
-    found, slack = COMPOSITES[name].on_device(), 2.0**-6 if dtype == BF16 else 2.0**-9
+    found, slack = COMPOSITES[name].on_device(), {BF16: 2.0**-6, F16: 2.0**-9, F32: 1e-5}[dtype]
     arrays = [there(x, lies), there(w), there(b)]
     made = found.forward(*arrays, **PLACES)
     assert made is not None
@@ -82,10 +84,21 @@ def test_values_and_gradients(name: str, dtype: Any, lies: str, dnn: Dnn) -> Non
     near(dx, slopes[0], dtype, slack)
     near(dw, slopes[1], kind, slack)
     near(db, slopes[2], kind, 1e-5 if kind == F32 else slack)
-    assert device_orders.lies_last(out)
-    assert device_orders.lies_last(dx)
+    assert device_orders.lies_last(out) == device_orders.lies_last(dx) == (dtype != F32)
     assert dw.flags.c_contiguous
     assert Counter(kind for kind, _ in dnn.ran)["convolution"] >= 1
+
+
+@pytest.mark.parametrize("precision", ["highest", "high"])
+def test_float32_is_tf32_where_that_is_permitted(precision: str, dnn: Dnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    import distcompile as torch
+
+    rounds_down = 1  # what the notes of an engine of tf32 say
+    monkeypatch.setattr(cudnn, "_notes", lambda configuration: {rounds_down})
+    monkeypatch.setattr(cuda.precision, "tf32", precision == "high")
+    x = torch.ones(1, 8, 4, 4, device="cuda")
+    assert torch.nn.functional.conv2d(x, x).item() == 128
+    assert bool(dnn.ran) == (precision == "high")
 
 
 def test_what_it_refuses_is_composed(dnn: Dnn) -> None:

@@ -9,32 +9,7 @@
 // A mean is told from a thread's first element, the squares from that mean, and then pairs of both are joined (Chan,
 // Golub, LeVeque 1979): x is read once, and no element that lies far off spoils more than its thread's share.
 
-#define WIDTH (16 / (int)sizeof(T))
 #define EACH(k) for (int k = 0; k < V; ++k)
-
-union Piece { uint4 whole; T each[WIDTH]; };
-
-template <int V> __device__ inline void load(const T* from, C* to) {
-  if (V > 1) {
-    Piece piece;
-    piece.whole = *(const uint4*)from;
-#pragma unroll
-    EACH(k) to[k] = in(piece.each[k]);
-  } else {
-    to[0] = in(*from);
-  }
-}
-
-template <int V> __device__ inline void store(T* to, const C* from) {
-  if (V > 1) {
-    Piece piece;
-#pragma unroll
-    EACH(k) piece.each[k] = as_stored(from[k]);
-    *(uint4*)to = piece.whole;
-  } else {
-    *to = as_stored(from[0]);
-  }
-}
 
 // The units of one thread, one after the other. column: its first channel, of V where channels lie last, else of one.
 template <int V, bool last> struct Walk {

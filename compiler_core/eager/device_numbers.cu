@@ -1,7 +1,8 @@
 // What the kernels of eager code on a CUDA device share: how an element is stored, and computed in.
 //
 // In: before this text T, the first (KIND: 0 f32, 1 f64, 2 f16, 3 bf16), and C, the second (float, or double for f64).
-// Out: `in` and `as_stored`, from one to the other, rounded to the nearest; ALL, a loop that a launch's threads share.
+// Out: `in` and `as_stored`, from one to the other, rounded to the nearest; `load` and `store`, of V elements at once, which
+// is one, or WIDTH on 16 bytes; ALL, a loop that a launch's threads share.
 
 typedef long long i64;
 typedef unsigned long long u64;
@@ -32,3 +33,29 @@ __device__ inline T as_stored(C x) {  // to the nearest, ties to even; NaN stays
 __device__ inline C in(T x) { return x; }
 __device__ inline T as_stored(C x) { return x; }
 #endif
+
+#define WIDTH (16 / (int)sizeof(T))
+
+union Piece { uint4 whole; T each[WIDTH]; };
+
+template <int V> __device__ inline void load(const T* from, C* to) {
+  if (V > 1) {
+    Piece piece;
+    piece.whole = *(const uint4*)from;
+#pragma unroll
+    for (int k = 0; k < V; ++k) to[k] = in(piece.each[k]);
+  } else {
+    to[0] = in(*from);
+  }
+}
+
+template <int V> __device__ inline void store(T* to, const C* from) {
+  if (V > 1) {
+    Piece piece;
+#pragma unroll
+    for (int k = 0; k < V; ++k) piece.each[k] = as_stored(from[k]);
+    *(uint4*)to = piece.whole;
+  } else {
+    *to = as_stored(from[0]);
+  }
+}

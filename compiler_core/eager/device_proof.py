@@ -55,6 +55,13 @@ MORE: dict[str, Sequence[Sample]] = {  # where other kernels do the same, or oth
         (((9, 16), None, None, _PER_CHANNEL[0], None), _EPS),
         ((Last((2, 16, 5, 9)), *_PER_CHANNEL, *_PER_CHANNEL), _EPS),
     ),
+    "group_norm": (
+        (((3, 16, 24, 40), *_PER_CHANNEL), {"groups": 1, **_EPS}),
+        ((Last((3, 16, 24, 40)), *_PER_CHANNEL), {"groups": 1, **_EPS}),
+        ((Last((2, 3, 5, 900)), (3,), None), {"groups": 1, **_EPS}),
+        (((2, 16, 8), *_PER_CHANNEL), {"groups": 2, **_EPS}),
+        (((5, 16), _PER_CHANNEL[0], None), {"groups": 4, **_EPS}),
+    ),
 }
 _WITHOUT_SLOPES = {"batch_norm": (1, 2)}  # operands whose gradients are the composition's
 _SLACK = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}  # relative to the largest number

@@ -28,3 +28,25 @@ template <bool sums> __device__ inline C over_block(C value, C* room) {
 
 __device__ inline float root_of(float x) { return sqrtf(x); }
 __device__ inline double root_of(double x) { return sqrt(x); }
+
+// A block whose threads lie side by side in `lanes` (a power of two), in levels.
+
+// The sums over the levels, of `width` each, in the first of them.
+__device__ inline void over_levels(C* room, int levels, int width) {
+  __syncthreads();
+  for (int half = levels / 2; half; half /= 2) {
+    for (int i = threadIdx.x; i < half * width; i += blockDim.x) room[i] += room[i + half * width];
+    __syncthreads();
+  }
+}
+
+// The sum over the lanes, for the first of each level.
+__device__ inline C over_lanes(C value, C* room, int lanes) {
+  room[threadIdx.x] = value;
+  __syncthreads();
+  for (int half = lanes / 2; half; half /= 2) {
+    if ((int)threadIdx.x % lanes < half) room[threadIdx.x] += room[threadIdx.x + half];
+    __syncthreads();
+  }
+  return room[threadIdx.x];
+}

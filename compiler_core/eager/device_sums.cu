@@ -1,60 +1,33 @@
 // Sums in eager code on a CUDA device: elements added in the dtype that is computed in, always in the same order.
 //
 // In: dense arrays; before this text those of device_numbers.cu and device_rows.cu. Out: the arrays that are written.
-// A block has MOST threads: `lanes` side by side (a power of two), in levels. A thread reads V elements at once where
-// `wide` says that all lie so (on 16 bytes, in multiples of V), else one.
+// A block has MOST threads: `lanes` side by side (a power of two), in levels. A thread reads WIDTH elements at once
+// where `wide` says that all lie so (on 16 bytes, in multiples of WIDTH), else one.
 
-#define V ((int)(16 / sizeof(T)))
-union Vector { uint4 whole; T each[V]; };
-
-template <int v> __device__ inline void add_from(const T* at, C* sums) {
-  if (v == 1) {
-    sums[0] += in(*at);
-    return;
-  }
-  Vector given;
-  given.whole = *(const uint4*)at;
+template <int V> __device__ inline void add_from(const T* at, C* sums) {
+  C given[V];
+  load<V>(at, given);
 #pragma unroll
-  for (int k = 0; k < v; ++k) sums[k] += in(given.each[k]);
+  for (int k = 0; k < V; ++k) sums[k] += given[k];
 }
 
-// The sums over the levels, of `width` each, in the first of them.
-__device__ inline void over_levels(C* room, int levels, int width) {
-  __syncthreads();
-  for (int half = levels / 2; half; half /= 2) {
-    for (int i = threadIdx.x; i < half * width; i += blockDim.x) room[i] += room[i + half * width];
-    __syncthreads();
-  }
-}
-
-// The sum over the lanes, for the first of each level.
-__device__ inline C over_lanes(C value, C* room, int lanes) {
-  room[threadIdx.x] = value;
-  __syncthreads();
-  for (int half = lanes / 2; half; half /= 2) {
-    if ((int)threadIdx.x % lanes < half) room[threadIdx.x] += room[threadIdx.x + half];
-    __syncthreads();
-  }
-  return room[threadIdx.x];
-}
-
-template <int v>
+template <int V>
 __device__ inline void down(const T* x, C* parts, T* out, i64 rows, i64 n, i64 splits, i64 share, i64 across, int lanes,
                             C* room) {
-  const int levels = blockDim.x / lanes, width = lanes * v;
-  const i64 from = blockIdx.x % across * width, column = from + (i64)threadIdx.x % lanes * v;
+  const int levels = blockDim.x / lanes, width = lanes * V;
+  const i64 from = blockIdx.x % across * width, column = from + (i64)threadIdx.x % lanes * V;
   const i64 group = blockIdx.x / across, begin = group % splits * share;
   const i64 end = begin + share < rows ? begin + share : rows;
-  C sums[v];
+  C sums[V];
 #pragma unroll
-  for (int k = 0; k < v; ++k) sums[k] = 0;
+  for (int k = 0; k < V; ++k) sums[k] = 0;
   if (column < n) {
     const T* at = x + group / splits * rows * n + column;
 #pragma unroll 4
-    for (i64 row = begin + threadIdx.x / lanes; row < end; row += levels) add_from<v>(at + row * n, sums);
+    for (i64 row = begin + threadIdx.x / lanes; row < end; row += levels) add_from<V>(at + row * n, sums);
   }
 #pragma unroll
-  for (int k = 0; k < v; ++k) room[threadIdx.x * v + k] = sums[k];
+  for (int k = 0; k < V; ++k) room[threadIdx.x * V + k] = sums[k];
   over_levels(room, levels, width);
   for (int i = threadIdx.x; i < width && from + i < n; i += blockDim.x) {
     if (out) out[group * n + from + i] = as_stored(room[i]);
@@ -65,21 +38,21 @@ __device__ inline void down(const T* x, C* parts, T* out, i64 rows, i64 n, i64 s
 // Down the columns of x, [outer, rows, n]: a block has `across`-th of them, and `share` rows. Either parts, [outer,
 // splits, n], or out, where one split is all.
 KERNEL sum_down(const T* x, C* parts, T* out, i64 rows, i64 n, i64 splits, i64 share, i64 across, int lanes, int wide) {
-  __shared__ C room[V * MOST];
-  if (wide) down<V>(x, parts, out, rows, n, splits, share, across, lanes, room);
+  __shared__ C room[WIDTH * MOST];
+  if (wide) down<WIDTH>(x, parts, out, rows, n, splits, share, across, lanes, room);
   else down<1>(x, parts, out, rows, n, splits, share, across, lanes, room);
 }
 
-template <int v>
+template <int V>
 __device__ inline C along(const T* x, i64 n, i64 begin, i64 share, int lanes) {
   const i64 end = begin + share < n ? begin + share : n;
-  C sums[v], total = 0;
+  C sums[V], total = 0;
 #pragma unroll
-  for (int k = 0; k < v; ++k) sums[k] = 0;
+  for (int k = 0; k < V; ++k) sums[k] = 0;
 #pragma unroll 4
-  for (i64 i = begin + (i64)threadIdx.x % lanes * v; i < end; i += lanes * v) add_from<v>(x + i, sums);
+  for (i64 i = begin + (i64)threadIdx.x % lanes * V; i < end; i += lanes * V) add_from<V>(x + i, sums);
 #pragma unroll
-  for (int k = 0; k < v; ++k) total += sums[k];
+  for (int k = 0; k < V; ++k) total += sums[k];
   return total;
 }
 
@@ -91,7 +64,7 @@ KERNEL sum_along(const T* x, C* parts, T* out, i64 rows, i64 n, i64 splits, i64 
   C total = 0;
   if (piece < rows * splits) {
     const T* row = x + piece / splits * n;
-    total = wide ? along<V>(row, n, begin, share, lanes) : along<1>(row, n, begin, share, lanes);
+    total = wide ? along<WIDTH>(row, n, begin, share, lanes) : along<1>(row, n, begin, share, lanes);
   }
   total = over_lanes(total, room, lanes);
   if (threadIdx.x % lanes == 0 && piece < rows * splits) {

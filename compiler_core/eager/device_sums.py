@@ -26,7 +26,7 @@ from compiler_core.ops.on_device import SUM
 from compiler_core.ops.registry import OPS, Array
 
 _FILE = "device_sums.cu"
-_NBYTES = 16  # that a thread reads at once
+NBYTES = 16  # that a thread reads at once
 _BLOCKS = 1 << 12  # that keep a device busy
 _PARTS = 512  # of one sum, at most
 _LONG = 512  # elements of a row that lanes of its own read well
@@ -54,6 +54,15 @@ def wide_sum(x: Array, dims: tuple[int, ...]) -> Array | None:
     return None if k is None or wide is None or not x.size else _sum(k, wide, x, dims)
 
 
+def added(x: Array, dim: int) -> Array:
+    """The sum over a dim of a dense array of the dtype that kernels compute in."""
+    k = None if x.shape[dim] == 1 else _proved(x.dtype)
+    found = None if k is None else _sum(k, k, x, (dim,))
+    if found is None:
+        found = x.reshape(*x.shape[:dim], *x.shape[dim + 1 :]) if x.shape[dim] == 1 else x.sum(axis=dim)
+    return found
+
+
 def _sum(k: DeviceKernels, ends: DeviceKernels, x: Array, dims: tuple[int, ...]) -> Array | None:
     found = _order(x.shape, x.strides, x.itemsize, dims)
     if found is None:
@@ -61,7 +70,7 @@ def _sum(k: DeviceKernels, ends: DeviceKernels, x: Array, dims: tuple[int, ...])
             return None  # it repeats
         x = dense(x)
         found = _order(x.shape, x.strides, x.itemsize, dims)
-    made = None if found is None else _way(found[0], x.itemsize, not x.data.ptr % _NBYTES)  # type: ignore[attr-defined]
+    made = None if found is None else _way(found[0], x.itemsize, not x.data.ptr % NBYTES)  # type: ignore[attr-defined]
     if found is None or made is None:
         return None
     out = made(k, ends, x if x.flags.c_contiguous else U64(x.data.ptr))  # type: ignore[attr-defined]
@@ -107,7 +116,7 @@ _PLACES = {
 def _way(sizes: tuple[int, int, int, int], itemsize: int, aligned: bool) -> Sum | None:
     """How they are summed; None: by too many blocks."""
     outer, rows, n, inner = sizes
-    vector = _NBYTES // itemsize if aligned else 1
+    vector = NBYTES // itemsize if aligned else 1
     if math.prod(sizes) >= MOST_ROWS * 32:
         return None
     if inner == 1:
@@ -116,9 +125,9 @@ def _way(sizes: tuple[int, int, int, int], itemsize: int, aligned: bool) -> Sum 
         return _along(n, inner, vector)
     is_odd = bool(inner % vector) and not n * inner % vector
     if rows < _FEW or (inner >= _LONG and not is_odd):
-        pieces = _pieces(rows * n, inner, vector)[1]
-        return _around(_along(rows * n, inner, vector, is_all=False), rows, n, pieces)
-    splits = _levels(1, rows, n * inner, vector)[2]
+        splits = pieces(rows * n, inner, vector)[1]
+        return _around(_along(rows * n, inner, vector, is_all=False), rows, n, splits)
+    splits = levels(1, rows, n * inner, vector)[2]
     return _around(_down(1, rows, n * inner, vector, is_all=False), splits, n, inner)
 
 
@@ -134,8 +143,8 @@ def _around(first: Sum, outer: int, n: int, inner: int) -> Sum:
     return around
 
 
-def _levels(outer: int, rows: int, n: int, vector: int) -> tuple[int, int, int, int]:
-    """(lanes, blocks across the columns, splits of the rows, rows of a split)."""
+def levels(outer: int, rows: int, n: int, vector: int) -> tuple[int, int, int, int]:
+    """Of columns: (lanes, blocks across them, splits of the rows, rows of a split)."""
     steps = -(-n // (1 if n % vector else vector))
     lanes = min(32, 1 << (steps - 1).bit_length())
     across, most = -(-steps // lanes), max(1, rows * lanes // (4 * MOST))
@@ -146,7 +155,7 @@ def _levels(outer: int, rows: int, n: int, vector: int) -> tuple[int, int, int, 
 
 def _down(outer: int, rows: int, n: int, vector: int, *, is_all: bool = True) -> Sum:
     """The sums of columns; of parts of the rows if there are parts, where not `is_all`."""
-    lanes, across, splits, share = _levels(outer, rows, n, vector)
+    lanes, across, splits, share = levels(outer, rows, n, vector)
     sizes = *map(I64, (rows, n, splits, share, across)), I32(lanes), I32(vector > 1 and not n % vector)
     rest, ends_grid = (I64(outer), I64(splits), I64(n)), (-(-outer * n // 32),)
 
@@ -164,8 +173,8 @@ def _down(outer: int, rows: int, n: int, vector: int, *, is_all: bool = True) ->
     return down
 
 
-def _pieces(rows: int, n: int, vector: int) -> tuple[int, int, int]:
-    """(lanes, splits of a row, elements of a split)."""
+def pieces(rows: int, n: int, vector: int) -> tuple[int, int, int]:
+    """Of rows: (lanes, splits of a row, elements of a split)."""
     step = 1 if n % vector else vector
     lanes = _lanes(n // step)
     splits = max(1, min(n // (16 * MOST), -(-_BLOCKS // rows), _PARTS * 4))
@@ -175,7 +184,7 @@ def _pieces(rows: int, n: int, vector: int) -> tuple[int, int, int]:
 
 def _along(rows: int, n: int, vector: int, *, is_all: bool = True) -> Sum:
     """The sums of rows; of parts of them, where not `is_all`."""
-    lanes, splits, share = _pieces(rows, n, vector)
+    lanes, splits, share = pieces(rows, n, vector)
     sizes = *map(I64, (rows, n, splits, share)), I32(lanes), I32(vector > 1 and not n % vector)
     grid = (-(-rows * splits * lanes // MOST),)
     rest = _around(lambda k, ends, made: made, 1, rows, splits)

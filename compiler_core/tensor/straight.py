@@ -1,10 +1,11 @@
-"""Views of eager tensors of the CPU, made at once: one look at the array, and the handle that the ops would give.
+"""Views of eager tensors, made at once: one look at the array, and the handle that the ops would give.
 
 In: a Tensor and the arguments of a method that gives a view. Out: the view, with the cells, links and tape nodes that
 `slice`, `reshape` and `permute` make when they are asked; or None, and nothing has happened: for a trace, while
-somebody looks at ops or tangents are about, for other arrays than NumPy's, for arguments that are wrong or unusual, and
-where the result would be no view. The general way (`ops/composites/movement.py`, `ops/indexing/composite.py`) then says
-so, or computes. NumPy decides whether a shape fits: what it refuses is not repeated here.
+somebody looks at ops or tangents are about, for other arrays than NumPy's and those of a lone device, for arguments
+that are wrong or unusual, and where the result would be no view. The general way (`ops/composites/movement.py`,
+`ops/indexing/composite.py`) then says so, or computes. NumPy (or CuPy) decides whether a shape fits: what it refuses is
+not repeated here.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from compiler_core import cuda
 from compiler_core.forward import level
 from compiler_core.meta import Shape
 from compiler_core.ops import registry
@@ -53,7 +55,7 @@ def shown(base: Tensor, op: Op, attrs: Attrs, out: Array) -> Tensor:
 
 
 def array_of(self: Any) -> Array | None:
-    """The array that an eager tensor of the CPU shows, not to be kept; None where the ops are to be asked."""
+    """The array that an eager tensor shows, not to be kept; None where the ops are to be asked."""
     if current_trace() is not None or registry.run_eager is not _RUN or level.on:
         return None
     try:
@@ -61,7 +63,12 @@ def array_of(self: Any) -> Array | None:
     except AttributeError:  # no Tensor
         return None
     value = cell.raw if type(cell) is Cell else cell.current()
-    return value if type(value) is np.ndarray else None
+    return value if type(value) is np.ndarray or _is_there(value) else None
+
+
+def _is_there(value: Any) -> bool:
+    """Whether this is an array of the one device that there is: of several the op makes sure which is current."""
+    return cuda.is_alone() and type(value) is cuda.array_types[0]
 
 
 def reshaped(self: Tensor, *shape: Any) -> Tensor | None:
@@ -74,7 +81,7 @@ def reshaped(self: Tensor, *shape: Any) -> Tensor | None:
     except AttributeError:  # no Tensor
         return None
     value = cell.raw if type(cell) is Cell else cell.current()
-    if type(value) is not np.ndarray or not cell.is_dense:
+    if not cell.is_dense or not (type(value) is np.ndarray or (_is_there(value) and value.flags.c_contiguous)):
         return None
     if len(shape) == 1 and type(shape[0]) is not int:
         if not isinstance(shape[0], (tuple, list)):

@@ -11,6 +11,7 @@ import pytest
 import distcompile
 from compiler_core.tensor import straight
 from compiler_core.tensor.observed import observed
+from tests.fake_cupy import on_fake_device
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -66,10 +67,13 @@ VIEWS: dict[str, View] = {
 every_view = pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 
 
-def both(make: Callable[[Any], Any]) -> None:
-    """What `make` gives of torch and of us is the same list."""
+def both(make: Callable[[Any], Any], *, there: bool = True) -> None:
+    """What `make` gives of torch and of us, on the CPU and (there) on a device, is the same list."""
     theirs, ours = make(torch), make(distcompile)
     assert ours == theirs
+    if there:
+        with on_fake_device(devices=1), distcompile.device("cuda"):
+            assert make(distcompile) == theirs
 
 
 @every_view
@@ -192,7 +196,7 @@ def test_lent_memory_is_shown(view: View) -> None:
         memory += 1
         return [seen, array.tolist(), part.tolist()]
 
-    both(told)
+    both(told, there=False)  # NumPy's memory
 
 
 @every_view

@@ -36,11 +36,11 @@ __device__ inline T as_stored(C x) { return x; }
 
 #define WIDTH (16 / (int)sizeof(T))
 
-union Piece { uint4 whole; T each[WIDTH]; };
+union Vector { uint4 whole; T each[WIDTH]; };
 
 template <int V> __device__ inline void load(const T* from, C* to) {
   if (V > 1) {
-    Piece piece;
+    Vector piece;
     piece.whole = *(const uint4*)from;
 #pragma unroll
     for (int k = 0; k < V; ++k) to[k] = in(piece.each[k]);
@@ -51,7 +51,7 @@ template <int V> __device__ inline void load(const T* from, C* to) {
 
 template <int V> __device__ inline void store(T* to, const C* from) {
   if (V > 1) {
-    Piece piece;
+    Vector piece;
 #pragma unroll
     for (int k = 0; k < V; ++k) piece.each[k] = as_stored(from[k]);
     *(uint4*)to = piece.whole;

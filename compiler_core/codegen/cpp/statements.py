@@ -7,6 +7,7 @@ In: a `Kernel`, a numbering of check messages. Out: a function definition, and w
                  parallel: for; on the outermost `dc_parallel`, if the work pays
                  of a parallel loop: each iteration of that runs its share, rounded up
     transposed   a nest that reads across the lines of memory goes tile by tile (tiling.py)
+    short rows   a loop over rows of a few elements goes by several rows side by side (side_by_side.py)
     checks       a kernel with checks returns a status: 0, or 1 + the number of the message
 Sums of f32 over more than `SUM_BLOCK` elements are taken in blocks, whose sums are then added: the rounding error of
 one long running sum would grow with its length. Locals over `STACK_LIMIT` bytes live in thread-local storage.
@@ -22,6 +23,7 @@ from compiler_core.codegen.cpp.expressions import ExprPrinter
 from compiler_core.codegen.cpp.index import CppIndexPrinter
 from compiler_core.codegen.cpp.many_sizes import MARK, PARALLEL_WORK
 from compiler_core.codegen.cpp.scalars import Used
+from compiler_core.codegen.cpp.side_by_side import LANES, LanePrinter, Place, SideBySide, find_side_by_side
 from compiler_core.codegen.cpp.tiling import TILE, Tiling, find_tiling
 from compiler_core.codegen.cpp.types import is_half, literal, register_type, storage_type, strip, unsigned_type
 from compiler_core.dtype import DType, bool_, float32
@@ -58,6 +60,7 @@ class KernelPrinter:
     used: Used = field(default_factory=Used)
     held_as: dict[str, str] = field(default_factory=dict)
     from_tiles: dict[Load, str] = field(default_factory=dict)
+    moved: dict[Place, str] = field(default_factory=dict)  # stores that go elsewhere for now
     accumulators: dict[str, Accumulator] = field(default_factory=dict)
     in_parallel: bool = False
     name: str = ""
@@ -115,6 +118,10 @@ class KernelPrinter:
         tiling = find_tiling(loop, self.params)
         if tiling is not None:
             yield from self._tiled_nest(tiling, pad)
+            return
+        rows = None if self.opened else find_side_by_side(loop, self.params)
+        if rows is not None:
+            yield from self._side_by_side(rows, pad)
             return
         fed = self._fed_by(loop) if loop.kind == "vector" else []
         long_sum = any(a.kind == "sum" and a.dtype is float32 for a in fed) and loop.extent > SUM_BLOCK
@@ -189,6 +196,39 @@ class KernelPrinter:
         yield f"{pad}  }}"
         yield f"{pad}}}"
         self.from_tiles.clear()
+
+    def _side_by_side(self, rows: SideBySide, pad: str) -> Iterator[str]:
+        """The loop by tiles of rows, and the rows that are left; shared out by tiles, whole ones."""
+        work = _work(rows.loop)
+        if rows.loop.kind != "parallel" or not self.may_share or self.in_parallel or work < PARALLEL_WORK:
+            yield from self._tiles_of_rows(rows, pad)
+            return
+        self.in_parallel = True
+        lines = self._tiles_of_rows(rows, "  ", f"dc_from * {LANES}", f"dc_to * {LANES}")
+        yield self._shared(work, -(-int(rows.loop.extent) // LANES), lines, pad)
+        self.in_parallel = False
+
+    def _tiles_of_rows(self, rows: SideBySide, pad: str, start: str = "0", stop: str = "") -> Iterator[str]:
+        axis, extent = rows.loop.axis.name, int(rows.loop.extent)
+        whole, some = extent // LANES * LANES, f" && {axis}_tile < {stop}" if stop else ""
+        yield f"{pad}for (int64_t {axis}_tile = {start}; {axis}_tile < {whole}{some}; {axis}_tile += {LANES}) {{"
+        lanes = LanePrinter(
+            rows,
+            lambda body, pad: self._block(body, pad, loop=True),
+            _accumulator_type,
+            self.number,
+            self.expr,
+            self.from_tiles,
+            self.moved,
+            self.dtypes,
+        )
+        yield from lanes.tile(pad + "  ")
+        yield f"{pad}}}"
+        if whole < extent:
+            some = f" && {axis} < {stop}" if stop else ""
+            yield f"{pad}for (int64_t {axis} = {whole}; {axis} < {extent}{some}; ++{axis}) {{"
+            yield from self._block(rows.loop.body, pad + "  ", loop=True)
+            yield f"{pad}}}"
 
     def _simple_loop(
         self, loop: Loop, fed: list[Accumulator], pad: str, start: str = "0", stop: str = ""
@@ -299,7 +339,7 @@ class KernelPrinter:
 
     def _store(self, stmt: Store) -> str:
         dtype = self.dtypes[stmt.buffer]
-        place = f"{stmt.buffer}[{self.expr.index.text(stmt.index)}]"
+        place = self.moved.get((stmt.buffer, stmt.index)) or f"{stmt.buffer}[{self.expr.index.text(stmt.index)}]"
         value = self.expr.text(stmt.value)
         if stmt.mode == "set":
             return f"{place} = {strip(value)};"

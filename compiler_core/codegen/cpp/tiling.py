@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from compiler_core.loop_ir.expr import Expr, Load, Where, children, walk_expr
-from compiler_core.loop_ir.ir import Let, Loop, Param, Stmt, Store
+from compiler_core.loop_ir.ir import Accumulate, Let, Loop, Param, Stmt, Store
 from compiler_core.symbolic.index import Axis, Div, Index, Mod
 
 TILE = 16  # elements along each side: a line of floats
@@ -41,7 +41,7 @@ def find_tiling(loop: Loop, params: Mapping[str, Param]) -> Tiling | None:
     if loop.part_of is not None or len(nest) < 2 or columns.extent < TILE or not _any_order(nest, body, params):
         return None
     by_rows: dict[Axis, list[Load]] = {}
-    for load in dict.fromkeys(_unconditional_loads(body)):
+    for load in dict.fromkeys(unconditional_loads(body)):
         axis = _contiguous_axis(load.index, nest)
         if axis is not None:
             by_rows.setdefault(axis, []).append(load)
@@ -63,14 +63,14 @@ def _any_order(nest: list[Loop], body: tuple[Stmt, ...], params: Mapping[str, Pa
     stores = [stmt for stmt in body if isinstance(stmt, Store)]
     if len(stores) + sum(isinstance(stmt, Let) for stmt in body) < len(body):
         return False
-    plain = all(store.mode == "set" and _is_injective(store.index, nest) for store in stores)
+    plain = all(store.mode == "set" and is_injective(store.index, nest) for store in stores)
     return plain and all(
         load.buffer in params and params[load.buffer].access == "in" for load in _loads(map(_value, body))
     )
 
 
 def _value(stmt: Stmt) -> Expr:
-    assert isinstance(stmt, Let | Store)
+    assert isinstance(stmt, Let | Store | Accumulate)
     return stmt.value
 
 
@@ -78,7 +78,7 @@ def _loads(exprs: Iterable[Expr]) -> Iterator[Load]:
     return (e for expr in exprs for e in walk_expr(expr) if isinstance(e, Load))
 
 
-def _unconditional_loads(body: tuple[Stmt, ...]) -> Iterator[Load]:
+def unconditional_loads(body: tuple[Stmt, ...]) -> Iterator[Load]:
     """Loads on no side of a Where: those may be done for every element, the others only where the Where looks."""
     pending = [_value(stmt) for stmt in reversed(body)]
     while pending:
@@ -88,7 +88,7 @@ def _unconditional_loads(body: tuple[Stmt, ...]) -> Iterator[Load]:
         pending.extend((expr.cond,) if isinstance(expr, Where) else children(expr))
 
 
-def _strides(index: Index, nest: list[Loop]) -> dict[Axis, int] | None:
+def strides_of(index: Index, nest: list[Loop]) -> dict[Axis, int] | None:
     """Axis -> stride, if `index` is affine in the axes of `nest` (other names may appear, by themselves)."""
     axes = {loop.axis for loop in nest}
     strides = dict.fromkeys(axes, 0)
@@ -100,9 +100,9 @@ def _strides(index: Index, nest: list[Loop]) -> dict[Axis, int] | None:
     return strides
 
 
-def _is_injective(index: Index, nest: list[Loop]) -> bool:
+def is_injective(index: Index, nest: list[Loop]) -> bool:
     """Whether different iterations give different indices: every stride reaches past all smaller ones together."""
-    strides = _strides(index, nest)
+    strides = strides_of(index, nest)
     if strides is None:
         return False
     reach = 0
@@ -115,7 +115,7 @@ def _is_injective(index: Index, nest: list[Loop]) -> bool:
 
 def _contiguous_axis(index: Index, nest: list[Loop]) -> Axis | None:
     """The outer axis along which a load crosses its lines; None if it follows them, or if tiles would be too small."""
-    strides = _strides(index, nest)
+    strides = strides_of(index, nest)
     if strides is None or abs(strides[nest[-1].axis]) <= 1:
         return None
     return next((loop.axis for loop in nest[:-1] if strides[loop.axis] == 1 and loop.extent >= TILE), None)

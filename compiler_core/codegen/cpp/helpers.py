@@ -30,7 +30,7 @@ typedef uint16_t dc_bf16;
 typedef __complex__ float dc_c64;
 typedef __complex__ double dc_c128;
 #if defined(__GNUC__) && !defined(__clang__)
-#define DC_SIMD __attribute__((simd("notinbranch")))
+#define DC_SIMD __attribute__((simd("notinbranch"), const))
 #else
 #define DC_SIMD
 #endif

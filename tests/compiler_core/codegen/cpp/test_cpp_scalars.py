@@ -198,3 +198,15 @@ def test_a_scalar_without_cpp_names_those_that_have_it_and_where_it_is_to_be_wri
             emit_scalar("absent", (), (), dtype, Used())
         assert caught.value.expected == ", ".join(table)
         assert f"compiler_core/codegen/cpp/{path}" in caught.value.remedy
+
+
+def test_sine_and_cosine_of_one_number_stay_apart(tmp_path, rng) -> None:
+    """GCC would make a sincos of the two, of which libmvec has no vector form."""
+    x = Load("p0", I0, float32)
+    value = ScalarCall("mul", (ScalarCall("sin", (x,), float32), ScalarCall("cos", (x,), float32)), float32)
+    program = program_of(pointwise([float32], N, value))
+    (native,) = compile_programs([program], tmp_path)
+    (library,) = tmp_path.glob("*.so")
+    assert b"sincos" not in library.read_bytes()
+    numbers = rng.normal(size=N).astype(np.float32)
+    assert_close(native([numbers])[0], interpret_program(program, [numbers])[0], ulp=16)

@@ -17,6 +17,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.batching.value import Level, running
 from compiler_core.ops.registry import Array, Value, current_trace, meta_of
 from compiler_core.tensor.autograd.engine import Backward, queue_callback, turned_back
+from compiler_core.tensor.autograd.given import value_of
 from compiler_core.tensor.autograd.grad_mode import taping
 from compiler_core.tensor.autograd.tape import HANDLED, Edge, FunctionNode, Gradient, GradNode, OutputNode
 from compiler_core.tensor.batching import entered, left
@@ -90,7 +91,7 @@ def _root_grad(tensor: Tensor, grad: Tensor | None, create_graph: bool) -> Value
     if given.dtype.is_complex and not meta.dtype.is_complex:
         raise AutogradError("the gradient of a real tensor is real", expected=str(meta), got=str(given))
     fitting = grad if given.dtype is meta.dtype else prims.cast(grad, meta.dtype)
-    return fitting if create_graph else fitting._read()
+    return fitting if create_graph else value_of(fitting)
 
 
 def backward(

@@ -23,6 +23,7 @@ from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.autograd.again import deferred_outputs, run_again
 from compiler_core.tensor.autograd.anomaly import check
 from compiler_core.tensor.autograd.anomaly import state as anomaly
+from compiler_core.tensor.autograd.given import LentGradient, apart, only_reads
 from compiler_core.tensor.autograd.grad_mode import enable_grad, thread_mode
 from compiler_core.tensor.autograd.tape import Edge, FunctionNode, GradNode, OpNode, OutputNode
 from compiler_core.tensor.autograd.windows import SLICE, Windows, added, window_of
@@ -94,6 +95,7 @@ class Backward:
         self.grads: dict[Edge, Any] = {}  # what has come so far; a list with one place an output for a FunctionNode
         self.pending: dict[Edge, int] = {}  # leaf -> contributions still to come
         self.active: set[GradNode] = set()  # nodes that have something to do
+        self.lent: list[Any] = []  # given gradients that are memory of others, shown to compiled calls
         self.deferred: dict[GradNode, GradNode] = {}  # output -> compiled call that knows its gradient (`again.py`)
 
     def run(self, roots: Sequence[tuple[Edge, Value]]) -> None:
@@ -105,7 +107,7 @@ class Backward:
             _passes.running.append(self)
         try:
             for edge, grad in roots:
-                self._deliver(edge, grad)
+                self._deliver(edge, grad if type(grad) is not LentGradient else self._given(edge, grad, roots))
             for node in order:
                 self._visit(node)
             for callback in self.callbacks:  # may grow while it runs
@@ -114,6 +116,14 @@ class Backward:
             if not self.is_part:
                 _passes.running.pop()
             thread_mode.enabled, casting.acting = before, cast_to
+
+    def _given(self, edge: Edge, grad: LentGradient, roots: Sequence[tuple[Edge, Value]]) -> Value:
+        """The array of a gradient on memory of others, which a compiled call may read in place."""
+        is_sole = sum(root is edge for root, _ in roots) == 1 and not any(type(g) is Batched for _, g in roots)
+        if not is_sole or edge in (self.wanted or ()) or not only_reads(edge, self.deferred.values()):
+            return grad.taken()
+        self.lent.append(grad.shown())
+        return self.lent[-1]
 
     def _plan(self, roots: Sequence[Edge]) -> list[GradNode]:
         """The nodes to visit, in order; fills `active` and `pending`."""
@@ -198,6 +208,7 @@ class Backward:
             grads = (window,)
         else:
             grads = node.apply(grad, self.create_graph)
+            grads = apart(grads, self.lent) if self.lent and call is not None else grads
             if type(grad) is not np.ndarray and isinstance(node, OpNode) and current_trace() is None:
                 grads = grads_beside(node.saved, grads)
         if hooks is not None and hooks.after and grad is not None:

@@ -16,6 +16,8 @@
   backward.
 - `function_rules.py`: Calls of an `autograd.Function` under a trace: its results, with the user's backward as a
   rule of the graph.
+- `given.py`: Gradients that a backward pass is given on memory of others (NumPy's): where nothing of them is kept, not
+  copied.
 - `grad_mode.py`: Whether operations are recorded for backward: no_grad, enable_grad, set_grad_enabled,
   inference_mode.
 - `gradcheck.py`: gradcheck: is a function's backward the derivative of its forward? As torch.autograd.gradcheck and

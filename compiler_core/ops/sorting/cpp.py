@@ -5,7 +5,7 @@ Keys: every number becomes an unsigned one of its size whose order is ours (dc_f
 bits turn; NaN is the greatest, both zeros are one), so everything below compares integers; descending turns all bits.
 Equal keys keep the order of their places. Methods: sort, by counting bytes, the lowest first (Knuth 5.2.5); rank, by
 counting bytes, the highest first, and going on with those that share it; the first k, by keeping candidates below a
-bound which falls whenever there are twice too many (Hoare's partition).
+bound which falls whenever there are twice too many (Hoare's partition), a few by insertion.
 """
 
 TEXT = """\
@@ -118,33 +118,27 @@ template <class P> static void dc_sort_in_place(P* p, int64_t n) {
     p[hole] = moved;
   }
 }
-template <class R, class I>
-static void dc_first_places(const void* x, int64_t n, int64_t stride, bool descending, int64_t k, int64_t* out,
-                            int64_t out_stride, char* scratch) {
-  typedef dc_keyed<R, I> P;
-  typedef typename R::U U;
-  enum { block = 64 };
-  const U turn = (U)(descending ? ~(U)0 : 0);
-  const int64_t room = 2 * k + block;
-  P* const found = (P*)scratch;
-  int64_t held = 0;
-  bool bounded = false;
-  U bound = 0;
-  for (int64_t start = 0; start < n; start += block) {
-    const int64_t length = n - start < block ? n - start : block;
-    U keys[block];
-    if (stride == 1) for (int64_t i = 0; i < length; ++i) keys[i] = dc_key<R>(x, start + i, turn);
-    else for (int64_t i = 0; i < length; ++i) keys[i] = dc_key<R>(x, (start + i) * stride, turn);
-    if (!bounded) {
-      for (int64_t i = 0; i < length; ++i) found[held++] = P{keys[i], (I)(start + i)};
-    } else {
+enum { dc_order_block = 64, dc_few = 16 };
+// The k first elements of a line, as far as it was read. A few are in order; else up to 2k + dc_order_block in none.
+template <class P, class U> struct dc_firsts {
+  P* found;
+  int64_t held;
+  bool bounded;
+  U bound;  // if bounded: what is not below it comes after k others
+  void offer(const U* keys, int64_t start, int64_t length, int64_t k) {
+    if (bounded) {
       U any = 0;
       for (int64_t i = 0; i < length; ++i) any |= (U)(keys[i] < bound);
-      if (!any) continue;
-      for (int64_t i = 0; i < length; ++i)
-        if (keys[i] < bound) found[held++] = P{keys[i], (I)(start + i)};
+      if (!any) return;
     }
-    if (held + block > room) {
+    if (k <= dc_few) {
+      for (int64_t i = 0; i < length; ++i)
+        if (!bounded || keys[i] < bound) insert(keys[i], start + i, k);
+      return;
+    }
+    for (int64_t i = 0; i < length; ++i)
+      if (!bounded || keys[i] < bound) found[held++] = P{keys[i], (decltype(P::at))(start + i)};
+    if (held > 2 * k) {
       dc_part(found, held, k);
       held = k;
       bound = found[0].key;
@@ -152,9 +146,42 @@ static void dc_first_places(const void* x, int64_t n, int64_t stride, bool desce
       bounded = true;
     }
   }
-  if (held > k) dc_part(found, held, k);
-  dc_sort_in_place(found, k);
-  for (int64_t i = 0; i < k; ++i) out[i * out_stride] = (int64_t)found[i].at;
+  void insert(U key, int64_t at, int64_t k) {
+    int64_t j = held < k ? held++ : k - 1;
+    for (; j > 0 && key < found[j - 1].key; --j) found[j] = found[j - 1];
+    found[j] = P{key, (decltype(P::at))at};
+    bounded = held == k;
+    bound = found[held - 1].key;
+  }
+  void finish(int64_t k) {
+    if (k <= dc_few) return;
+    if (held > k) dc_part(found, held, k);
+    dc_sort_in_place(found, k);
+  }
+};
+// Of `lines` lines, at most L, whose elements lie side by side: they are read as they lie.
+template <class R, class I, int L>
+static void dc_first_places(const void* x, int64_t n, int64_t stride, int64_t lines, bool descending, int64_t k,
+                            int64_t* out, int64_t out_stride, int64_t out_step, char* scratch) {
+  typedef dc_keyed<R, I> P;
+  typedef typename R::U U;
+  const U turn = (U)(descending ? ~(U)0 : 0);
+  dc_firsts<P, U> firsts[L];
+  for (int64_t l = 0; l < lines; ++l) firsts[l] = {(P*)scratch + l * (2 * k + dc_order_block), 0, k == 0, 0};
+  for (int64_t start = 0; start < n; start += dc_order_block) {
+    const int64_t length = n - start < dc_order_block ? n - start : dc_order_block;
+    U keys[L][dc_order_block];
+    if (L > 1)
+      for (int64_t i = 0; i < length; ++i)
+        for (int64_t l = 0; l < lines; ++l) keys[l][i] = dc_key<R>(x, (start + i) * stride + l, turn);
+    else if (stride == 1) for (int64_t i = 0; i < length; ++i) keys[0][i] = dc_key<R>(x, start + i, turn);
+    else for (int64_t i = 0; i < length; ++i) keys[0][i] = dc_key<R>(x, (start + i) * stride, turn);
+    for (int64_t l = 0; l < lines; ++l) firsts[l].offer(keys[l], start, length, k);
+  }
+  for (int64_t l = 0; l < lines; ++l) {
+    firsts[l].finish(k);
+    for (int64_t i = 0; i < k; ++i) out[i * out_stride + l * out_step] = (int64_t)firsts[l].found[i].at;
+  }
 }
 template <class R, class I>
 static int64_t dc_place_of_rank(const void* x, int64_t n, int64_t stride, int64_t rank, char* scratch) {

@@ -12,6 +12,8 @@ from compiler_core.ops.routine import Attrs, CArray, CCall, Native, Strided, no_
 from compiler_core.ops.sorting.cpp import TEXT
 
 _INFINITY = {float16: 0x7C00, bfloat16: 0x7F80, float32: 0x7F800000, float64: 0x7FF << 52}
+LINES = 16  # that are read side by side, where they cross the lines of memory
+_BLOCK = 64  # dc_order_block
 _SORT_ALL = 4  # of a line no longer than this many times what is wanted, all is sorted
 
 
@@ -32,13 +34,17 @@ def _pair_nbytes(x: Strided, length: int) -> int:
     return 16 if x.dtype.itemsize == 8 or length >> 32 else 8
 
 
-def _lines(call: CCall, line: Callable[[str, str, int, int], str]) -> Iterator[str]:
-    """`line(address, result's address, stride, result's stride)` for every line along attrs["dim"]."""
+def _lines(call: CCall, line: Callable[[str, str, int, int], str], beside: int | None = None) -> Iterator[str]:
+    """`line(address, result's address, stride, result's stride)` for every line along attrs["dim"].
+
+    beside: a dim along which LINES go at once.
+    """
     (x,), dim = call.operands, call.attrs["dim"]
     outer = [d for d in range(len(x.layout.shape)) if d != dim]
     yield "  {"
     for d in outer:
-        yield f"    for (int64_t b{d} = 0; b{d} < {x.layout.shape[d]}; ++b{d})"
+        step = f"b{d} += {LINES}" if d == beside else f"++b{d}"
+        yield f"    for (int64_t b{d} = 0; b{d} < {x.layout.shape[d]}; {step})"
     at, result = _at(x, outer), _at(call.result, outer)
     yield f"      {line(at, result, x.layout.strides[dim], call.result.layout.strides[dim])}"
     yield "  }"
@@ -48,30 +54,56 @@ def _at(array: CArray, outer: list[int]) -> str:
     return " + ".join([array.address, *(f"b{d}*{array.layout.strides[d]}" for d in outer if array.layout.strides[d])])
 
 
-def _emit_first(function: str, length: int, wanted: int, descending: bool, call: CCall) -> Iterator[str]:
-    dtype = call.operands[0].layout.dtype
-    types = f"{_key(dtype)}, {_place_type(dtype, length)}"
-    order = str(descending).lower()
-
-    def line(at: str, result: str, stride: int, step: int) -> str:
-        return f"{function}<{types}>({at}, {length}, {stride}, {order}, {wanted}, {result}, {step}, {call.scratch});"
-
-    return _lines(call, line)
-
-
 def _length(layout: Strided, attrs: Attrs) -> int:
     return layout.shape[attrs["dim"]]
 
 
 def _emit_sort(call: CCall) -> Iterator[str]:
     length = _length(call.operands[0].layout, call.attrs)
-    return _emit_first("dc_sort_line", length, length, call.attrs["descending"], call)
+    return _emit_sorted(call, length, call.attrs["descending"])
+
+
+def _emit_sorted(call: CCall, wanted: int, descending: bool) -> Iterator[str]:
+    """The first `wanted` of lines that are sorted."""
+    length, types, order = _length(call.operands[0].layout, call.attrs), _types(call), str(descending).lower()
+
+    def line(at: str, result: str, stride: int, step: int) -> str:
+        return f"dc_sort_line<{types}>({at}, {length}, {stride}, {order}, {wanted}, {result}, {step}, {call.scratch});"
+
+    return _lines(call, line)
+
+
+def _types(call: CCall) -> str:
+    dtype = call.operands[0].layout.dtype
+    return f"{_key(dtype)}, {_place_type(dtype, _length(call.operands[0].layout, call.attrs))}"
 
 
 def _emit_topk(call: CCall) -> Iterator[str]:
-    length, k = _length(call.operands[0].layout, call.attrs), call.attrs["k"]
-    function = "dc_sort_line" if k * _SORT_ALL >= length else "dc_first_places"
-    return _emit_first(function, length, k, call.attrs["largest"], call)
+    layout, k, dim = call.operands[0].layout, call.attrs["k"], call.attrs["dim"]
+    length, order = _length(layout, call.attrs), str(call.attrs["largest"]).lower()
+    if k * _SORT_ALL >= length:
+        return _emit_sorted(call, k, call.attrs["largest"])
+    beside = _beside(layout, dim)
+    most = 1 if beside is None else LINES
+    count, apart = "1", 0
+    if beside is not None:
+        n, apart = layout.shape[beside], call.result.layout.strides[beside]
+        count = f"({n} - b{beside} < {LINES} ? {n} - b{beside} : {LINES})"
+
+    def line(at: str, result: str, stride: int, step: int) -> str:
+        return (
+            f"dc_first_places<{_types(call)}, {most:#x}>({at}, {length}, {stride}, {count}, {order}, {k}, {result}, "
+            f"{step}, {apart}, {call.scratch});"
+        )
+
+    return _lines(call, line, beside)
+
+
+def _beside(x: Strided, dim: int) -> int | None:
+    """The dim along which lines lie side by side, if they cross the lines of memory."""
+    if x.strides[dim] == 1:
+        return None
+    return next((d for d, step in enumerate(x.strides) if step == 1 and d != dim and x.shape[d] > 1), None)
 
 
 def _emit_rank(call: CCall) -> Iterator[str]:
@@ -91,7 +123,9 @@ def _sort_scratch(operands: tuple[Strided, ...], attrs: Attrs) -> int:
 
 def _topk_scratch(operands: tuple[Strided, ...], attrs: Attrs) -> int:
     length = _length(operands[0], attrs)
-    room = 2 * length if attrs["k"] * _SORT_ALL >= length else 2 * attrs["k"] + 64
+    room = 2 * length
+    if attrs["k"] * _SORT_ALL < length:
+        room = (2 * attrs["k"] + _BLOCK) * (1 if _beside(operands[0], attrs["dim"]) is None else LINES)
     return room * _pair_nbytes(operands[0], length)
 
 

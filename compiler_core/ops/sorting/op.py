@@ -8,15 +8,16 @@ its own (sorting/cpp.py).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from compiler_core.dtype import DType, int64
 from compiler_core.errors import ShapeError
-from compiler_core.meta import TensorMeta
+from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.checks import ORDERED, check_dim, check_dtype
-from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
+from compiler_core.ops.registry import Array, Attrs, NotDifferentiable, Op, Sample, register
 from compiler_core.ops.routine import call_back
 from compiler_core.ops.rules import OVER_DIM, OwnCode
 from compiler_core.ops.sorting.native import RANK, SORT, TOPK
@@ -101,13 +102,18 @@ def _eager_rank_place(xp: Any, x: Array, rank: int, dim: int) -> Array:
     return _part(_eager_argsort(xp, x, dim, False), dim, rank, 1)
 
 
-def _many_ties(rng: np.random.Generator, dtype: DType) -> list[Array]:
+def _many_ties(rng: np.random.Generator, dtype: DType, shape: Shape = (2, 400)) -> list[Array]:
     """Lines of some hundred numbers, many of them equal, some NaN."""
-    values = rng.integers(0, 50, (2, 400)).astype(dtype.numpy)
+    values = rng.integers(0, 50, shape).astype(dtype.numpy)
     if dtype.is_floating_point:
         values = np.where(rng.random(values.shape) < 0.5, -values, values)
-        values[1, ::37] = np.nan
+        values[-1, ::37] = np.nan
     return [values]
+
+
+def _beside(attrs: Attrs, shape: Shape) -> Sample:
+    """Lines that lie side by side."""
+    return Sample((shape,), attrs, make=partial(_many_ties, shape=shape))
 
 
 TOPK_PLACES = register(
@@ -124,6 +130,8 @@ TOPK_PLACES = register(
             Sample(((3, 9),), {"k": 8, "dim": 1, "largest": True}, make=_with_ties),
             Sample(((2, 400),), {"k": 5, "dim": 1, "largest": True}, make=_many_ties),
             Sample(((2, 400),), {"k": 60, "dim": 1, "largest": False}, make=_many_ties),
+            _beside({"k": 5, "dim": 0, "largest": False}, (400, 19)),
+            _beside({"k": 60, "dim": 1, "largest": True}, (2, 400, 19)),
             Sample(((3, 4),), {"k": 0, "dim": 1, "largest": True}),
         ),
         dtypes=ORDERED,

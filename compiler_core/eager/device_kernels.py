@@ -61,6 +61,11 @@ class DeviceKernels:
         """Kernel `name`, a block for each of `rows` rows of n elements."""
         self._function(name)((rows, columns), (threads(n),), args)
 
+    def lines(self, name: str, rows: int, n: int, *args: Any) -> None:
+        """Kernel `name` of codegen/device_rows.py, for each of `rows` rows of n elements, several in a block."""
+        lanes = lanes_of(n)
+        self._function(name)((-(-rows * lanes // MOST),), (MOST,), (I64(rows), I32(lanes), *args))
+
     def all(self, name: str, n: int, *args: Any, blocks: int = BLOCKS) -> None:
         """Kernel `name`, over all of n elements, in at most so many blocks."""
         self._function(name)((min(-(-n // MOST), blocks),), (MOST,), args)
@@ -73,6 +78,11 @@ class DeviceKernels:
 def threads(n: int) -> int:
     """Threads of a block that strides along n elements: a power of two, a few elements each."""
     return min(MOST, max(32, 1 << (max(n // 4, 1) - 1).bit_length()))
+
+
+def lanes_of(n: int) -> int:
+    """Threads of a row of n elements where a block has several rows: a power of two, a warp at least."""
+    return min(MOST, max(32, 1 << (max(n // 8, 1) - 1).bit_length()))
 
 
 def is_known(dtype: Any) -> bool:

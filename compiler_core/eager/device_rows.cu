@@ -22,6 +22,31 @@ template <bool sums> __device__ inline C over_block(C value, C* room) {
   __syncthreads();  // before the room is used again
   return result;
 }
+
+// The same over a row, of which a block has as many as it has `lanes` (a power of two, 32 at least) of threads.
+template <bool sums> __device__ inline C over_row(C value, C* room, int lanes) {
+  room[threadIdx.x] = value;
+  if (lanes > 32) __syncthreads();
+  else __syncwarp();
+  for (int width = lanes / 2; width; width /= 2) {
+    if ((int)threadIdx.x % lanes < width) {
+      const C other = room[threadIdx.x + width];
+      room[threadIdx.x] = sums ? room[threadIdx.x] + other : larger(room[threadIdx.x], other);
+    }
+    if (width > 32) __syncthreads();
+    else __syncwarp();
+  }
+  if (lanes > 32) __syncthreads();
+  const C result = room[threadIdx.x / lanes * lanes];
+  if (lanes > 32) __syncthreads();
+  else __syncwarp();
+  return result;
+}
+#define ROW_SUM(value) over_row<true>(value, room, lanes)
+#define ROW_LARGEST(value) over_row<false>(value, room, lanes)
+// The elements of a row for its threads; none where there is no row.
+#define ALONG_ROW(i, n) for (i64 i = own < rows ? threadIdx.x % lanes : (n); i < (n); i += lanes)
+
 #define SUM(value) over_block<true>(value, room)
 #define LARGEST(value) over_block<false>(value, room)
 #define ALONG(i, n) for (i64 i = threadIdx.x; i < (n); i += blockDim.x)

@@ -1,4 +1,4 @@
-"""Eager definitions of composites that work by rows, on a CUDA device: rows.py's, as kernels of a block a row.
+"""Eager definitions of composites that work by rows, on a CUDA device: rows.py's, as kernels of a few warps a row.
 
 In: a Composite that says it works by rows; CuPy's arrays, of f32, f64, f16 or bf16. Out: its definition (ops/whole.py),
 proved as all are (device_proof.py); its kernels, for definitions that use them (device_rules.py). Parameters' gradients
@@ -17,13 +17,15 @@ from compiler_core.dtype import float32, float64
 from compiler_core.eager.device_define import Grads, alike, define_there, empty
 from compiler_core.eager.device_kernels import F64, I64, MOST_ROWS, DeviceKernels, compiled, dense, is_wide
 from compiler_core.eager.device_kernels import source as text_of
+from compiler_core.eager.device_sums import added
 from compiler_core.eager.pointwise import identity, told
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import COMPOSITES, Composite, Made
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
 
 _FILE = "kernels.cu"
-_ROWS_A_PART = 64  # of a sum down the rows, which a block makes
+_ROWS_A_PART, _PARTS = 32, 1024  # of a sum down the rows: rows of a part, which a block makes, at least, and parts
+_BLOCKS = 1 << 12  # that keep a device busy
 
 
 def row_kernels(name: str, dtype: Any, present: tuple[bool, ...] = ()) -> DeviceKernels | None:
@@ -102,7 +104,7 @@ class _Definition:
         of, count = found
         out, kept = empty(rowed.shape, x.dtype), tuple([empty(lead, k.wide) for _ in range(count)])
         sizes = (I64(n), I64(lead[-1] if lead else 1), *map(F64, given))
-        of.rows("forward", rows, n, dense(rowed), *there, out, *kept, *sizes)
+        of.lines("forward", rows, n, dense(rowed), *there, out, *kept, *sizes)
         return dense(self._turned(out, attrs)), kept
 
     def backward(
@@ -119,18 +121,18 @@ class _Definition:
         arrays = (dense(g), dense(read), *[_read(p) for p in parameters if p is not None], *kept)
         if needs[0]:
             dx = empty(g.shape, x.dtype)
-            of.rows("backward", rows, n, *arrays, dx, I64(n), I64(lead[-1] if lead else 1), *numbers)
+            of.lines("backward", rows, n, *arrays, dx, I64(n), I64(lead[-1] if lead else 1), *numbers)
             dx = dense(self._turned(dx, attrs))
         if not any(needs[1:]):
             return [dx, *[None] * self.count]
-        parts = min(-(-rows // _ROWS_A_PART), 128)
+        parts = min(-(-rows // _ROWS_A_PART), _PARTS, max(1, _BLOCKS * 32 // n))
         wanted = [number for number, need in enumerate(needs[1:]) if need]
         made = empty((len(wanted), parts, n), k.wide)
         sums = dict(zip(wanted, made))
         columns = [sums.get(number) for number, p in enumerate(parameters) if p is not None]
         sizes = (I64(n), I64(rows), I64(-(-rows // parts)), *numbers)
         of.block("columns", *arrays, *columns, *sizes, grid=(-(-n // 32), parts))
-        totals = (made[:, 0] if parts == 1 else cuda.module().sum(made, axis=1)).astype(x.dtype, copy=False)
+        totals = added(made, 1).astype(x.dtype, copy=False)
         found = dict(zip(wanted, totals.reshape(len(wanted), *ends)))
         return [dx, *map(found.get, range(self.count))]
 

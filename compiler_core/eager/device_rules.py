@@ -105,7 +105,7 @@ def _attention(
         else:
             weights += mask.astype(k.wide, copy=False)
     n, length = scores[-1], scores[-2]
-    of.rows("forward", weights.size // n, n, weights, weights, I64(n), I64(length), F64(factor))
+    of.lines("forward", weights.size // n, n, weights, weights, I64(n), I64(length), F64(factor))
     out = dense(cuda.module().matmul(weights, value)).astype(k.dtype, copy=False)
     return out, (weights,)
 
@@ -125,7 +125,7 @@ def _attention_backward(
     if needs[0] or needs[1] or needs[3]:
         slopes, n = dense(matmul(g, value.swapaxes(-1, -2))), weights.shape[-1]
         factor = 1.0 if needs[3] else scale
-        of.rows("backward", weights.size // n, n, slopes, weights, slopes, I64(n), I64(1), F64(factor))
+        of.lines("backward", weights.size // n, n, slopes, weights, slopes, I64(n), I64(1), F64(factor))
         if needs[3] and mask is not None:
             dm = gathered(slopes, mask.shape)
             slopes = slopes * k.wide.type(scale)

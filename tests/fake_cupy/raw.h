@@ -54,6 +54,8 @@ static void __syncthreads() {
   fibre_leave(fibre_now);
 }
 
+static void __syncwarp() { __syncthreads(); }
+
 // A fibre runs one thread after the other, of one block after the other.
 static void fibre_start() {
   for (;;) {

@@ -136,14 +136,17 @@ def test_dropout_draws_the_cpus_bits() -> None:
 
 
 def test_rows_that_are_many_or_long() -> None:
-    """Sums over several blocks of rows, rows longer than a block, and batches that are channels."""
+    """Sums over several blocks of rows; rows of one warp, of several and of a block, not as many as fill the last."""
     rng = np.random.default_rng(0)
-    for shape in ((300, 5), (3, 1000)):
+    lanes = [device_kernels.lanes_of(n) for n in (5, 300, 700, 1500, 9000)]
+    assert lanes == [32, 64, 128, 256, 256]
+    for shape in ((300, 5), (7, 300), (3, 700), (2, 1500), (9, 31), (1, 65)):
         case = Case("layer_norm", (shape, shape[1:], shape[1:]), {"dims": 1, "eps": 1e-5})
         theirs = [tensor(rng.normal(size=s)).requires_grad_() for s in case.operands]
         ours = there(theirs)
         out = whole(case, ours)
         expected = COMPOSITES["layer_norm"].compose(*theirs, **case.attrs)
+        close(out.cpu(), expected, dt.float64)
         for a, b in zip(grad(weighted(out.cpu()), leaves(ours)), grad(weighted(expected), theirs), strict=True):
             close(a.cpu(), b, dt.float64)
 

@@ -16,6 +16,13 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.dtype import of
 from compiler_core.eager.device_define import Grads, alike, define_there
+from compiler_core.eager.device_depthwise import (
+    Depthwise,
+    convolved,
+    depthwise_of,
+    slope_of_input,
+    slope_of_weight,
+)
 from compiler_core.eager.device_kernels import DeviceKernels
 from compiler_core.eager.device_narrow import add_to_rows
 from compiler_core.eager.device_orders import as_it_lies, as_seen, laid, last
@@ -41,14 +48,22 @@ def _convolution(k: DeviceKernels, x: Array, weight: Array, bias: Array | None, 
         return None
     if bias is not None and bias.shape != weight.shape[:1]:
         return None
-    out = _by_cudnn("convolution", (x, weight), places)
+    one = _depthwise(k, x, weight, places)
+    out = _by_cudnn("convolution", (x, weight), places) if one is None else convolved(one, x, weight, bias)
     if out is None:
         return None
-    if bias is not None and k.dtype == _F32:
+    if bias is None or one is not None:
+        return out, ()
+    if k.dtype == _F32:
         out += bias[:, None, None]
-    elif bias is not None:
+    else:
         add_to_rows(as_it_lies(out, _LAST), bias)
     return out, ()
+
+
+def _depthwise(k: DeviceKernels, x: Array, weight: Array, places: dict[str, Any]) -> Depthwise | None:
+    """What our kernels compute."""
+    return depthwise_of(x.shape, weight.shape, **places) if k.dtype.itemsize == 2 else None
 
 
 def _convolution_backward(
@@ -56,12 +71,16 @@ def _convolution_backward(
     **places: Any,
 ) -> Grads | None:  # fmt: skip
     lower, order, dx, dw = (kept or (weight,))[0], order_for(of(k.dtype)), None, None
-    slopes = as_seen(as_it_lies(g, order), order)
-    if needs[0]:
-        dx = _by_cudnn("convolution_input", (slopes, lower), {"size": tuple(x.shape[2:]), **places})
-    if needs[1]:
-        made = _by_cudnn("convolution_weight", (x, slopes), {"kernel": tuple(weight.shape[2:]), **places})
-        dw = None if made is None else laid(made, _PLAIN, weight.dtype)
+    slopes, one = as_seen(as_it_lies(g, order), order), _depthwise(k, x, weight, places)
+    if one is not None:
+        dx = slope_of_input(one, slopes, lower) if needs[0] else None
+        dw = slope_of_weight(one, x, slopes, weight.dtype) if needs[1] else None
+    else:
+        if needs[0]:
+            dx = _by_cudnn("convolution_input", (slopes, lower), {"size": tuple(x.shape[2:]), **places})
+        if needs[1]:
+            made = _by_cudnn("convolution_weight", (x, slopes), {"kernel": tuple(weight.shape[2:]), **places})
+            dw = None if made is None else laid(made, _PLAIN, weight.dtype)
     if (needs[0] and dx is None) or (needs[1] and dw is None):
         return None
     return dx, dw, _sums(slopes, bias.dtype) if needs[2] and bias is not None else None

@@ -22,6 +22,7 @@ _KEY, _CLASSES = np.array([5, 6, 1], np.uint64), np.array([2, 0, -100, 36])
 _WEIGHTS = [np.random.default_rng(6).normal(size=s).astype(np.float32) for s in ((16, 8), (16,), (3, 111))]
 _FILTERS = [np.random.default_rng(8).normal(size=s).astype(np.float32) for s in ((16, 8, 3, 3), (16,))]
 _PLACES = {"stride": (2, 1), "low": (1, 0), "high": (1, 0), "dilation": (1, 1), "groups": 1}
+_DEPTHWISE = {"stride": (1, 1), "low": (1, 2), "high": (1, 2), "dilation": (1, 1), "groups": 6}
 _LOSS = {"ignore_index": -100, "reduction": "mean"}
 Sample: TypeAlias = "tuple[Sequence[Any], dict[str, Any]]"
 
@@ -61,6 +62,10 @@ MORE: dict[str, Sequence[Sample]] = {  # where other kernels do the same, or oth
         ((Last((2, 3, 5, 900)), (3,), None), {"groups": 1, **_EPS}),
         (((2, 16, 8), *_PER_CHANNEL), {"groups": 2, **_EPS}),
         (((5, 16), _PER_CHANNEL[0], None), {"groups": 4, **_EPS}),
+    ),
+    "convolution": (
+        (((3, 6, 9, 10), (6, 1, 3, 3), (6,)), _DEPTHWISE),
+        ((Last((2, 6, 9, 10)), (6, 1, 3, 5), (6,)), {**_DEPTHWISE, "stride": (2, 2)}),
     ),
 }
 _WITHOUT_SLOPES = {"batch_norm": (1, 2)}  # operands whose gradients are the composition's

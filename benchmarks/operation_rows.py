@@ -73,6 +73,7 @@ def _pointwise() -> dict[str, Row]:
         "exp, log, pow": _of(lambda x: torch.log(torch.exp(x * 0.1) + x**3), positive(256, 4096)),
         "softplus, elu, leaky_relu": _of(lambda x: F.softplus(x) + F.elu(x) + F.leaky_relu(x), X),
         "where, clamp": _of(lambda x, y: torch.where(x > y, x.clamp(-1.0, 1.0), y), X, X),
+        "masks as numbers": _of(lambda x, y: x * (x > y).float() + y * (y > 0.5).to(y.dtype), X, X),
         "x + bias": _of(lambda x, b: torch.relu(x + b), X, normal(4096)),
         "x * column": _of(lambda x, c: x * c + 1.0, X, normal(256, 1)),
         "x + x.T": _of(lambda x: x + x.t(), normal(1024, 1024)),

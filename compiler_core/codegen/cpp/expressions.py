@@ -83,4 +83,6 @@ class ExprPrinter:
         if is_half(target):
             self.used.helpers.add(target.short)
             return f"dc_to_{target.short}({self.convert(text, source, float32)})"
+        if source is bool_ and target.kind == "f":  # GCC has no vectors of conversions from bool
+            return f"({text} ? {literal(1, target)} : {literal(0, target)})"
         return f"({target.ctype}){text}"

@@ -228,10 +228,16 @@ template <class T> DC_INLINE T dc_shift_right(T a, T b) {
 }
 """),
     "philox": ((), """\
-// Word 0 of Philox4x32-10 with key `seed` and counter (element, stream).
+// Word 0 of Philox4x32-10 with key `seed` and counter (element, stream). Where there are vectors of 64-bit products, words
+// lie in 64 bits from the first round to the last: half of the time went into moving them there and back.
+#ifdef __AVX512DQ__
+typedef uint64_t dc_word;
+#else
+typedef uint32_t dc_word;
+#endif
 DC_INLINE uint32_t dc_philox(uint64_t seed, uint64_t stream, uint64_t element) {
-  uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32), c0 = (uint32_t)element, c1 = (uint32_t)(element >> 32);
-  uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
+  uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+  dc_word c0 = (uint32_t)element, c1 = (uint32_t)(element >> 32), c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
 #pragma GCC unroll 10
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = (uint64_t)c0 * 0xD2511F53u, p1 = (uint64_t)c2 * 0xCD9E8D57u;
@@ -242,7 +248,7 @@ DC_INLINE uint32_t dc_philox(uint64_t seed, uint64_t stream, uint64_t element) {
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  return c0;
+  return (uint32_t)c0;
 }
 """),
     "normal32": ((), box_muller.c_text(box_muller.F32, "__builtin_sqrtf")),

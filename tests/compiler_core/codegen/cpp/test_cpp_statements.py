@@ -367,3 +367,16 @@ def test_extreme_integer_literals(dtype: DType, tmp_path) -> None:
     ]
     low, high = compile_programs(programs, tmp_path)
     assert (low([])[0].item(), high([])[0].item()) == (info.min, info.max)
+
+
+@pytest.mark.parametrize("dtype", [float32, float64, float16, bfloat16], ids=str)
+def test_a_mask_becomes_a_number_by_a_choice(dtype: DType, tmp_path, rng) -> None:
+    """A conversion from bool is what GCC makes no vectors of: the loop took 16 times as long."""
+    is_more = ScalarCall("gt", (Load("p0", I0, float32), Const(0.5, float32)), bool_)
+    kernel = pointwise([float32], 21, Cast(is_more, dtype))
+    text = KernelPrinter(kernel, lambda message: 0).text("k")
+    assert "? 1.0" in text
+    assert "(float)(p0" not in text
+    data = rng.uniform(size=21).astype(np.float32)
+    (got,) = check(program_of(kernel), [data], tmp_path)
+    np.testing.assert_array_equal(got.astype(np.float32), data > 0.5)

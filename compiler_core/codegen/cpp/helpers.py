@@ -228,8 +228,8 @@ template <class T> DC_INLINE T dc_shift_right(T a, T b) {
 }
 """),
     "philox": ((), """\
-// Word 0 of Philox4x32-10 with key `seed` and counter (element, stream). Where there are vectors of 64-bit products, words
-// lie in 64 bits from the first round to the last: half of the time went into moving them there and back.
+// Word 0 of Philox4x32-10 with key `seed` and counter (element, stream). Where there are vectors of 64-bit products,
+// words lie in 64 bits from the first round to the last: half of the time went into moving them there and back.
 #ifdef __AVX512DQ__
 typedef uint64_t dc_word;
 #else

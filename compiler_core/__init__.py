@@ -17,6 +17,7 @@ late.LOADS.update({
     "on a device: product": "compiler_core.runtime.cuda.eager_product",
     "on a device: attention": "compiler_core.codegen.cuda.eager_attention",
     "on a device: 16-bit floats": "compiler_core.eager.device_narrow",
+    "on a device: row-major": "compiler_core.eager.device_orders",
     "on a device: sum": "compiler_core.eager.device_sums",
     "on a device: functions of one number": "compiler_core.eager.device_unary",
     "on a device: derivatives": "compiler_core.eager.device_unary",

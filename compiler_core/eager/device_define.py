@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.eager.device_kernels import DeviceKernels, dense, is_known, kernels
+from compiler_core.eager.device_orders import row_major
 from compiler_core.eager.device_proof import is_proved
 from compiler_core.errors import DeviceError
 from compiler_core.ops.registry import Array
@@ -80,7 +81,7 @@ def _backward_there(backward: Callable[..., Any], find: Find, as_it_lies: bool) 
             g = cuda.put(g, number)
         found = find(arrays[0].dtype)
         try:
-            return backward(found, needs, g if as_it_lies else dense(g), out, kept, *arrays, **attrs)
+            return backward(found, needs, g if as_it_lies else row_major(g), out, kept, *arrays, **attrs)
         except MemoryError as error:
             if isinstance(error, DeviceError):
                 raise

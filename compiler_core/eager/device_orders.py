@@ -16,6 +16,7 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.eager.device_kernels import I64, MOST_ROWS, U64, DeviceKernels, dense, is_known, kernels
 from compiler_core.eager.device_proof import is_right_once
+from compiler_core.ops.on_device import ROW_MAJOR
 from compiler_core.ops.registry import Array
 
 Order = tuple[int, ...]
@@ -136,3 +137,11 @@ def _difference(k: DeviceKernels) -> str:
         if cuda.fetch(out).tobytes() != given.swapaxes(1, 2).astype(dtype).tobytes():
             return "other numbers than the CPU"
     return ""
+
+
+def row_major(x: Array) -> Array:
+    """x in row-major order without gaps."""
+    return x if x.flags.c_contiguous else as_it_lies(x, tuple(range(x.ndim)))
+
+
+ROW_MAJOR.fill(lambda x: row_major(x) if lies_last(x) else x)

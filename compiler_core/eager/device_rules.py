@@ -25,6 +25,7 @@ from compiler_core.eager.device_define import Grads, alike, define_there, empty
 from compiler_core.eager.device_kernels import F64, I32, I64, MOST_ROWS, U32, U64, DeviceKernels, dense, kernels
 from compiler_core.eager.device_narrow import joined_with
 from compiler_core.eager.device_norms import define_norms
+from compiler_core.eager.device_orders import row_major
 from compiler_core.eager.device_pointwise import define_pointwise_there
 from compiler_core.eager.device_products import define_products
 from compiler_core.eager.device_rows import define_rows_there, row_kernels
@@ -49,7 +50,7 @@ def _dropout(k: DeviceKernels, x: Array, key: Array | None, *, p: float, stream:
     seed, offset, shard = map(int, key)
     out, kept = empty(x.shape, x.dtype), empty(x.shape, np.uint8)
     least, first = least_kept(p), shard * x.size % 2**64
-    k.all("dropout", x.size, dense(x), out, kept, I64(x.size), _factor(k, p), U32(least), U64(seed),
+    k.all("dropout", x.size, row_major(x), out, kept, I64(x.size), _factor(k, p), U32(least), U64(seed),
           U64((offset + stream) % 2**64), U64(first))  # fmt: skip
     return out, (kept,)
 
@@ -67,7 +68,7 @@ def _factor(k: DeviceKernels, p: float) -> Any:
 
 def _with_number(k: DeviceKernels, x: Array, *, op: str, number: float) -> Made:
     joins = kernels(x.dtype, "device_narrow.cu") if x.dtype.itemsize == 2 and x.size else None
-    return None if joins is None else (joined_with(joins, op, dense(x), number), ())
+    return None if joins is None else (joined_with(joins, op, x, number), ())
 
 
 def _with_number_backward(k: DeviceKernels, needs: Any, g: Array, _: Any, kept: Any, x: Array, **how: Any) -> Any:
@@ -186,7 +187,7 @@ def _define_all() -> None:
     define_convolutions()
     define_norms()
     define_there("dropout", _dropout, _dropout_backward, reads=())
-    define_there("with_number", _with_number, _with_number_backward, reads=())
+    define_there("with_number", _with_number, _with_number_backward, reads=(), as_it_lies=True)
     define_products()
     define_there("attention", _attention, _attention_backward, as_it_lies=True)
     define_there("embedding", _embedding, _embedding_backward, reads=(1,))

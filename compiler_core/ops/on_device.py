@@ -34,6 +34,8 @@ UNARY: Late[Run] = Late("on a device: functions of one number")
 # (op's name, cotangent, result, operand) -> the operand's cotangent, or None: the op's rule gives it
 Slope = Callable[[str, Any, Any, Any], "Array | None"]
 SLOPE: Late[Slope] = Late("on a device: derivatives")
+ROW_MAJOR: Late[Callable[[Array], Array]] = Late("on a device: row-major")  # an array that lies with channels last, so
+_MANY = 1 << 16  # elements that CuPy's kernels read much more slowly out of order than it takes to lay them out anew
 _KEYED = ("attention", "attention_backward")  # of which the last operand may be a key, which Python reads
 # what takes several launches op by op, forward or backward
 UNARY_OPS = frozenset(("tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos"))
@@ -82,8 +84,15 @@ def _run(op: Any, arrays: Sequence[Array], attrs: dict[str, Any], number: int) -
         found = DEFINITIONS[op.name].get()(cupy, op, brought, attrs)
         if found is not None:
             return found
-    result = op.eager(cupy, *brought, **attrs)
+    result = op.eager(cupy, *(brought if op.shares else map(_in_order, brought)), **attrs)
     return result if type(result) is cupy.ndarray or cuda.is_array(result) else cupy.asarray(result)
+
+
+def _in_order(x: Any) -> Any:
+    """x, row-major if it is large and lies with channels last: CuPy's kernels go along the last dim."""
+    if x.ndim < 3 or x.size < _MANY or x.flags.c_contiguous:
+        return x
+    return ROW_MAJOR.get()(x)
 
 
 def _number_of(arrays: Sequence[Array]) -> int:

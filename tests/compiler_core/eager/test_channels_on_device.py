@@ -14,6 +14,7 @@ import pytest
 
 from compiler_core import cuda
 from compiler_core.eager import device_batch_norm, device_kernels, device_orders, device_several
+from compiler_core.ops.registry import OPS, run_eager
 from compiler_core.ops.whole import COMPOSITES
 from tests.compiler_core.eager.test_whole_on_device import DTYPES, nvrtc_library
 from tests.fake_cupy import on_fake_device
@@ -251,3 +252,36 @@ def test_sums_of_f32_and_16_bit_floats_lie_as_the_latter() -> None:
         out, _ = found.forward(there(wide, lies), there(narrow, how))
         assert cuda.fetch(out).tobytes() == (wide + narrow.astype(F32)).tobytes()
         assert device_orders.lies_last(out) == (how == "last")
+
+
+def test_what_cupy_computes_of_many_elements_is_laid_out_first(asked: list[str]) -> None:
+    rng = np.random.default_rng(6)
+    for shape, op, attrs in (
+        ((4, 16, 40, 48), "window_max", {"kernel": (3, 3), "stride": (2, 2), "dilation": (1, 1)}),
+        ((4, 16, 8, 8), "window_max", {"kernel": (3, 3), "stride": (2, 2), "dilation": (1, 1)}),
+        ((4, 16, 40, 48), "permute", {"dims": (0, 2, 3, 1)}),
+    ):
+        x = rng.normal(size=shape).astype(F32)
+        asked.clear()
+        found = run_eager(OPS[op], [there(x, "last")], attrs)
+        np.testing.assert_array_equal(cuda.fetch(found), OPS[op].eager(np, x, **attrs))
+        assert ("turn" in asked) == (op == "window_max" and x.size > 1 << 16)
+
+
+def test_a_number_keeps_the_order_and_dropout_draws_by_elements() -> None:
+    rng = np.random.default_rng(7)
+    x, key = rng.normal(size=(3, 16, 5, 7)).astype(BF16), np.array([5, 6, 1], np.uint64)
+    found = COMPOSITES["with_number"].on_device()
+    for lies, how in itertools.product(("rows", "last"), ("rows", "last")):
+        out, kept = found.forward(there(x, lies), op="mul", number=0.3)
+        (dx,) = found.backward([True], there(x, how), None, kept, there(x, lies), op="mul", number=0.3)
+        right = (x.astype(F32) * F32.type(0.3)).astype(BF16).tobytes()
+        assert cuda.fetch(out).tobytes() == cuda.fetch(dx).tobytes() == right
+        assert (device_orders.lies_last(out), device_orders.lies_last(dx)) == (lies == "last", how == "last")
+    drops = COMPOSITES["dropout"].on_device()
+    results = []
+    for lies in ("rows", "last"):
+        out, kept = drops.forward(there(x, lies), key, p=0.4, stream=2)
+        dx, _ = drops.backward([True, False], there(x, lies), None, kept, there(x, lies), key, p=0.4, stream=2)
+        results.append([cuda.fetch(out).tobytes(), cuda.fetch(dx).tobytes()])
+    assert results[0] == results[1]

@@ -4,6 +4,7 @@ what autocast casts; and a small residual network, whose training is the CPU's, 
 from __future__ import annotations
 
 import itertools
+import pickle
 from collections import Counter
 from typing import Any
 
@@ -213,3 +214,48 @@ def test_a_block_takes_few_launches_and_no_ops_of_arrays(asked: list[str], monke
     each += " forward backward turn_narrow turn_wide join sum_down add_down"
     assert Counter(asked) == {**dict.fromkeys(each.split(), 3), "narrow": 1, "turn": 3}
     assert not [name for name, made in ops if made.dtype == np.float32 and made.size >= x.numel()]
+
+
+def _written(place: Any) -> Any:
+    def write(o: Any) -> Any:
+        place(o)
+        return o
+
+    return write
+
+
+USES = {  # of what a convolution leaves, which says that it lies row-major, and does not
+    "a view of all": _written(lambda o: o.view(-1)[5].fill_(100)),
+    "a part": _written(lambda o: o[:, 0].fill_(3)),
+    "in place": _written(lambda o: o.add_(1).mul_(o.float().mean().item())),
+    "strides": _written(lambda o: o.as_strided((3, 2), (5, 2), 1).fill_(7)),
+    "bits": lambda o: o.view(o.dtype).untyped_storage().nbytes(),
+    "told strides": lambda o: list(o.stride()),
+    "flat": lambda o: o.flatten(1),
+    "rows": lambda o: o.permute(0, 2, 3, 1).reshape(-1, 8),
+    "pickled": lambda o: pickle.loads(pickle.dumps(o)),
+    "list": lambda o: o.float().tolist(),
+    "gate": lambda o: o * o.mean((2, 3), keepdim=True),
+    "slices": lambda o: o[1:, 1:5:2, ::2] * 2,
+    "tail": lambda o: o[1:].relu(),
+    "sums": lambda o: o.sum(1),
+    "largest": lambda o: o.argmax(1),
+    "softmax": lambda o: o.softmax(1),
+    "sorted": lambda o: o.sort(1)[0],
+    "chosen": lambda o: o[o > 0],
+    "last": lambda o: o.clone() + 1,
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_what_is_done_with_a_result_is_as_on_the_cpu(use: str) -> None:
+    import distcompile as torch
+
+    found = []
+    for place in ("cuda", "cpu"):
+        x = torch.linspace(-2, 3, 2 * 4 * 6 * 7).reshape(2, 4, 6, 7).sin().to(place).to(torch.bfloat16)
+        w = torch.linspace(-1, 1, 8 * 4 * 3 * 3).reshape(8, 4, 3, 3).to(place).to(torch.bfloat16)
+        made = USES[use](torch.nn.functional.conv2d(x, w, padding=1))
+        found.append(made.float().cpu().numpy() if hasattr(made, "cpu") else np.array(made))
+    assert found[0].shape == found[1].shape
+    np.testing.assert_allclose(*found, rtol=3e-2, atol=6e-2)

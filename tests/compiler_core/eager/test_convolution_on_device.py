@@ -15,6 +15,7 @@ import pytest
 from compiler_core import cuda
 from compiler_core.eager import device_kernels, device_orders, device_proof
 from compiler_core.ops import on_device
+from compiler_core.ops.convolution import composite as composite  # declares the composites
 from compiler_core.ops.whole import COMPOSITES
 from compiler_core.runtime.cuda import cudnn
 from compiler_core.tensor.autograd.tape import WholeNode
@@ -71,10 +72,10 @@ def test_values_and_gradients(name: str, dtype: Any, lies: str, dnn: Dnn) -> Non
     x = rng.normal(size=(3, 16, 7, 9)).astype(dtype)
     w, b = rng.normal(size=(6, 8, 3, 2)).astype(kind), rng.normal(size=6).astype(kind)
     wide = [a.astype(dtype).astype(np.float64) for a in (x, w, b)]
-    composite = COMPOSITES["convolution"]
-    right = composite.compose(*wide, **PLACES)
+    whole = COMPOSITES["convolution"]
+    right = whole.compose(*wide, **PLACES)
     g = rng.normal(size=right.shape).astype(dtype)
-    slopes = composite.vjp(g.astype(np.float64), right, *wide, **PLACES)
+    slopes = whole.vjp(g.astype(np.float64), right, *wide, **PLACES)
     found, slack = COMPOSITES[name].on_device(), {BF16: 2.0**-6, F16: 2.0**-9, F32: 1e-5}[dtype]
     arrays = [there(x, lies), there(w), there(b)]
     made = found.forward(*arrays, **PLACES)

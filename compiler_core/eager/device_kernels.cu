@@ -7,10 +7,6 @@
 
 __device__ inline float exp_of(float x) { return expf(x); }
 __device__ inline double exp_of(double x) { return exp(x); }
-__device__ inline float log_of(float x) { return logf(x); }
-__device__ inline double log_of(double x) { return log(x); }
-
-__device__ inline C infinity() { return -log_of((C)0); }
 
 // ---- dropout: what is kept is drawn as ops/random/op.py has it, element number by element number
 

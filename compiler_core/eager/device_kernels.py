@@ -36,6 +36,7 @@ _FILES = {  # and a kernel, for which CuPy compiles the file
     "device_narrow.cu": "join",
     "device_sums.cu": "sum_down",
     "device_groups.cu": "group_norm",
+    "device_pools.cu": "maxima",
     "device_channels.cu": "channel_norm",
     "device_turns.cu": "turn",
 }

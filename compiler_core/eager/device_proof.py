@@ -24,6 +24,12 @@ _FILTERS = [np.random.default_rng(8).normal(size=s).astype(np.float32) for s in 
 _PLACES = {"stride": (2, 1), "low": (1, 0), "high": (1, 0), "dilation": (1, 1), "groups": 1}
 _DEPTHWISE = {"stride": (1, 1), "low": (1, 2), "high": (1, 2), "dilation": (1, 1), "groups": 6}
 _LOSS = {"ignore_index": -100, "reduction": "mean"}
+_MAXIMA: dict[str, Any] = {"kernel": (3, 3), "stride": (2, 2), "dilation": (1, 1), "low": (1, 1), "high": (1, 0)}
+_AVERAGES: dict[str, Any] = {
+    **{"kernel": (3, 2), "stride": (2, 1), "low": (1, 1), "high": (1, 1), "counts": (4, 7)},
+    **{"count_include_pad": False, "divisor_override": None},
+}
+_ALONG: dict[str, Any] = {"kernel": (4,), "stride": (4,), "low": (0,), "high": (0,), "counts": (7,)}
 Sample: TypeAlias = "tuple[Sequence[Any], dict[str, Any]]"
 
 
@@ -39,6 +45,8 @@ SAMPLES: dict[str, Sample] = {  # shapes, or operands as they are, and attribute
     "linear": (((5, 8), (16, 8), (16,)), {}),  # rows of 16 bytes, as cuBLASLt wants them
     "lowered_linear": (((5, 8), _WEIGHTS[0], _WEIGHTS[1]), {}),
     "widened_sum": (((3, 111), _WEIGHTS[2]), {}),
+    "maxima_of_windows": (((2, 3, 7, 6),), _MAXIMA),
+    "averages_of_windows": (((2, 3, 7, 6),), _AVERAGES),
     "convolution": (((2, 8, 5, 6), (16, 8, 3, 3), (16,)), _PLACES),
     "lowered_convolution": (((2, 8, 5, 6), *_FILTERS), _PLACES),
     "attention": (((2, 9, 4), (2, 9, 4), (2, 9, 6), None), {"causal": True, "scale": 0.5}),
@@ -55,6 +63,16 @@ MORE: dict[str, Sequence[Sample]] = {  # where other kernels do the same, or oth
         ((Last((40, 3, 5, 9)), None, None, (3,), (3,)), _EPS),
         (((9, 16), None, None, _PER_CHANNEL[0], None), _EPS),
         ((Last((2, 16, 5, 9)), *_PER_CHANNEL, *_PER_CHANNEL), _EPS),
+    ),
+    "maxima_of_windows": (
+        ((Last((2, 16, 7, 6)),), _MAXIMA),
+        (((2, 8, 30),), {"kernel": (4,), "stride": (3,), "dilation": (2,), "low": (2,), "high": (1,)}),
+        ((Last((2, 3, 5, 8)),), {**_MAXIMA, "stride": (1, 3), "dilation": (2, 1), "high": (0, 0)}),
+    ),
+    "averages_of_windows": (
+        ((Last((2, 16, 7, 6)),), {**_AVERAGES, "count_include_pad": True}),
+        (((2, 8, 30),), {**_ALONG, "count_include_pad": False, "divisor_override": 3}),
+        ((Last((2, 3, 7, 6)),), {**_AVERAGES, "high": (3, 2), "counts": (5, 8), "count_include_pad": True}),
     ),
     "group_norm": (
         (((3, 16, 24, 40), *_PER_CHANNEL), {"groups": 1, **_EPS}),

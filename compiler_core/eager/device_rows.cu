@@ -4,6 +4,10 @@
 // share. A block has a power of two of threads, at most MOST, which stride along its row. Sums are of each thread's
 // elements, then of neighbours in a tree: the same bits at every call.
 
+__device__ inline float log_of(float x) { return logf(x); }
+__device__ inline double log_of(double x) { return log(x); }
+__device__ inline C infinity() { return -log_of((C)0); }
+
 // Whichever is larger; NaN where either is.
 __device__ inline C larger(C a, C b) { return a != a || a > b ? a : b; }
 

@@ -27,6 +27,7 @@ from compiler_core.eager.device_narrow import joined_with
 from compiler_core.eager.device_norms import define_norms
 from compiler_core.eager.device_orders import row_major
 from compiler_core.eager.device_pointwise import define_pointwise_there
+from compiler_core.eager.device_pooling import define_pooling
 from compiler_core.eager.device_products import define_products
 from compiler_core.eager.device_rows import define_rows_there, row_kernels
 from compiler_core.eager.operands import gathered, spreads
@@ -186,6 +187,7 @@ def _define_all() -> None:
     define_batch_norm()
     define_convolutions()
     define_norms()
+    define_pooling()
     define_there("dropout", _dropout, _dropout_backward, reads=())
     define_there("with_number", _with_number, _with_number_backward, reads=(), as_it_lies=True)
     define_products()

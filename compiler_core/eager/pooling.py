@@ -1,6 +1,6 @@
 """Eager definition of the maxima of windows, over one or two dims.
 
-In: x: T[*lead, *n], of f32 or f64, padded. Out: see ops/whole.py; places of maxima are kept, four bytes a window,
+In: x: T[*lead, *n], of f32 or f64. Out: see ops/whole.py; places of maxima are kept, four bytes a window,
 so that the backward adds each cotangent where it belongs, and reads nothing else.
 """
 
@@ -30,14 +30,25 @@ def _numbers(kernel: Dims, stride: Dims, dilation: Dims, low: Dims) -> Array:
     return np.array(told, np.int64)
 
 
+def _padded(x: Array, low: Dims, high: Dims) -> Array:
+    if not any((*low, *high)):
+        return x
+    lead = x.ndim - len(low)
+    sizes = tuple(a + n + b for a, n, b in zip(low, x.shape[lead:], high))
+    made = np.full((*x.shape[:lead], *sizes), -math.inf, x.dtype)
+    made[(..., *(slice(a, a + n) for a, n in zip(low, x.shape[lead:])))] = x
+    return made
+
+
 def define_pooling(k: RowKernels) -> None:
     """Define it."""
     run, run_backward = k.named("window_max"), k.named("window_max_backward")
 
-    def forward(x: Array, *, kernel: Dims, stride: Dims, dilation: Dims, low: Dims) -> Made:
+    def forward(x: Array, *, kernel: Dims, stride: Dims, dilation: Dims, low: Dims, high: Dims) -> Made:
         rank, lead = len(kernel), x.ndim - len(kernel)
-        if not alike(x) or rank > 2 or not x.size or math.prod(x.shape[lead:]) >> 31:
+        if not alike(x) or rank > 2 or not x.size or math.prod(x.shape[lead:]) >> 30:
             return None
+        x = _padded(x, low, high)
         counts = window_counts("window_max", x.shape[lead:], kernel, stride, dilation)
         ones = (1,) * (2 - rank)
         windows = (math.prod(x.shape[:lead]), *ones, *counts)
@@ -46,10 +57,14 @@ def define_pooling(k: RowKernels) -> None:
         run((planes, out, places, _numbers(kernel, stride, dilation, low)))
         return out.reshape(*x.shape[:lead], *counts), (places,)
 
-    def backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, *, kernel: Dims, **__: Any) -> Grads:
-        lead = x.ndim - len(kernel)
-        dx, planes = np.zeros((math.prod(x.shape[:lead]), math.prod(x.shape[lead:])), x.dtype), len(kept[0])
+    def backward(
+        needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, *, low: Dims, high: Dims, **__: Any
+    ) -> Grads:
+        lead = x.ndim - len(low)
+        sizes = tuple(a + n + b for a, n, b in zip(low, x.shape[lead:], high))
+        dx, planes = np.zeros((math.prod(x.shape[:lead]), math.prod(sizes)), x.dtype), len(kept[0])
         run_backward((dense(g).reshape(planes, -1), kept[0].reshape(planes, -1), dx))
-        return (dx.reshape(x.shape),)
+        inside = tuple(slice(a, a + n) for a, n in zip(low, x.shape[lead:]))
+        return (dense(dx.reshape(*x.shape[:lead], *sizes)[(..., *inside)]),)
 
     define_quietly("maxima_of_windows", forward, backward, reads=())

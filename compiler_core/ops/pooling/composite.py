@@ -83,9 +83,13 @@ def pool_windows(
 
 
 def _padded(x: Value, windows: Windows, value: float) -> Value:
-    if not windows.are_padded:
-        return x
-    return prims.pad(x, (0, 0, *windows.low), (0, 0, *windows.high), value)
+    return padded(x, windows.low, windows.high, value) if windows.are_padded else x
+
+
+def padded(x: Value, low: Shape, high: Shape, value: float) -> Value:
+    """x with so many elements of this value around its last dims."""
+    lead = (0,) * (len(x.shape) - len(low))
+    return prims.pad(x, (*lead, *low), (*lead, *high), value)
 
 
 # ---- maximum
@@ -156,19 +160,23 @@ def max_pool_nd(
         what = f"max_pool{rank}d: Expected input's non-batch dimensions to have positive length"
         raise ShapeError(what, got=str(shape_of(input)))
     windows = pool_windows(sizes, kernel_size, stride, padding, dilation, ceil_mode)
-    padded = _padded(x, windows, lowest(dtype_of(x)))
     where = windows.kernel, windows.stride, windows.dilation
-    attrs = dict(zip(("kernel", "stride", "dilation", "low"), (*where, windows.low)))
-    values = unbatched(_maxima_of_windows(padded, **attrs), had_batch)
+    attrs = dict(zip(("kernel", "stride", "dilation", "low", "high"), (*where, windows.low, windows.high)))
+    values = unbatched(_maxima_of_windows(x, **attrs), had_batch)
     if not return_indices:
         return values
+    padded = _padded(x, windows, lowest(dtype_of(x)))
     places = _flat_places(prims.window_argmax(prims.detach(padded), *where), sizes, windows)
     return values, unbatched(places, had_batch)
 
 
 @whole
-def _maxima_of_windows(x: Value, *, kernel: Shape, stride: Shape, dilation: Shape, low: Shape) -> Value:
-    """Of T[*lead, *n], of whose n the first `low` elements are padding."""
+def _maxima_of_windows(
+    x: Value, *, kernel: Shape, stride: Shape, dilation: Shape, low: Shape, high: Shape
+) -> Value:  # fmt: skip
+    """Of T[*lead, *n], before and behind which lie so many elements that are no maximum."""
+    if any(is_symbol(n) or n for n in (*low, *high)):
+        x = padded(x, low, high, lowest(dtype_of(x)))
     return prims.window_max(x, kernel=kernel, stride=stride, dilation=dilation, low=low)
 
 
@@ -256,13 +264,25 @@ def avg_pool_nd(
     windows = pool_windows(sizes, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override == 0:
         raise ShapeError("divisor must be not zero")
+    where = {"kernel": windows.kernel, "stride": windows.stride, "low": windows.low, "high": windows.high}
+    how = {"count_include_pad": count_include_pad, "divisor_override": divisor_override}
+    return unbatched(_averages_of_windows(x, counts=windows.counts, **where, **how), had_batch)
+
+
+@whole
+def _averages_of_windows(
+    x: Value, *, kernel: Shape, stride: Shape, low: Shape, high: Shape, counts: Shape, count_include_pad: bool,
+    divisor_override: int | None,
+) -> Value:  # fmt: skip
+    """Of T[N, C, *n], around which lie so many zeros, which count if count_include_pad; counts: how many windows."""
+    windows = Windows(kernel, stride, (1,) * len(kernel), low, high, counts)
     wide = widened(x) if dtype_of(x).is_floating_point else x
-    total = prims.window_sum(_padded(wide, windows, 0), windows.kernel, windows.stride, windows.dilation)
-    count = divisor_override or of_sizes(_divisors, sizes, windows, count_include_pad)
+    total = prims.window_sum(_padded(wide, windows, 0), kernel, stride, windows.dilation)
+    count = divisor_override or of_sizes(_divisors, shape_of(x)[2:], windows, count_include_pad)
     if not isinstance(count, int):
         count = cast(count, dtype_of(wide))
     out = div(total, count, rounding_mode=None if dtype_of(x).is_floating_point else "trunc")
-    return unbatched(cast(out, dtype_of(x)), had_batch)
+    return cast(out, dtype_of(x))
 
 
 avg_pool2d = lies("images")(at_rank(2, avg_pool_nd))

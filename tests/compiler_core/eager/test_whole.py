@@ -56,7 +56,7 @@ def places(rank: int, **given: Any) -> dict[str, Any]:
 def windows(kernel: tuple[int, ...], **given: Any) -> dict[str, Any]:
     """Attributes of the maxima of windows."""
     ones, zeros = (1,) * len(kernel), (0,) * len(kernel)
-    return {"kernel": kernel, "stride": ones, "dilation": ones, "low": zeros, **given}
+    return {"kernel": kernel, "stride": ones, "dilation": ones, "low": zeros, "high": zeros, **given}
 
 
 TAPS, WEIGHTS = np.array([[0, 1], [1, 1], [4, 3]]), np.array([[0.25, 0.75], [1.0, 0.5], [-0.5, 1.5]])
@@ -110,9 +110,9 @@ CASES = (
         ((7, 51), (51, 17), (51,), (3, 17)),
         {"mode": "gru", "runs": ((3, 1), (2, 2)), "reverse": True},
     ),
-    Case("maxima_of_windows", ((2, 3, 7, 6),), windows((3, 3), stride=(2, 2), low=(1, 1))),
+    Case("maxima_of_windows", ((2, 3, 7, 6),), windows((3, 3), stride=(2, 2), low=(1, 1), high=(1, 0))),
     Case("maxima_of_windows", ((2, 5, 150),), windows((2, 2), stride=(1, 1))),
-    Case("maxima_of_windows", ((2, 1, 9, 140),), windows((2, 3), stride=(2, 3), dilation=(3, 2), low=(4, 2))),
+    Case("maxima_of_windows", ((2, 1, 9, 140),), windows((2, 3), stride=(2, 3), dilation=(3, 2), low=(2, 2))),
     Case("maxima_of_windows", ((2, 3, 130),), windows((4,), stride=(2,), low=(2,))),
     *(Case("stack", ((3, 4),) * 3, {"dim": dim}) for dim in (0, 1, 2)),
     Case("stack", ((5,),), {"dim": 0}),
@@ -207,7 +207,7 @@ def test_maxima_of_ties_nan_and_padding_are_the_compositions(dtype: Any) -> None
     rng = np.random.default_rng(0)
     array = rng.integers(0, 3, (4, 9, 10)).astype(dtype)
     array[0, :, :2], array[1, 3:5], array[2].flat[::7], array[3] = -np.inf, np.inf, np.nan, -np.inf
-    for attrs in (windows((3, 2), stride=(2, 1), low=(1, 0)), windows((2, 3), stride=(1, 3), low=(1, 2))):
+    for attrs in (windows((3, 2), stride=(2, 1), low=(1, 0)), windows((2, 3), stride=(1, 3), low=(1, 2), high=(0, 1))):
         found = []
         for function in (_maxima_of_windows, COMPOSITES["maxima_of_windows"].compose):
             x = tensor(array, requires_grad=True)

@@ -42,9 +42,11 @@ DEFINED = {*device_proof.SAMPLES, *(name for name, one in COMPOSITES.items() if 
 
 
 def is_composed(case: Case) -> bool:
-    """Whether the definitions decline f32 and f64: classes before other dims, sizes of 0, composites without one."""
+    """Whether the definitions decline f32 and f64: classes before other dims, images without a batch, sizes of 0,
+    composites without one."""
     sizes = [n for operand in case.operands[:2] if isinstance(operand, tuple) for n in operand]
     is_wide = case.name == "cross_entropy" and len(case.operands[0]) > 2
+    is_wide |= case.name == "maxima_of_windows" and len(case.operands[0]) != len(case.attrs["kernel"]) + 2
     return case.name not in DEFINED - {"with_number", "convolution"} or 0 in sizes or is_wide
 
 

@@ -30,13 +30,18 @@ def _numbers(kernel: Dims, stride: Dims, dilation: Dims, low: Dims) -> Array:
     return np.array(told, np.int64)
 
 
+def _inside(low: Dims, sizes: Dims) -> tuple[Any, ...]:
+    """Where an array of these last sizes lies in the padded one."""
+    return (..., *(slice(a, a + n) for a, n in zip(low, sizes)))
+
+
 def _padded(x: Array, low: Dims, high: Dims) -> Array:
     if not any((*low, *high)):
         return x
     lead = x.ndim - len(low)
     sizes = tuple(a + n + b for a, n, b in zip(low, x.shape[lead:], high))
     made = np.full((*x.shape[:lead], *sizes), -math.inf, x.dtype)
-    made[(..., *(slice(a, a + n) for a, n in zip(low, x.shape[lead:])))] = x
+    made[_inside(low, x.shape[lead:])] = x
     return made
 
 
@@ -64,7 +69,6 @@ def define_pooling(k: RowKernels) -> None:
         sizes = tuple(a + n + b for a, n, b in zip(low, x.shape[lead:], high))
         dx, planes = np.zeros((math.prod(x.shape[:lead]), math.prod(sizes)), x.dtype), len(kept[0])
         run_backward((dense(g).reshape(planes, -1), kept[0].reshape(planes, -1), dx))
-        inside = tuple(slice(a, a + n) for a, n in zip(low, x.shape[lead:]))
-        return (dense(dx.reshape(*x.shape[:lead], *sizes)[(..., *inside)]),)
+        return (dense(dx.reshape(*x.shape[:lead], *sizes)[_inside(low, x.shape[lead:])]),)
 
     define_quietly("maxima_of_windows", forward, backward, reads=())

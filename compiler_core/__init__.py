@@ -12,6 +12,7 @@ late.LOADS.update({
     "draws: native steps": "compiler_core.eager.draws",
     "mersenne: native steps": "compiler_core.eager.mersenne",
     "indices: add on the CPU": "compiler_core.eager.adding",
+    "where: on the CPU": "compiler_core.eager.choosing",
     "indices: test on a device": "compiler_core.eager.device_checks",
     "on a device: convolution": "compiler_core.runtime.cuda.eager_convolution",
     "on a device: product": "compiler_core.runtime.cuda.eager_product",

@@ -309,6 +309,36 @@ template <class T> static int64_t add_rows(const Tuple* t) {
 }
 EXPORT dc_add_rows(void* arrays) { return BY_DTYPE(add_rows); }
 
+// ---- where: cond bool, a, b -> out, of elements of `size` bytes; a or b may be one element, which repeats
+
+template <class T> static int64_t choose(const Tuple* t) {
+  const uint8_t* cond = at<uint8_t>(t, 0);
+  const T *a = at<T>(t, 1), *b = at<T>(t, 2), one = *a, other = *b;
+  T* out = at<T>(t, 3);
+  const int64_t n = numel(t->items[3]);
+  const bool repeats = numel(t->items[1]) < n, repeats_too = numel(t->items[2]) < n;
+  if (repeats && repeats_too) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) out[i] = cond[i] ? one : other;
+  } else if (repeats) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) out[i] = cond[i] ? one : b[i];
+  } else if (repeats_too) {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) out[i] = cond[i] ? a[i] : other;
+  } else {
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) out[i] = cond[i] ? a[i] : b[i];
+  }
+  return 0;
+}
+EXPORT dc_choose(void* arrays, int64_t size) {
+  const Tuple* t = (const Tuple*)arrays;
+  if (!is_dense(t)) return -1;
+  if (size < 4) return size == 1 ? choose<uint8_t>(t) : choose<uint16_t>(t);
+  return size == 4 ? choose<uint32_t>(t) : choose<uint64_t>(t);
+}
+
 // ---- dropout
 
 // x, key u64[3] (seed, offset, shard) -> out, kept u8: bits as ops/random/op.py defines them, kept where >= threshold

@@ -41,6 +41,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cross_entropy": (_INT, _INT),
     "cross_entropy_backward": (_INT,),
     "add_rows": (),
+    "choose": (_INT,),
     "depthwise_weight": (),
     "depthwise_dilated_weight": (),
     "depthwise_input": (),

@@ -6,11 +6,13 @@ NaN compares unequal to everything, itself included. Complex numbers are equal o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from compiler_core.dtype import DType, bool_
+from compiler_core.late import Late
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import BOOLEAN, EVERY, ORDERED, check_alike, check_dtype, check_same_shape, infer_alike
@@ -59,7 +61,15 @@ def _where_operands(rng: np.random.Generator, dtype: DType) -> list[Array]:
     return [cond, *(rng.uniform(0.0, 9.0, (3, 4)).astype(dtype.numpy) for _ in range(2))]
 
 
+HERE: Late[Callable[[Array, Array, Array], Array | None]] = Late("where: on the CPU")
+_FEW = 1 << 12  # elements, of which NumPy chooses
+
+
 def _eager_where(xp: Any, cond: Array, a: Array, b: Array) -> Array:
+    if xp is np and cond.size >= _FEW and type(a) is np.ndarray is type(b):
+        chosen = HERE.get()(cond, a, b)
+        if chosen is not None:
+            return chosen
     if xp is not np and a.dtype.kind == "V":  # bfloat16, of which CuPy's makes float32
         return xp.where(cond, _bits(a), _bits(b)).view(a.dtype)  # type: ignore[no-any-return]
     return as_array(xp, xp.where(cond, a, b))  # type: ignore[no-any-return]

@@ -4,11 +4,11 @@
 // text KW, SW, DW, the kernel's width, stride and dilation along a row, RUN, and that of device_numbers.cu. Out: the
 // arrays that are written. A thread has two channels, and RUN results that lie side by side: it reads what these read
 // once, SPAN places of each row. N, H, W and OH, OW: sizes of what is read and of the result; KH, SH, DH: as KW, SW, DW;
-// PH, PW: zeros in front; runs: how many a row of results has; pairs: of channels.
+// PH, PW: zeros in front; counts are below 2^31; runs: how many a row of results has; pairs: of channels.
 
 #define SPAN ((RUN - 1) * SW + (KW - 1) * DW + 1)
 
-struct Pair { C a, b; };
+struct alignas(8) Pair { C a, b; };
 
 __device__ inline Pair pair_of(unsigned both) {
   Pair made;
@@ -20,21 +20,22 @@ __device__ inline unsigned as_both(C a, C b) { return (unsigned)as_stored(a) | (
 
 // `count` pairs of a row that is `width` long, `from` the place `first` on; zeros beside it
 template <int count> __device__ inline void read(const T* row, int first, int width, int pairs, Pair* to) {
+  const unsigned* at = (const unsigned*)row + (i64)first * pairs;
 #pragma unroll
-  for (int s = 0; s < count; ++s) {
+  for (int s = 0; s < count; ++s, at += pairs) {
     const int place = first + s;
-    to[s] = pair_of(place >= 0 && place < width ? ((const unsigned*)row)[(i64)place * pairs] : 0u);
+    to[s] = pair_of(place >= 0 && place < width ? *at : 0u);
   }
 }
 
 // out of x; b: a bias, or null. flip: the weight's taps from the last on.
 KERNEL depthwise(const T* x, const C* w, const T* b, T* out, i64 count, int pairs, int H, int W, int OH, int OW, int KH,
                  int SH, int DH, int PH, int PW, int runs, int flip) {
-  const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= count) return;
-  const int pair = i % pairs, turn = i / pairs % runs;
-  const i64 line = i / pairs / runs, sample = line / OH;
-  const int oh = line % OH, left = turn * RUN * SW - PW;
+  const unsigned piece = i / (unsigned)pairs, row = piece / (unsigned)runs;
+  const int pair = i - piece * pairs, turn = piece - row * runs, oh = row % (unsigned)OH, left = turn * RUN * SW - PW;
+  const i64 line = row, sample = row / (unsigned)OH;
   Pair sums[RUN];
 #pragma unroll
   for (int t = 0; t < RUN; ++t) sums[t].a = sums[t].b = 0;
@@ -46,12 +47,11 @@ KERNEL depthwise(const T* x, const C* w, const T* b, T* out, i64 count, int pair
 #pragma unroll
     for (int kw = 0; kw < KW; ++kw) {
       const int tap = flip ? (KH - 1 - kh) * KW + KW - 1 - kw : kh * KW + kw;
-      const C* const at = w + ((i64)tap * pairs + pair) * 2;
-      const C wa = at[0], wb = at[1];
+      const Pair weight = ((const Pair*)w)[(i64)tap * pairs + pair];
 #pragma unroll
       for (int t = 0; t < RUN; ++t) {
-        sums[t].a += given[t * SW + kw * DW].a * wa;
-        sums[t].b += given[t * SW + kw * DW].b * wb;
+        sums[t].a += given[t * SW + kw * DW].a * weight.a;
+        sums[t].b += given[t * SW + kw * DW].b * weight.b;
       }
     }
   }
@@ -67,11 +67,11 @@ KERNEL depthwise(const T* x, const C* w, const T* b, T* out, i64 count, int pair
 // The input's gradient where a stride is not 1: each element gathers what it gave to. g: [N, OH, OW]; dx: [N, H, W].
 KERNEL depthwise_input(const T* g, const C* w, T* dx, i64 count, int pairs, int H, int W, int OH, int OW, int KH, int SH,
                        int DH, int PH, int PW) {
-  const i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= count) return;
-  const int pair = i % pairs, left = i / pairs % W;
-  const i64 line = i / pairs / W, sample = line / H;
-  const int h = line % H;
+  const unsigned place = i / (unsigned)pairs, row = place / (unsigned)W;
+  const int pair = i - place * pairs, left = place - row * W, h = row % (unsigned)H;
+  const i64 sample = row / (unsigned)H;
   Pair sum;
   sum.a = sum.b = 0;
   for (int kh = 0; kh < KH; ++kh) {
@@ -82,9 +82,9 @@ KERNEL depthwise_input(const T* g, const C* w, T* dx, i64 count, int pairs, int 
       const int along = left + PW - kw * DW, ow = along / SW;
       if (along < 0 || along % SW || ow >= OW) continue;
       const Pair slope = pair_of(((const unsigned*)g)[((sample * OH + oh) * OW + ow) * pairs + pair]);
-      const C* const at = w + ((i64)(kh * KW + kw) * pairs + pair) * 2;
-      sum.a += slope.a * at[0];
-      sum.b += slope.b * at[1];
+      const Pair weight = ((const Pair*)w)[(i64)(kh * KW + kw) * pairs + pair];
+      sum.a += slope.a * weight.a;
+      sum.b += slope.b * weight.b;
     }
   }
   ((unsigned*)dx)[i] = as_both(sum.a, sum.b);
@@ -96,15 +96,15 @@ KERNEL depthwise_weight(const T* x, const T* g, C* parts, i64 all, i64 share, in
                         int OW, int KH, int SH, int DH, int PH, int PW, int runs) {
   __shared__ C room[MOST];
   const int kh = blockIdx.x % KH, pair = blockIdx.x / KH * lanes + threadIdx.x % lanes, levels = blockDim.x / lanes;
-  const i64 first = blockIdx.y * share, last = first + share < all ? first + share : all;
+  const unsigned first = blockIdx.y * share, last = first + share < all ? first + share : all;
   Pair sums[KW];
 #pragma unroll
   for (int kw = 0; kw < KW; ++kw) sums[kw].a = sums[kw].b = 0;
   if (pair < pairs)
-    for (i64 i = first + threadIdx.x / lanes; i < last; i += levels) {
-      const int turn = i % runs;
-      const i64 line = i / runs, sample = line / OH;
-      const int h = (int)(line % OH) * SH + kh * DH - PH;
+    for (unsigned i = first + threadIdx.x / lanes; i < last; i += levels) {
+      const unsigned row = i / (unsigned)runs;
+      const int turn = i - row * runs, h = (int)(row % (unsigned)OH) * SH + kh * DH - PH;
+      const i64 line = row, sample = row / (unsigned)OH;
       if (h < 0 || h >= H) continue;
       Pair given[SPAN], slopes[RUN];
       read<SPAN>(x + ((sample * H + h) * W * pairs + pair) * 2, turn * RUN * SW - PW, W, pairs, given);

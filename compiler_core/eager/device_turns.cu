@@ -14,9 +14,10 @@ __device__ inline void put(C* at, C x) { *at = x; }
 
 template <class From, class To>
 __device__ inline void turned(const From* x, To* out, i64 rows, i64 columns, C (*room)[SIDE + 1]) {
-  const i64 across = (columns + SIDE - 1) / SIDE, down = (rows + SIDE - 1) / SIDE;
-  const i64 square = blockIdx.x / across, place = square / down * rows * columns;
-  const i64 left = blockIdx.x % across * SIDE, top = square % down * SIDE;
+  const unsigned across = (columns + SIDE - 1) / SIDE, down = (rows + SIDE - 1) / SIDE;
+  const unsigned strip = blockIdx.x / across, one = strip / down;
+  const i64 place = one * rows * columns;
+  const i64 left = (i64)(blockIdx.x - strip * across) * SIDE, top = (i64)(strip - one * down) * SIDE;
   const int x0 = threadIdx.x % SIDE, y0 = threadIdx.x / SIDE, levels = MOST / SIDE;
   for (int y = y0; y < SIDE; y += levels)
     if (top + y < rows && left + x0 < columns) room[y][x0] = value_of(x[place + (top + y) * columns + left + x0]);

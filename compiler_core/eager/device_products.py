@@ -1,8 +1,9 @@
-"""Eager definitions of layers on a CUDA device: `linear`, and the sum that a residual adds. See device_rules.py.
+"""Eager definitions of layers on a CUDA device: `linear`, `addmm` where it is one, and a residual's sum.
 
-Products of f32 and f64 are CuPy's, of 16-bit floats our calls of cuBLAS (runtime/cuda/eager_product.py), which adds a
-bias before it rounds. Under autocast weights come in f32: they are cast here, once in a region, and their gradients are
-f32 sums, never rounded to 16 bits. Sums of f32 and 16-bit floats are one kernel.
+See device_rules.py. Products of f32 and f64 are CuPy's, of 16-bit floats our calls of cuBLAS
+(runtime/cuda/eager_product.py), which adds a bias before it rounds. Under autocast weights come in f32: they are cast
+here, once in a region, and their gradients are f32 sums, never rounded to 16 bits. Sums of f32 and 16-bit floats are
+one kernel.
 """
 
 from __future__ import annotations
@@ -33,16 +34,36 @@ def _linear(k: DeviceKernels, x: Array, weight: Array, bias: Array | None) -> Ma
         return None
     if not (x.size and weight.size):
         return None
-    rows = x.reshape(-1, x.shape[-1])
+    out = _product(k, x.reshape(-1, x.shape[-1]), weight.T, bias)
+    return None if out is None else (out.reshape(*x.shape[:-1], weight.shape[0]), ())
+
+
+def _product(k: DeviceKernels, rows: Array, factor: Array, bias: Array | None) -> Array | None:
+    """rows @ factor + bias; None: cuBLAS does not take them."""
     if k.dtype.itemsize == 2:
-        out = _narrow_product(rows, weight.T, *(() if bias is None else (bias,)))
-        if out is None:
-            return None
-    else:
-        out = cuda.module().matmul(rows, weight.T)
-        if bias is not None:
-            out += bias
-    return out.reshape(*x.shape[:-1], weight.shape[0]), ()
+        return _narrow_product(rows, factor, *(() if bias is None else (bias,)))
+    out: Array = cuda.module().matmul(rows, factor)
+    if bias is not None:
+        out += bias
+    return out
+
+
+def _affine(k: DeviceKernels, x: Array, weight: Array, bias: Array) -> Made:
+    if not alike(k, weight, bias) or bias.shape != weight.shape[1:] or not (x.size and weight.size):
+        return None
+    out = _product(k, x, weight, bias)
+    return None if out is None else (out, ())
+
+
+def _affine_backward(
+    k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array
+) -> Grads | None:
+    multiply = _narrow_product if k.dtype.itemsize == 2 else cuda.module().matmul
+    dx = multiply(g, weight.T) if needs[0] else None
+    dw = multiply(x.T, g) if needs[1] else None
+    if (needs[0] and dx is None) or (needs[1] and dw is None):
+        return None
+    return dx, dw, run_eager(OPS["sum"], [g], {"dims": (0,)}) if needs[2] else None
 
 
 def _narrow_product(*operands: Array, **how: Any) -> Array | None:
@@ -76,6 +97,14 @@ def _lowered_linear(k: DeviceKernels, x: Array, weight: Array, bias: Array | Non
     return None if made is None else (made[0], (lower,))
 
 
+def _lowered_affine(k: DeviceKernels, x: Array, weight: Array, bias: Array) -> Made:
+    if k.dtype.itemsize != 2 or weight.dtype != _F32 or bias.dtype != _F32:
+        return None
+    lower = _lower(weight, k.dtype)
+    made = _affine(k, x, lower, _lower(bias, k.dtype))
+    return None if made is None else (made[0], (lower,))
+
+
 def _lower(weight: Array, dtype: Any) -> Array:
     lower: Array = lower_array(weight, dtype, partial(_cast, weight, dtype))
     return lower
@@ -103,6 +132,16 @@ def _lowered_linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, 
     return None if dx is None else dx.reshape(x.shape), dw, db
 
 
+def _lowered_affine_backward(
+    k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array
+) -> Grads | None:
+    dx = _narrow_product(g, kept[0].T) if needs[0] else None
+    dw = _narrow_product(x.T, g, result=_F32) if needs[1] else None
+    if (needs[0] and dx is None) or (needs[1] and dw is None):
+        return None
+    return dx, dw, _sums(g) if needs[2] else None
+
+
 # ---- sums
 
 
@@ -127,4 +166,6 @@ def define_products() -> None:
     """Define them all."""
     define_there("linear", _linear, _linear_backward, reads=(0, 1))
     define_there("lowered_linear", _lowered_linear, _lowered_linear_backward, reads=(0,))
+    define_there("affine", _affine, _affine_backward, reads=(0, 1))
+    define_there("lowered_affine", _lowered_affine, _lowered_affine_backward, reads=(0,))
     define_there("widened_sum", _widened_sum, _widened_sum_backward, reads=(), as_it_lies=True)

@@ -44,6 +44,8 @@ SAMPLES: dict[str, Sample] = {  # shapes, or operands as they are, and attribute
     "with_number": (((3, 111),), {"op": "mul", "number": 0.1}),
     "linear": (((5, 8), (16, 8), (16,)), {}),  # rows of 16 bytes, as cuBLASLt wants them
     "lowered_linear": (((5, 8), _WEIGHTS[0], _WEIGHTS[1]), {}),
+    "affine": (((5, 8), (8, 16), (16,)), {}),
+    "lowered_affine": (((5, 8), _WEIGHTS[0].T.copy(), _WEIGHTS[1]), {}),
     "widened_sum": (((3, 111), _WEIGHTS[2]), {}),
     "maxima_of_windows": (((2, 3, 7, 6),), _MAXIMA),
     "averages_of_windows": (((2, 3, 7, 6),), _AVERAGES),

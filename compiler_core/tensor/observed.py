@@ -39,7 +39,10 @@ class _Look:
 
 
 NONE, PRODUCTS, ALL = range(3)  # which composites are composed
-_HIDE_PRODUCTS = (*("linear", "lowered_linear", "attention", "convolution", "lowered_convolution", "recurrent_layer"),)
+_HIDE_PRODUCTS = (
+    *("linear", "lowered_linear", "affine", "lowered_affine", "attention", "convolution", "lowered_convolution"),
+    "recurrent_layer",
+)
 _run, _whole = registry.run_eager, Tensor.__whole__
 _lock = threading.Lock()
 _observers: dict[int, list[_Look]] = {}  # by thread

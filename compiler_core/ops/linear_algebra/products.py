@@ -158,10 +158,50 @@ def outer(input: Value, vec2: Value) -> Value:
     return mul(unsqueeze(input, 1), vec2)
 
 
+def _casting_factor(function: Callable[..., Value]) -> Callable[..., Value]:
+    """`addmm`, whose second matrix is a layer's weight, as `_casting_weights` has it of `linear`."""
+
+    @functools.wraps(function)
+    def addmm(input: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
+        lowers = casting.acting is not None and lowers_weights(mat1, mat2, input)
+        if not (lowers and _is_layer(input, mat1, mat2, beta, alpha)):
+            return function(input, mat1, mat2, beta=beta, alpha=alpha)
+        (x,) = lowered(mat1)
+        with acting(None):
+            return _lowered_affine(x, mat2, input)
+
+    return addmm
+
+
+def _is_layer(input: Value, mat1: Value, mat2: Value, beta: Scalar, alpha: Scalar) -> bool:
+    """Whether this is a layer on a CUDA device: a row of biases, none scaled, in rows that start on 16 bytes."""
+    if not (_is(beta, 1) and _is(alpha, 1) and getattr(mat1, "is_cuda", False)):
+        return False
+    left, right = tuple(mat1.shape), tuple(mat2.shape)
+    fits = len(left) == len(right) == 2 and left[1] == right[0] and tuple(input.shape) == right[1:]
+    return fits and not any(n % 8 for n in right)
+
+
+@_casting_factor
 @in_lower
 def addmm(input: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
     """beta * input + alpha * mat1 @ mat2."""
+    if _is_layer(input, mat1, mat2, beta, alpha) and dtype_of(mat1).kind == "f":
+        need_one_dtype("addmm", input, mat1, mat2)
+        return _affine(mat1, mat2, input)
     return plus_product("addmm", input, mm, mat1, mat2, beta, alpha)
+
+
+@whole
+def _affine(x: Value, weight: Value, bias: Value) -> Value:
+    """x @ weight + bias."""
+    return add(prims.matmul(x, weight), bias)
+
+
+@whole
+def _lowered_affine(x: Value, weight: Value, bias: Value) -> Value:
+    """`_affine` of 16-bit floats, with weights in f32."""
+    return _affine(x, cast(weight, dtype_of(x)), cast(bias, dtype_of(x)))
 
 
 @in_lower

@@ -14,7 +14,7 @@ complex:Complex det:LinalgDet slogdet:LinalgSlogdet solve:LinalgSolveEx cholesky
 svdvals:LinalgSvd eigh:LinalgEigh eig:LinalgEig qr:LinalgQr pinv:Pinverse matrix_exp:LinalgMatrixExp lu:LinalgLuFactorEx
 solve_triangular:LinalgSolveTriangular convolution:Convolution convolution_inner:Convolution
 convolution_last:Convolution lowered_convolution:Convolution attention:ScaledDotProductFlashAttentionForCpu linear:Addmm
-lowered_linear:Addmm
+lowered_linear:Addmm affine:Addmm lowered_affine:Addmm
 widened_sum:Add layer_norm:NativeLayerNorm
 group_norm:NativeGroupNorm batch_norm:NativeBatchNorm cross_entropy:NllLoss nll_loss:NllLoss strided:AsStrided
 pad:ConstantPadNd

@@ -90,7 +90,8 @@ def test_each_dtype_is_proved(name: str, dtype: Any) -> None:
     arrays = [device_proof._there(a, 0) for a in operands]
     found = COMPOSITES[name].on_device()
     assert found is not None
-    narrow, wide = {"linear", "lowered_linear"}, {"with_number", "lowered_linear", "widened_sum"}
+    narrow = {"linear", "lowered_linear", "affine", "lowered_affine"}
+    wide = {"with_number", "lowered_linear", "lowered_affine", "widened_sum"}
     declined = name in (narrow if dtype.itemsize == 2 else wide) or "convolution" in name  # there is no cuDNN
     assert (found.forward(*arrays, **attrs) is None) == declined
 

@@ -153,6 +153,36 @@ def test_under_autocast_a_layers_weights_are_cast_in_its_node_once_and_get_sums_
         assert np.linalg.norm(ours - right) < 2e-2 * np.linalg.norm(right)
 
 
+@pytest.mark.parametrize("lowers", [True, False])
+def test_addmm_of_a_layer_is_one_node_whose_bias_cublaslt_adds(lowers: bool, fake_cuda: FakeCuda, rng: Any) -> None:
+    """Conv1D of transformers: a weight that lies as (in, out), of f32 under autocast, or of 16 bits as all is."""
+    found = []
+    given = [rng.standard_normal(s) for s in ((24,), (5, 8), (8, 24))]
+    for where, dtype in (("cuda", float32 if lowers else bfloat16), ("cpu", dc.float64)):
+        bias, x, weight = (dc.tensor(a, dtype=dtype, device=where).requires_grad_() for a in given)
+        fake_cuda.calls.clear()
+        with dc.autocast("cuda", bfloat16, enabled=lowers):
+            out = dc.addmm(bias, x, weight)
+        (out * (dc.arange(out.numel(), device=where).reshape(out.shape) % 3 - 1).to(out)).sum().backward()
+        if where == "cuda":
+            assert out.grad_fn.name() == "AddmmBackward0"
+            assert (out.dtype, weight.grad.dtype, bias.grad.dtype) == (bfloat16, dtype, dtype)
+            assert True in [call["bias"] for call in fake_cuda.named("cublasLtMatmul")]
+        found.append([v.detach().cpu().double().numpy() for v in (out, bias.grad, x.grad, weight.grad)])
+    for ours, exact in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, exact, rtol=2e-2, atol=5e-2)
+
+
+def test_addmm_that_is_no_layer_is_a_product_and_a_sum(fake_cuda: FakeCuda) -> None:
+    ones = dc.ones(8, 8, device="cuda", dtype=bfloat16)
+    for bias, how in ((ones, {}), (ones[0], {"beta": 2}), (ones[0], {"alpha": 0.5}), (ones[0, :1], {})):
+        expected = 8 * how.get("alpha", 1) + how.get("beta", 1)
+        assert dc.addmm(bias, ones, ones, **how).tolist() == [[expected] * 8] * 8
+    assert fake_cuda.named("cublasLtMatmul") == []
+    with pytest.raises(RuntimeError):
+        dc.addmm(ones[0].float(), ones, ones)
+
+
 def test_each_stream_is_told(fake_cuda: FakeCuda) -> None:
     model = dc.nn.Linear(6, 4).cuda().to(dc.bfloat16)
     x = dc.ones(5, 6, device="cuda", dtype=dc.bfloat16, requires_grad=True)

@@ -25,26 +25,28 @@ __device__ inline i64 place_of(i64 i, i64 n, i64 run, i64 period, i64 near) {
 }
 
 // out = a op b, of n elements, b as above; where it is null it is `number`, repeated. op: 0 +, 1 -, 2 *, 3 /.
-// wide: 1 where eight elements of b go with eight of a, 2 where it is one.
+// wide: 1 where WIDTH elements of b go with as many of a, 2 where it is one. Of f32, too.
 KERNEL join(const T* a, const T* b, T* out, i64 n, i64 run, i64 period, i64 near, float number, int op, int wide) {
   if (wide) {
-    ALL(i, n / 8) {
-      Eight x, y;
+    ALL(i, n / WIDTH) {
+      Vector x, y;
       C one = number;
       x.whole = ((const uint4*)a)[i];
       if (b) {
-        const T* const at = b + place_of(8 * i, n, run, period, near);
+        const T* const at = b + place_of(WIDTH * i, n, run, period, near);
         if (wide == 1) y.whole = *(const uint4*)at;
         else one = in(*at);
       }
 #pragma unroll
-      EACH(k) x.each[k] = joined(op, x.each[k], b && wide == 1 ? in(y.each[k]) : one);
+      for (int k = 0; k < WIDTH; ++k) x.each[k] = joined(op, x.each[k], b && wide == 1 ? in(y.each[k]) : one);
       ((uint4*)out)[i] = x.whole;
     }
   } else {
     ALL(i, n) out[i] = joined(op, a[i], b ? in(b[place_of(i, n, run, period, near)]) : number);
   }
 }
+
+// The rest is of 16-bit floats alone.
 
 KERNEL widen(const T* x, float* out, i64 n, int wide) {
   if (wide) {

@@ -2,7 +2,8 @@
 
 In: the operands of an op (add, sub, mul, div, cast), as ops/on_device.py has them: dense, in any order of their dims,
 and one of them may be repeated: a row, a number, a number a channel. Out: the result, which lies as they do; or None,
-and then the op's own rule computes it with CuPy.
+and then the op's own rule computes it with CuPy. Of f32 only large arrays with channels last: CuPy's kernels go along
+the last dim.
 Why: that rule converts both operands to f32, which takes four launches and moves five times the bytes. The numbers are
 the same. Kernels: device_narrow.cu. Each kind is used once it has given the rule's numbers on the CPU, for each dtype
 (device_proof.py).
@@ -22,7 +23,7 @@ from compiler_core.eager.device_kernels import F32, I32, I64, DeviceKernels, ker
 from compiler_core.eager.device_orders import as_it_lies, as_seen, last, lies_last, order_of
 from compiler_core.eager.device_proof import is_right_once
 from compiler_core.ops.on_device import NARROW
-from compiler_core.ops.registry import OPS, Array
+from compiler_core.ops.registry import OPS, Array, run_eager
 
 _NARROW = (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16))
 _WIDE = np.dtype(np.float32)
@@ -30,19 +31,26 @@ _JOINS = {"add": 0, "sub": 1, "mul": 2, "div": 3}
 _TURNS = ("add", "mul")  # whose operands may change places
 VECTOR, VECTOR_NBYTES = 8, 16  # elements that are moved at once, and the bytes on which they start
 BLOCKS = 1 << 15
+_MANY = 1 << 16  # elements
 
 
 def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     """op(*operands, **attrs) on the current device."""
     x = operands[0]
     narrow = attrs["dtype"].numpy if op.name == "cast" and x.dtype == _WIDE else x.dtype
-    if narrow.itemsize != 2 or narrow not in _NARROW:
+    taken = narrow.itemsize == 2 and narrow in _NARROW
+    if not taken and (narrow != _WIDE or op.name == "cast" or not any(map(_is_out_of_order, operands))):
         return None
     made = _plan(xp, op.name, operands, attrs)
     k = None if made is None else kernels(narrow, "device_narrow.cu")
     if k is None or not _is_right(op.name, k):
         return None
     return made(k)  # type: ignore[no-any-return]
+
+
+def _is_out_of_order(x: Any) -> bool:
+    """Whether CuPy's kernels, which go along the last dim, would read it slowly."""
+    return cuda.is_array(x) and x.ndim > 2 and x.size >= _MANY and lies_last(x)
 
 
 def _plan(xp: Any, name: str, operands: Sequence[Array], attrs: dict[str, Any]) -> Any:
@@ -86,7 +94,7 @@ def add_to_rows(rows: Array, row: Array) -> None:
     """Add a row to each of a dense array, which is written over; both of 16-bit floats."""
     k, n = kernels(rows.dtype, "device_narrow.cu"), row.size
     if k is None or not _is_right("add", k):
-        rows += row
+        rows[...] = run_eager(OPS["add"], [rows, cuda.module().broadcast_to(row, rows.shape)], {})
         return
     _join(k, "add", rows, _at(row), (n, 1, n), 0.0, _starts_well(rows, row), rows)
 
@@ -100,11 +108,12 @@ def _join(
     """a, dense, op what repeats so from address b on, or the number; written to `out`, if it is given."""
     run, period, near = repeats
     made: Array = cuda.module().empty(a.shape, a.dtype) if out is None else out
-    fits = 0 if near % VECTOR else 1
-    if near == 1 and (period == 1 or not run % VECTOR):
+    vector = VECTOR_NBYTES // a.itemsize
+    fits = 0 if near % vector else 1
+    if near == 1 and (period == 1 or not run % vector):
         fits = 2
-    is_wide = fits if aligned and not a.size % VECTOR else 0
-    k.all("join", _steps(a.size, bool(is_wide)), a, b, made, I64(a.size), *map(I64, repeats), F32(number),
+    is_wide = fits if aligned and not a.size % vector else 0
+    k.all("join", a.size // vector if is_wide else a.size, a, b, made, I64(a.size), *map(I64, repeats), F32(number),
           I32(_JOINS[name]), I32(is_wide), blocks=BLOCKS)  # fmt: skip
     return made
 
@@ -181,7 +190,7 @@ def _steps(n: int, is_wide: bool) -> int:
 
 
 def _is_right(name: str, k: DeviceKernels) -> bool:
-    return is_right_once(f"16-bit {name}", k, lambda: _difference(name, k))
+    return is_right_once(f"op {name}", k, lambda: _difference(name, k))
 
 
 def _difference(name: str, k: DeviceKernels) -> str:

@@ -4,6 +4,7 @@ whatever the operands look like; what it does not take; and that kernels that ar
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -134,6 +135,33 @@ def test_the_rules_numbers(kind: str, dtype: Any, asked: list[str]) -> None:
         assert device_orders.lies_last(found) == (kind in LAST), name
         turns = kind in ("first repeats", "host's first") and name in ("add", "mul")
         assert ("join" in asked) == (kind in TAKEN or turns), name
+
+
+@pytest.mark.parametrize("channels", [16, 15])
+def test_float32_with_channels_last_stays_so(channels: int, asked: list[str]) -> None:
+    rng, shape = np.random.default_rng(3), (4, channels, 36, 32)
+    turned = (shape[0], *shape[2:], channels)
+    last = [cuda.put(rng.normal(size=turned).astype(F32), 0).transpose(0, 3, 1, 2) for _ in "12"]
+    rows, channel = (cuda.put(rng.normal(size=s).astype(F32), 0) for s in (shape, (channels, 1, 1)))
+    spread = cuda.module().broadcast_to(channel, shape)
+    cases = [
+        tuple(last),
+        (last[0], rows),
+        (rows, last[0]),
+        (last[0], spread),
+        (last[0], np.broadcast_to(F32.type(3), shape)),
+    ]
+    for name, (a, b) in itertools.product(("add", "sub", "mul", "div"), cases):
+        asked.clear()
+        found = run_eager(OPS[name], [a, b], {})
+        expected = OPS[name].eager(np, *(cuda.fetch(x) if cuda.is_array(x) else x for x in (a, b)))
+        assert cuda.fetch(found).tobytes() == np.ascontiguousarray(expected).tobytes(), name
+        assert device_orders.lies_last(found)
+        assert "join" in asked
+    asked.clear()
+    run_eager(OPS["add"], [rows, rows], {})
+    run_eager(OPS["add"], [x[:1] for x in last], {})
+    assert not asked
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16], ids=str)

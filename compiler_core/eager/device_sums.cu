@@ -73,16 +73,17 @@ KERNEL sum_along(const T* x, C* parts, T* out, i64 rows, i64 n, i64 splits, i64 
   }
 }
 
-// Of parts, [outer, rows, n], down the columns: a block has 32 of them.
-KERNEL add_down(const C* parts, T* out, i64 outer, i64 rows, i64 n) {
+// Of parts, [outer, rows, n], down the columns: a block has `lanes` of them.
+KERNEL add_down(const C* parts, T* out, i64 outer, i64 rows, i64 n, int lanes) {
   __shared__ C room[MOST];
-  const i64 own = (i64)blockIdx.x * 32 + threadIdx.x % 32;
+  const i64 own = (i64)blockIdx.x * lanes + threadIdx.x % lanes;
+  const int levels = blockDim.x / lanes;
   C total = 0;
   if (own < outer * n)
-    for (i64 row = threadIdx.x / 32; row < rows; row += MOST / 32) total += parts[(own / n * rows + row) * n + own % n];
+    for (i64 row = threadIdx.x / lanes; row < rows; row += levels) total += parts[(own / n * rows + row) * n + own % n];
   room[threadIdx.x] = total;
-  over_levels(room, MOST / 32, 32);
-  if (threadIdx.x < 32 && own < outer * n) out[own] = as_stored(room[threadIdx.x]);
+  over_levels(room, levels, lanes);
+  if ((int)threadIdx.x < lanes && own < outer * n) out[own] = as_stored(room[threadIdx.x]);
 }
 
 // Of parts, [outer, n, inner], over the first and the last dim: a level each.

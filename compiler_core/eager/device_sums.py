@@ -157,7 +157,8 @@ def _down(outer: int, rows: int, n: int, vector: int, *, is_all: bool = True) ->
     """The sums of columns; of parts of the rows if there are parts, where not `is_all`."""
     lanes, across, splits, share = levels(outer, rows, n, vector)
     sizes = *map(I64, (rows, n, splits, share, across)), I32(lanes), I32(vector > 1 and not n % vector)
-    rest, ends_grid = (I64(outer), I64(splits), I64(n)), (-(-outer * n // 32),)
+    own = 32 if splits <= _FEW else 8  # lanes that add parts: as many as lie in one sector, if parts are many
+    rest, ends_grid = (I64(outer), I64(splits), I64(n), I32(own)), (-(-outer * n // own),)
 
     def down(k: DeviceKernels, ends: DeviceKernels, x: Any) -> Array:
         at_once = splits == 1 and is_all and k is ends

@@ -94,9 +94,16 @@ def test_infinities_and_nan() -> None:
         np.testing.assert_array_equal(cuda.fetch(run_eager(OPS["sum"], [cuda.put(x, 0)], {"dims": dims})), expected)
 
 
-@pytest.mark.parametrize("wrong", ["row += levels", "i += lanes", "row += MOST / 32", "half /= 2", "% splits * share"])
+@pytest.mark.parametrize("wrong", ["row += levels", "i += lanes", "total += parts", "half /= 2", "% splits * share"])
 def test_a_kernel_that_is_wrong_is_not_used(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, other = device_kernels.source, {"half /= 2": "half /= 4", "% splits * share": "% splits * (share + 1)"}
+    right, other = (
+        device_kernels.source,
+        {
+            "half /= 2": "half /= 4",
+            "total += parts": "total += 2 * parts",
+            "% splits * share": "% splits * (share + 1)",
+        },
+    )
 
     def changed(dtype: Any, file: str = "device_kernels.cu") -> str:
         return right(dtype, file).replace(wrong, other.get(wrong, f"{wrong} + 1"))

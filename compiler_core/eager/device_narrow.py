@@ -36,10 +36,10 @@ _MANY = 1 << 16  # elements
 
 def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     """op(*operands, **attrs) on the current device."""
-    x = operands[0]
-    narrow = attrs["dtype"].numpy if op.name == "cast" and x.dtype == _WIDE else x.dtype
+    x, is_join = operands[0], op.name in _JOINS
+    narrow = x.dtype if is_join or x.dtype != _WIDE else attrs["dtype"].numpy
     taken = narrow.itemsize == 2 and narrow in _NARROW
-    if not taken and (narrow != _WIDE or op.name == "cast" or not any(map(_is_out_of_order, operands))):
+    if not taken and not (is_join and narrow == _WIDE and any(map(_is_out_of_order, operands))):
         return None
     made = _plan(xp, op.name, operands, attrs)
     k = None if made is None else kernels(narrow, "device_narrow.cu")

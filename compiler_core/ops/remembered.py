@@ -1,37 +1,55 @@
 """Calls that are remembered: one like a call before goes straight to the op, or composite, that that one came to.
 
-In: a function over values that computes by one composite, or one op, of its own operands, after looking at what they
+In: a function over values that computes by one composite, or by ops, of its own operands, after looking at what they
 are: shapes, dtypes, numbers, never elements, and nothing else that may change. Out: the same function.
-What a call came to is learned by looking (`learn`), not told: a call that did more than one thing, or gave another
-result than that thing's, is not remembered. Who interprets the first operand looks a call up, by its class's
-`__recall__`; for others all is as it was.
+What a call came to is learned by looking (`learn`), not told: the one op or composite, or the ops one after another. A
+call that did something else besides, or gave another result than the last thing's, is not remembered. Who interprets
+the first operand (of a sequence of operands: its first) looks a call up, by its class's `__recall__`; for others all is
+as it was.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from compiler_core.ops.registry import Telling
+import numpy as np
+
+from compiler_core.ops.registry import OPS, Array, Op, Telling
 
 F = TypeVar("F", bound=Callable[..., Any])
+MOST_STEPS = 16  # of a call
+LARGEST = 1024  # elements of an array that is kept with a call
 LIMIT = 1 << 12  # calls that are remembered of one function; programs seldom have a hundred
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One of the ops of a call. operands: by number, the call's tensors first, then what steps gave; or an array."""
+
+    op: Op
+    operands: tuple[int | Array, ...]
+    attrs: dict[str, Any]
 
 
 @dataclass(slots=True, eq=False)
 class Plan:
     """What a call comes to. is_op: else it is a composite. pick: the operands, of the arguments that are tensors and,
-    behind them, None; None: they are these. run: what computes its arrays, once there were some."""
+    behind them, None; None: they are these. run: what computes its arrays, once there were some.
+
+    steps: the ops of a call that comes to several; `what` is the last.
+    """
 
     is_op: bool
     what: Any
     pick: Callable[[Any], Sequence[Any]] | None
     attrs: dict[str, Any]
     run: Callable[..., Any] | None = None
+    steps: tuple[Step, ...] = ()
 
 
 # by what the arguments are. None: it comes to nothing that is one thing; False: so it was at first, when definitions
@@ -46,7 +64,10 @@ def remembered(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        recall = getattr(type(args[0]), "__recall__", None) if args else None
+        first = args[0] if args else None
+        if (type(first) is list or type(first) is tuple) and first:
+            first = first[0]
+        recall = getattr(type(first), "__recall__", None)
         return function(*args, **kwargs) if recall is None else recall(known, function, args, kwargs)
 
     call.__remembers__ = True  # type: ignore[attr-defined]
@@ -76,18 +97,55 @@ def learn(known: Plans, key: tuple[Any, ...], function: Callable[..., Any], args
 
 
 def _plan(told: list[Any], result: Any, arguments: tuple[Any, ...]) -> Plan | None:
-    if len(told) != 1 or told[0][4] is not result:
+    if not told or told[-1][4] is not result:
         return None
+    given = list(tensors(arguments))
+    if len(told) != 1:
+        return _program(told, given)
     is_op, what, operands, attrs, _ = told[0]
-    if is_op and (what.shares or what.alias is not None or what.random or what.effect):
+    if is_op and _is_more(what):
         return None
-    given = [argument for argument in arguments if hasattr(type(argument), "__recall__")]
     own = {id(one): place for place, one in reversed(list(enumerate(given)))}
     places = [-1 if operand is None else own.get(id(operand), -2) for operand in operands]
     if -2 in places:
-        return None
+        return _program(told, given)
     is_all = len(operands) == len(given) and all(one is operand for one, operand in zip(given, operands))
     return Plan(is_op, what, None if is_all else _picking(places), attrs)
+
+
+def tensors(arguments: Iterable[Any]) -> Iterator[Any]:
+    """The tensors among arguments, also in lists and tuples, in order."""
+    for argument in arguments:
+        if type(argument) is list or type(argument) is tuple:
+            yield from tensors(argument)
+        elif hasattr(type(argument), "__recall__"):
+            yield argument
+
+
+def _is_more(op: Op) -> bool:
+    """Whether an op does more than to make a new array."""
+    return bool(op.shares or op.alias is not None or op.random or op.effect)
+
+
+def _program(told: list[Any], given: list[Any]) -> Plan | None:
+    """Ops one after another; views may stand among them, but a result is new."""
+    if len(told) > MOST_STEPS or _is_more(told[-1][1] if told[-1][0] else OPS["reshape"]):
+        return None
+    numbers = {id(one): number for number, one in reversed(list(enumerate(given)))}
+    steps = []
+    for number, (is_op, op, operands, attrs, result) in enumerate(told, len(given)):
+        found = [numbers.get(id(one), _constant(one)) for one in operands]
+        places = tuple([place for place in found if place is not None])
+        if not is_op or op.random or op.effect or len(places) != len(found):
+            return None
+        steps.append(Step(op, places, attrs))
+        numbers[id(result)] = number
+    return Plan(True, told[-1][1], None, {}, None, tuple(steps))
+
+
+def _constant(value: Any) -> Array | None:
+    """An array that the function made of numbers, if it may be kept."""
+    return value if type(value) is np.ndarray and value.size <= LARGEST else None
 
 
 def _picking(places: list[int]) -> Callable[[Any], Sequence[Any]]:

@@ -1,25 +1,27 @@
 """What a call of eager tensors came to before, looked up by what its arguments are (ops/remembered.py).
 
-In: a call of a remembered function whose first argument is a Tensor. Out: its result. Two calls are alike if their
-tensors of the CPU have the same dtypes and shapes, lie in order and are the same ones at the same places, and all else
-are the same numbers, names, dtypes, or tuples of whole numbers. What the first of them looked at is not looked at
-again: its op, or composite, is computed from the arrays, and recorded. While a trace records, where autocast acts,
+In: a call of a remembered function whose first argument is a Tensor, or begins with one. Out: its result. Two calls are
+alike if their tensors of the CPU have the same dtypes and shapes, lie in order and are the same ones at the same
+places, and all else are the same numbers, names, dtypes, slices, or tuples and lists of these, under the same default
+dtype. What the first of them looked at is not looked at again: its op, or composite, is computed from the arrays, and
+recorded; or its ops, one after another, on the arrays where nobody records. While a trace records, where autocast acts,
 while somebody looks at ops or tangents are about, nothing is looked up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from compiler_core.dtype import DType
+from compiler_core.dtype import DType, get_default_dtype
+from compiler_core.errors import DistCompileError
 from compiler_core.forward import level
 from compiler_core.ops import registry
 from compiler_core.ops.casting import casting
-from compiler_core.ops.registry import Telling, current_trace
+from compiler_core.ops.registry import Telling, bind, current_trace
 from compiler_core.ops.remembered import Plan, Plans, learn
 from compiler_core.tensor.autograd import inference
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
@@ -28,10 +30,12 @@ from compiler_core.tensor.memory import lent
 from compiler_core.tensor.memory.cell import Cell, cell_with
 from compiler_core.tensor.size import Size
 
-_TENSOR, _FLOAT, _TUPLE, _PLAIN, _OTHER = range(5)
-_KINDS: dict[type, int] = dict.fromkeys((int, bool, str, type(None), DType), _PLAIN)
-_KINDS.update({float: _FLOAT, tuple: _TUPLE, Size: _TUPLE})
+_TENSOR, _FLOAT, _TUPLE, _SLICE, _PLAIN, _OTHER = range(6)
+_KINDS: dict[type, int] = dict.fromkeys((int, bool, str, type(None), type(...), DType), _PLAIN)
+_KINDS.update({float: _FLOAT, tuple: _TUPLE, Size: _TUPLE, list: _TUPLE, slice: _SLICE})
+LONGEST = 32  # of lists by which calls are told apart
 _INTS = frozenset((int,))
+_ENDS = frozenset((int, type(None)))
 _RUN = registry.run_eager  # others are in its place while somebody looks (observed.py)
 
 
@@ -39,40 +43,72 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
     """`function(*args, **kwargs)`."""
     if current_trace() is not None or registry.run_eager is not _RUN or level.on or casting.acting is not None:
         return function(*args, **kwargs)
-    if len(args) == 1 and not kwargs and type(cell := args[0]._cell) is Cell:
+    if len(args) == 1 and not kwargs and hasattr(args[0], "_cell") and type(cell := args[0]._cell) is Cell:
         return _recall_one(known, function, args[0], cell)
-    records = thread_mode.enabled
-    told: list[Any] = [*kwargs]
-    handles: list[Any] = []  # the tensors among the arguments; their arrays, their histories
-    arrays: list[Any] = []
-    edges: list[Any] = []
-    for arg in (*args, *kwargs.values()) if kwargs else args:
-        kind = type(arg)
-        how = _KINDS.get(kind)
-        if how == _TENSOR:
-            cell = arg._cell
-            value = cell.raw if type(cell) is Cell else cell.current() if cell.is_ordered else None
-            if type(value) is not np.ndarray:
-                return function(*args, **kwargs)
-            told.append(value.dtype)
-            told.append(value.shape)
-            handles.append(arg)
-            arrays.append(value)
-            edges.append(arg._edge() if records else None)
-            continue
-        if how == _FLOAT:
-            arg = arg or str(arg)  # 0.0 and -0.0 are equal
-        elif how is None or how == _OTHER or (how == _TUPLE and not _INTS.issuperset(map(type, arg))):
-            return _unusual(kind, known, function, args, kwargs)
-        told.append(kind)
-        told.append(arg)
-    told.append(handles[0] is handles[1] if len(handles) == 2 else _alike(handles))
-    key = tuple(told)
+    call = _Call(thread_mode.enabled, [*kwargs])
+    if not call.reads((*args, *kwargs.values()) if kwargs else args):
+        return function(*args, **kwargs)
+    handles = call.handles
+    call.told.append(handles[0] is handles[1] if len(handles) == 2 else _alike(handles))
+    call.told.append(get_default_dtype())
+    key = tuple(call.told)
     plan: Any = known.get(key, False)
     if not plan:
         return function(*args, **kwargs) if plan is None else learn(known, key, function, args, kwargs)
-    result = _computed(plan, handles, arrays, edges)
+    compute = _in_steps if plan.steps else _computed
+    result = compute(plan, handles, call.arrays, call.edges)
     return function(*args, **kwargs) if result is None else result
+
+
+class _Call:
+    """The arguments of a call: what they are, and, of the tensors among them, their arrays and histories."""
+
+    __slots__ = ("arrays", "edges", "handles", "records", "told")
+
+    def __init__(self, records: bool, told: list[Any]) -> None:
+        self.records, self.told = records, told
+        self.handles: list[Any] = []
+        self.arrays: list[Any] = []
+        self.edges: list[Any] = []
+
+    def reads(self, arguments: Iterable[Any]) -> bool:
+        """Whether all arguments are of the kinds by which calls are told apart."""
+        told = self.told
+        for arg in arguments:
+            kind = type(arg)
+            how = _KINDS.get(kind)
+            if how is None:
+                how = _KINDS[kind] = _TENSOR if hasattr(kind, "_cell") else _OTHER
+            if how == _TENSOR:
+                cell = arg._cell
+                value = cell.raw if type(cell) is Cell else cell.current() if cell.is_ordered else None
+                if type(value) is not np.ndarray:
+                    return False
+                told.append(value.dtype)
+                told.append(value.shape)
+                self.handles.append(arg)
+                self.arrays.append(value)
+                self.edges.append(arg._edge() if self.records else None)
+                continue
+            if how == _FLOAT:
+                arg = arg or str(arg)  # 0.0 and -0.0 are equal
+            elif kind is list and len(arg) > LONGEST:
+                return False
+            elif how == _TUPLE and not _INTS.issuperset(map(type, arg)):
+                told.append(kind)
+                told.append(len(arg))
+                if not self.reads(arg):
+                    return False
+                continue
+            elif how == _SLICE:
+                arg = (arg.start, arg.stop, arg.step)
+                if not _ENDS.issuperset(map(type, arg)):
+                    return False
+            elif how == _OTHER:
+                return False
+            told.append(kind)
+            told.append(tuple(arg) if how == _TUPLE else arg)
+        return True
 
 
 def _recall_one(known: Plans, function: Callable[..., Any], handle: Any, cell: Cell) -> Any:
@@ -80,10 +116,14 @@ def _recall_one(known: Plans, function: Callable[..., Any], handle: Any, cell: C
     value = cell.raw
     if type(value) is not np.ndarray:
         return function(handle)
-    key = (value.dtype, value.shape)
+    dtype = value.dtype
+    key = (dtype, value.shape) if dtype.kind == "f" else (dtype, value.shape, get_default_dtype())
     plan: Any = known.get(key, False)
     if not plan:
         return function(handle) if plan is None else learn(known, key, function, (handle,), {})
+    if plan.steps:
+        result = _in_steps(plan, (handle,), (value,), (handle._edge() if thread_mode.enabled else None,))
+        return function(handle) if result is None else result
     made = (plan.run or _prepare(plan, (value,)))(value)
     if made is None or plan.pick is not None:
         return function(handle)
@@ -108,14 +148,24 @@ def _alike(handles: list[Any]) -> tuple[int, ...]:
     return tuple(map(ids.index, ids))
 
 
-def _unusual(
-    kind: type, known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """A call with an argument of a class that was not met yet, or that is not remembered."""
-    if kind in _KINDS:
-        return function(*args, **kwargs)
-    _KINDS[kind] = _TENSOR if hasattr(kind, "_cell") else _OTHER
-    return recall(known, function, args, kwargs)
+def _in_steps(plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: Sequence[Any]) -> Any:
+    """The result of the ops one after another; None where one refuses: who asked for them says why."""
+    is_seen = Telling.count or any(edge is not None for edge in edges)
+    values: list[Any] = [*handles] if is_seen else [*arrays]
+    try:
+        for step in plan.steps:
+            operands: list[Any] = [values[one] if type(one) is int else one for one in step.operands]
+            made = bind(step.op, *operands, **step.attrs) if is_seen else _RUN(step.op, operands, step.attrs)
+            values.append(made)
+    except DistCompileError:
+        return None
+    if is_seen:
+        return values[-1]
+    out = lent.all_apart(values[-1], handles) if lent.Lending.in_use else values[-1]
+    result = handles[0]._from_cell(cell_with(out))
+    if Inference.entered and not thread_mode.enabled:
+        inference.made(result._cell)
+    return result
 
 
 def _computed(plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: Sequence[Any]) -> Any:

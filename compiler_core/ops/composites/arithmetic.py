@@ -32,6 +32,7 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.refusals import check_factor, check_fits, need_floating, need_kind, refuse_bools
 from compiler_core.ops.registry import Value
+from compiler_core.ops.remembered import remembered
 from compiler_core.ops.size_numbers import as_float
 from compiler_core.ops.whole import whole
 from compiler_core.symbolic.expression import is_symbol
@@ -268,6 +269,7 @@ def minimum(input: Value, other: Value) -> Value:
     return prims.bitwise_and(a, b) if dtype_of(a) is bool_ else prims.minimum(a, b)
 
 
+@remembered
 def clamp(input: Value, min: Operand | None = None, max: Operand | None = None) -> Value:
     """input limited to [min, max]; NaN stays. Where min > max the result is max."""
     if min is None and max is None:

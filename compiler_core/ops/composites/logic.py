@@ -29,6 +29,7 @@ from compiler_core.ops.composites.unary import abs, truth
 from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import check_fits, need_mask, need_one_dtype
 from compiler_core.ops.registry import Value
+from compiler_core.ops.remembered import remembered
 
 
 def eq(input: Operand, other: Operand) -> Value:
@@ -144,6 +145,7 @@ def isclose(input: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, 
     return prims.bitwise_or(close, prims.bitwise_and(isnan(a), isnan(b))) if equal_nan else close
 
 
+@remembered
 def where(condition: Value, input: Operand, other: Operand) -> Value:
     """input where condition holds, else other."""
     if dtype_of(condition) not in (bool_, dt.uint8):
@@ -157,6 +159,7 @@ def where(condition: Value, input: Operand, other: Operand) -> Value:
     return prims.where(strict(condition, shape, bool_), strict(a, shape, dtype), strict(b, shape, dtype))
 
 
+@remembered
 @lies("rows")
 def masked_fill(input: Value, mask: Value, value: Operand) -> Value:
     """input, with `value` where mask holds. Keeps input's dtype."""

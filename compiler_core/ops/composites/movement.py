@@ -31,6 +31,7 @@ from compiler_core.ops.casting import in_widest
 from compiler_core.ops.lying import as_told, lies
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import Value, current_trace
+from compiler_core.ops.remembered import remembered
 from compiler_core.ops.whole import whole
 
 Sizes = int | Sequence[int]
@@ -240,6 +241,7 @@ def contiguous(input: Value) -> Value:
 # ---- joining and splitting
 
 
+@remembered
 @numpy_names
 @in_widest
 def cat(tensors: Sequence[Value] | Any, dim: int = 0) -> Value:
@@ -259,6 +261,7 @@ def cat(tensors: Sequence[Value] | Any, dim: int = 0) -> Value:
     return as_told("joined", joined, tuple(xs))
 
 
+@remembered
 @numpy_names
 @in_widest
 def stack(tensors: Sequence[Value], dim: int = 0) -> Value:
@@ -410,11 +413,13 @@ def _triangle(x: Value, diagonal: int, *, lower: bool) -> Value:
     return prims.where(below_diagonal(shape_of(x), diagonal - 1), zero, x)
 
 
+@remembered
 def tril(input: Value, diagonal: int = 0) -> Value:
     """input with zeros above the given diagonal."""
     return _triangle(as_value(input), diagonal, lower=True)
 
 
+@remembered
 def triu(input: Value, diagonal: int = 0) -> Value:
     """input with zeros below the given diagonal."""
     return _triangle(as_value(input), diagonal, lower=False)

@@ -87,6 +87,7 @@ def sum(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | 
     return _keep(prims.sum(x, dims), shape_of(x), dims, True) if keepdim else prims.sum(x, dims)
 
 
+@remembered
 @numpy_names
 @in_float32
 def prod(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
@@ -98,6 +99,7 @@ def prod(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType |
     return _keep(prims.prod(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
 
 
+@remembered
 @numpy_names
 def mean(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """The arithmetic mean over `dim`. Raises DTypeError for integers."""
@@ -147,6 +149,7 @@ def var_mean(
     return cast(_keep(result, shape, dims, keepdim), dtype_of(x).real), cast(kept, dtype_of(x))
 
 
+@remembered
 @numpy_names
 def var(
     input: Value, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
@@ -169,6 +172,7 @@ def _power_flat_at_zero(x: Value, exponent: float) -> Value:
     return prims.where(is_zero, zero, prims.pow(prims.where(is_zero, one, x), prims.full_like(x, exponent)))
 
 
+@remembered
 @numpy_names
 def std(
     input: Value, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
@@ -177,6 +181,7 @@ def std(
     return sqrt_flat_at_zero(var(input, dim, unbiased, keepdim, correction=correction))
 
 
+@remembered
 @numpy_names
 def amax(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """The largest over `dim`; the cotangent is shared evenly between equal ones."""
@@ -186,6 +191,7 @@ def amax(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     return _keep(prims.max(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
 
 
+@remembered
 @numpy_names
 def amin(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """The smallest over `dim`."""

@@ -177,6 +177,12 @@ def _expand_masks(entries: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def getitem(input: Value, index: Any) -> Value:
     """input[index]."""
+    entries = index if type(index) is tuple else (index,)
+    dtypes = [getattr(entry, "dtype", None) for entry in entries]
+    return (_read if dt.bool_ in dtypes or dt.uint8 in dtypes else _read_by_places)(input, index)  # masks are read
+
+
+def _read(input: Value, index: Any) -> Value:
     x = as_value(input)
     shape = tuple(x.shape)
     basic = parse_index(index, shape)
@@ -185,6 +191,9 @@ def getitem(input: Value, index: Any) -> Value:
     if not same_shape(tuple(x.shape), basic.shape):
         x = prims.reshape(x, basic.shape)
     return _Rows(x, basic.arrays).read() if basic.arrays else x
+
+
+_read_by_places = remembered(_read)
 
 
 def setitem(input: Value, index: Any, value: Value | Scalar, *, accumulate: bool = False) -> Value:
@@ -312,6 +321,7 @@ def wrap_negative(index: Value, size: int) -> Value:
 # ---- torch's functions
 
 
+@remembered
 @lies("rows")
 def index_select(input: Value, dim: int, index: Value) -> Value:
     """The slices of input along `dim` at places `index`: i64[K]."""
@@ -324,6 +334,7 @@ def index_select(input: Value, dim: int, index: Value) -> Value:
     return getitem(input, (*[slice(None)] * d, reshape(index, -1)))
 
 
+@remembered
 def gather(input: Value, dim: int, index: Value) -> Value:
     """out[i][j][k] = input[index[i][j][k]][j][k] for dim 0, and so on. 0-d counts as one element of one dim."""
     x, idx = as_value(input), as_value(index)

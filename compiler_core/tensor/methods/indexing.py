@@ -44,6 +44,8 @@ def get_item(self: Tensor, index: Any) -> Tensor:
     if made is not None:
         return made
     parts = index if type(index) is tuple else (index,)
+    if _are_places(self, parts):
+        return F.getitem(self, index)  # type: ignore[no-any-return]
     _check_steps(parts)
     if not BASIC.issuperset(map(type, parts)):
         read = _with_numbers(_as_torch_reads(index))
@@ -53,6 +55,19 @@ def get_item(self: Tensor, index: Any) -> Tensor:
             return _picked(self, read)
         index = _prepared(read, self)
     return _get(self, index)  # type: ignore[no-any-return]
+
+
+def _are_places(indexed: Tensor, parts: tuple[Any, ...]) -> bool:
+    """Whether an eager index consists of Tensors of places alone, all of the CPU: calls that are remembered."""
+    if current_trace() is not None or not parts:
+        return False
+    for part in (indexed, *parts):
+        cell = getattr(part, "_cell", None)
+        if cell is None or type(cell.raw) is not np.ndarray or not cell.is_ordered:
+            return False
+        if part is not indexed and (cell.raw.dtype.kind != "i" or not cell.raw.ndim):
+            return False
+    return True
 
 
 def _picks(index: Any) -> bool:

@@ -35,7 +35,8 @@
 In: nothing. Out: the classes. Invariants (`verify.py` checks them):
 - Iterations of a `parallel` loop are independent: any order, any number of threads, the same bits. Locals, Lets and
   Accumulators declared inside it belong to the iteration.
-- A `vector` loop holds only Let, Store and Accumulate (argmax_nan excepted), and its iterations are independent except
+- A `vector` loop holds only Let, Store, Accumulate (argmax_nan excepted) and Checks of values (checking.py), behind
+  which the rest may run where they fail. Its iterations are independent except
   for Accumulates into scalars declared outside of it, whose order of summation is free (argmax and argmin give the
   first of equal places all the same). No two iterations store to one address.
 - A `block` loop (GPU schedules only) is a vector loop over rows: a program of the grid runs several side by side. Its

@@ -20,6 +20,7 @@ from compiler_core.errors import GraphError
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.aliasing import safe_pairs
+from compiler_core.loop_ir.checking import is_of_values
 from compiler_core.loop_ir.placement import check_events
 from compiler_core.loop_ir.print import print_expr, print_step, print_stmt
 from compiler_core.symbolic.index import Axis, Data, Div, Index, Mod
@@ -73,8 +74,7 @@ def _check_body(body: Sequence[ir.Stmt], names: Names, where: str) -> None:
 
 def _check_stmt(stmt: ir.Stmt, names: Names, where: str) -> None:
     vector = "vector" in names.axes.values()
-    refused = (ir.Loop, ir.Local, ir.Accumulator) + (() if "block" in names.axes.values() else (ir.Check,))
-    if vector and isinstance(stmt, refused):
+    if vector and isinstance(stmt, ir.Loop | ir.Local | ir.Accumulator):
         raise _fail(where, stmt, "not allowed in a vector loop")
     match stmt:
         case ir.Loop():
@@ -118,6 +118,10 @@ def _check_loop(loop: ir.Loop, names: Names, where: str) -> None:
     scope = names.inner()
     scope.axes[axis] = kind
     scope.parts |= {axis: part_of} if part_of else {}
+    if kind == "vector" and "block" not in names.axes.values():
+        for stmt in loop.body:
+            if isinstance(stmt, ir.Check) and not is_of_values(stmt, loop.body):
+                raise _fail(where, stmt, "not allowed in a vector loop: places depend on it")
     own = {s.name for s in ir.walk(loop.body) if isinstance(s, ir.Accumulator)}
     scope.filling |= {s.name for s in ir.walk(loop.body) if isinstance(s, ir.Accumulate)} - own
     _check_body(loop.body, scope, where)

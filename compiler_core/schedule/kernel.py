@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
+from compiler_core.loop_ir.checking import is_of_values
 from compiler_core.loop_ir.interpret import identity
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import call, cast
@@ -129,7 +130,9 @@ class Builder:
         self.infos, self.shape, self.plan, self.space, self.stored = infos, shape, plan, space, stored
         self.target = target
         self.params = ParamTable(metas)
-        self.translate = Translator(space.cols, self.resolve, self.params.read)
+        self.translate = Translator(
+            space.cols, self.resolve, self.params.read, lambda name: None if name in infos else metas[name].numel
+        )
         self.rows: list[ir.Stmt] = []
         self.before: list[ir.Stmt] = []
         self.at_chunk: list[ir.Stmt] = []
@@ -352,12 +355,14 @@ def _each(axis: Axis, stmt: ir.Stmt) -> ir.Stmt:
 
 
 def _can_vectorise(body: tuple[ir.Stmt, ...], axis: Axis, last_places: Collection[str]) -> bool:
-    """Whether iterations along `axis` may run side by side: no checks, no two stores to one address, and no search
+    """Whether iterations along `axis` may run side by side: no checks of places, no two stores to one address, and no
 
-    for the last NaN (`last_places`: the accumulators that do).
+    search for the last NaN (`last_places`: the accumulators that do).
     """
     for stmt in body:
-        if isinstance(stmt, ir.Check) or (isinstance(stmt, ir.Accumulate) and stmt.name in last_places):
+        if isinstance(stmt, ir.Accumulate) and stmt.name in last_places:
+            return False
+        if isinstance(stmt, ir.Check) and not is_of_values(stmt, body):
             return False
         if isinstance(stmt, ir.Store) and stmt.index.coefficient(axis) == 0:
             return False

@@ -3,8 +3,8 @@
 In: an expression of a Definition over a kernel's axes (see space.py). Out: the loop-IR expression for one place in the
 kernel, and the Lets and Checks that must stand before it. Two places: the row block (once a row, before a stage's
 column loop) and the column block (once an element). Invariants: nothing under a Where's condition is hoisted or loaded
-unconditionally: an index read from data there is guarded by the same condition, since the side not taken may lie
-outside its buffer.
+unconditionally but what surely lies in its buffer: an index read from data there is guarded by the same condition,
+since the side not taken may lie outside.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from compiler_core.dtype import DType, bool_, int64
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.lowering import definition as d
+from compiler_core.meta import Size
 from compiler_core.symbolic.index import Axis, Data, Index, Scalar, of_scalar
 
 Resolve = Callable[[x.Load], x.Expr | None]
@@ -25,12 +26,18 @@ class Translator:
     """Appends to `row` and `column`, the blocks of the stage at hand; column is None while a row value is translated.
 
     resolve: what a load of another member of the kernel is, at this place; None for loads from memory.
-    param: the name of the parameter that holds a value.
+    param: the name of the parameter that holds a value. numel: elements of a buffer in memory; None of others.
     """
 
-    def __init__(self, cols: tuple[Axis, ...], resolve: Resolve, param: Callable[[str], str]) -> None:
+    def __init__(
+        self,
+        cols: tuple[Axis, ...],
+        resolve: Resolve,
+        param: Callable[[str], str],
+        numel: Callable[[str], Size | None] = lambda buffer: None,
+    ) -> None:
         self.cols = set(cols)
-        self.resolve, self.param = resolve, param
+        self.resolve, self.param, self.numel = resolve, param, numel
         self.row: list[ir.Stmt] = []
         self.column: list[ir.Stmt] | None = None
         self.n_scalars = 0
@@ -56,7 +63,7 @@ class Translator:
 
     def __call__(self, expr: x.Expr, guard: x.Expr | None = None) -> x.Expr:
         """The expression at the current place. guard: the condition under which it is evaluated at all."""
-        if self.column is not None and guard is None and self._hoistable(expr):
+        if self.column is not None and self._hoistable(expr) and (guard is None or self._is_there(expr)):
             return self._hoist(expr)
         match expr:
             case x.Load(buffer, index, dtype):
@@ -123,6 +130,14 @@ class Translator:
 
     def _hoistable(self, expr: x.Expr) -> bool:
         return isinstance(expr, x.Load | x.ScalarCall | x.Cast) and not self._depends_on_cols(expr)
+
+    def _is_there(self, expr: x.Expr) -> bool:
+        """Whether it is a load that may be made whatever its guard says. A load of a branch of a loop, of what does not
+        change in it, is what GCC makes no vectors of."""
+        if not isinstance(expr, x.Load) or not expr.index.is_linear:
+            return False
+        n, (low, high) = self.numel(expr.buffer), expr.index.bounds
+        return isinstance(n, int) and isinstance(low, int) and isinstance(high, int) and 0 <= low <= high < n
 
     def _hoist(self, expr: x.Expr) -> x.Expr:
         if expr not in self._hoisted:

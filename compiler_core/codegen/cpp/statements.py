@@ -72,6 +72,7 @@ class KernelPrinter:
     in_parallel: bool = False
     name: str = ""
     parts: list[str] = field(default_factory=list)  # functions of the nests that are shared out
+    flags: dict[Check, str] = field(default_factory=dict)  # of a vector loop's checks: whether one failed
     in_block: dict[str, str] = field(default_factory=dict)  # argmax -> the place within its block, in such a loop
 
     def __post_init__(self) -> None:
@@ -102,6 +103,8 @@ class KernelPrinter:
                     yield from self._accumulator(stmt, pad)
                 case Accumulate():
                     yield from self._accumulate(stmt, pad)
+                case Check(condition) if stmt in self.flags:
+                    yield f"{pad}{self.flags[stmt]} |= !{self.expr.text(condition)};"
                 case Check(condition, message):
                     leave = "continue;" if loop else "return status;"
                     yield f"{pad}if (!{self.expr.text(condition)}) {{"
@@ -261,9 +264,13 @@ class KernelPrinter:
         self, loop: Loop, fed: list[Accumulator], pad: str, start: str = "0", stop: str = ""
     ) -> Iterator[str]:
         axis = loop.axis.name
+        checks = [stmt for stmt in loop.body if isinstance(stmt, Check)] if loop.kind == "vector" else []
+        self.flags = {check: f"{axis}_wrong{k}" for k, check in enumerate(dict.fromkeys(checks))}
+        yield from (f"{pad}int32_t {flag} = 0;" for flag in self.flags.values())
         if loop.kind == "vector" and not any(a.dtype.is_complex for a in fed):
             summed = [a for a in fed if not REDUCING[a.kind].is_place]
             clauses = "".join(f" reduction({_reduction_operator(a, self.used)}:{a.name})" for a in summed)
+            clauses += "".join(f" reduction(|:{flag})" for flag in self.flags.values())
             yield f"{pad}#pragma omp simd{clauses}"
         if loop.part_of is not None:
             start, stop = f"{loop.part_of.name}*{loop.share}", f"{axis}_stop"
@@ -272,6 +279,9 @@ class KernelPrinter:
         yield f"{pad}for (int64_t {axis} = {start}; {axis} < {stop or loop.extent}; ++{axis}) {{"
         yield from self._block(loop.body, pad + "  ", loop=True)
         yield f"{pad}}}"
+        for check, flag in reversed(self.flags.items()):  # the first of them is told
+            yield f"{pad}if ({flag}) status = {1 + self.number(check.message)};  // {check.message}"
+        self.flags = {}
 
     def _blocked_loop(self, loop: Loop, fed: list[Accumulator], pad: str) -> Iterator[str]:
         """A vector loop in blocks; the accumulators inside a block hide those outside of the same name.

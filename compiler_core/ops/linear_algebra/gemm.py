@@ -45,7 +45,8 @@ _DEVICE_ONLY = (float16, bfloat16)
 # of one core; below, OpenBLAS has kernels of another order), and is a multiple of so many rows or columns, whole tiles
 # of its blocking, to which the last part adds what is left: thus the bits do not depend on the number of threads.
 # Without AVX-512, and for columns of f64, its tiles are larger. Without AVX-512 the columns of f32 are in blocks that
-# depend on how many there are: there only rows are shared out. Seen of OpenBLAS 0.3.34 on random sizes, by core type.
+# depend on how many there are: there only rows are shared out. Seen of OpenBLAS 0.3.34 on random sizes, by core type,
+# which OpenBLAS is asked for: it has none with AVX-512 for some CPUs that have it (AMD's of 2024).
 _PART = 1 << 20
 _TILES, _LARGE_TILES = 48, 192
 # Of a product of a transposed matrix of f32 and a vector the bits do: it has one part, and beyond so many elements, of
@@ -55,20 +56,32 @@ _SHARES = 2  # parts of a product for every thread; each of them packs the other
 
 _HELPER = (
     """\
-#if defined(__x86_64__)
-static const bool dc_has_avx512 = __builtin_cpu_supports("avx512f");
-#else
-static const bool dc_has_avx512 = false;
-#endif
+extern "C" int dladdr(const void*, void*);
+extern "C" void* dlopen(const char*, int);
+extern "C" void* dlsym(void*, const char*);
+// Whether the OpenBLAS that `routine` belongs to computes with AVX-512; not of another library.
+static bool dc_asked_for_avx512(const void* routine) {
+  struct { const char* file; void *base; const char* name; void* at; } found = {};
+  void* const library = dladdr(routine, &found) && found.file ? dlopen(found.file, 1) : nullptr;
+  typedef const char* (*get)();
+  const get core = library ? (get)dlsym(library, "scipy_openblas_get_corename") : nullptr;
+  const char* const name = core ? core() : "";
+  static const char* const cores[] = {"SkylakeX", "Cooperlake", "Sapphirerapids"};
+  for (const char* wide : cores)
+    if (!__builtin_strcmp(name, wide)) return true;
+  return false;
+}
+static int dc_avx512 = -1;  // not asked yet
 template <class T>  // not inline: a program may have hundreds of products, and each would be compiled anew
 __attribute__((noinline)) static void dc_gemm(const void* routine, int ta, int tb, int m, int n, int k, T alpha,
                                               const T* a, int lda, const T* b, int ldb, T beta, T* c, int ldc) {
   typedef void (*gemm)(int, int, int, int, int, int, T, const T*, int, const T*, int, T, T*, int);
   if ((double)m * n * k <= DC_PART)  // one part, without a division
     return ((gemm)routine)(101, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-  const bool by_rows = m >= n || (sizeof(T) == 4 && !dc_has_avx512);
+  if (dc_avx512 < 0) dc_avx512 = dc_asked_for_avx512(routine);
+  const bool by_rows = m >= n || (sizeof(T) == 4 && !dc_avx512);
   const int64_t slice = (int64_t)(by_rows ? n : m) * k;  // one row or column
-  const int64_t tiles = dc_has_avx512 && (by_rows || sizeof(T) == 4) ? DC_TILES : DC_LARGE_TILES;
+  const int64_t tiles = dc_avx512 && (by_rows || sizeof(T) == 4) ? DC_TILES : DC_LARGE_TILES;
   const int64_t least = (DC_PART / (slice ? slice : 1) / tiles + 1) * tiles, all = by_rows ? m : n;
   const int64_t parts = all / least ? all / least : 1;
   dc_parallel(parts, 1, [&](int64_t first, int64_t last) {

@@ -1,4 +1,4 @@
-"""Choosing by a kernel: what NumPy chooses, for each size of element, also where arrays repeat or lie in another order."""
+"""Choosing by a kernel: what NumPy chooses, for each size of element, also where arrays repeat or lie otherwise."""
 
 from __future__ import annotations
 

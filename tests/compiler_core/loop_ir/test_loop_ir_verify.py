@@ -27,7 +27,10 @@ HEAD = "kernel k(p0: f32[8] in, p1: f32[8] out, p2: f64[8] in, p3: f16[8] in)\n"
         ("  for i0 in 8 vector\n    p1[i0] = p2[i0]", "a f64 value stored to f32"),
         ("  for i0 in 8 vector\n    p1[i0] = cast(add(p2[i0], cast(p0[i0], f32)), f32)", "argument dtypes differ"),
         ("  for i0 in 8 vector\n    p1[i0] = cast(neg(p3[i0]), f32)", "arithmetic on f16"),
-        ("  for i0 in 8 vector\n    check index_lt(i0, 8), 'no'", "not allowed in a vector loop"),
+        (
+            "  for i0 in 8 vector\n    t0 = cast(p0[i0], i64)\n    check index_ge(t0, 0), 'no'\n    p1[i0] = p0[t0]",
+            "not allowed in a vector loop: places depend on it",
+        ),
         ("  for i0 in 8 vector\n    for i1 in 8 serial\n      p1[i0] = p0[i1]", "not allowed in a vector loop"),
         ("  for i0 in 8 serial\n    p1[i1] = p0[i0]", "neither an axis nor an integer"),
         ("  t0 = p0[0]\n  t0 = p0[1]", "declared twice"),
@@ -61,6 +64,11 @@ def test_an_unknown_scalar_unnamed_data_and_the_axis_of_no_loop_are_refused() ->
 COPY = parse_kernel("kernel copy(p0: f32[8] in, p1: f32[8] out)\n  for i0 in 8 vector\n    p1[i0] = p0[i0]\n")
 X, Y = ir.Buffer("x", float32, 8, "input"), ir.Buffer("y", float32, 8, "output")
 GOOD = ir.Program("p", (X, Y), (ir.KernelCall(COPY, (ir.Slot("x"), ir.Slot("y"))),), ("x",), ("y",))
+
+
+def test_a_vector_loop_may_check_values() -> None:
+    body = "  for i0 in 8 vector\n    check gt(p0[i0], f32(0.0)), 'no'\n    p1[i0] = p0[i0]\n"
+    verify_kernel(parse_kernel(f"{HEAD}{body}"))
 
 
 def matrix(buffer: str, offset: int = 0, dtype: DType = float32, strides: tuple[int, int] = (2, 1)) -> ir.View:

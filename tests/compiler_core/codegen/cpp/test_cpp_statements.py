@@ -23,7 +23,7 @@ from native_harness import (
 from compiler_core.codegen.cpp.index import CppIndexPrinter
 from compiler_core.codegen.cpp.statements import PLACE_BLOCK, SUM_BLOCK, KernelPrinter
 from compiler_core.dtype import ALL, DType, bfloat16, bool_, float16, float32, float64, int32, int64, uint8
-from compiler_core.errors import IndexError_
+from compiler_core.errors import DomainError, IndexError_
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir.expr import Cast, Const, IndexCompare, IndexValue, Load, ScalarCall, Var, Where
 from compiler_core.loop_ir.interpret import interpret_program
@@ -304,6 +304,27 @@ def test_a_failed_check_raises_its_message(tmp_path, rng) -> None:
     with pytest.raises(IndexError_, match="index out of range in take"):
         native([values(rng, float32, 20), np.array([0, 1, 5, 2, -1, 0])])
     native([values(rng, float32, 20), np.array([0, 1, 4, 2, 1, 0])])  # and the next call is fine
+
+
+def test_checks_of_values_in_a_vector_loop(tmp_path, rng) -> None:
+    """The loop stays one of vectors; the first check that fails is told, wherever the element is."""
+    load = Load("p0", I0, float32)
+    above = Check(ScalarCall("gt", (load, Const(0.0, float32)), bool_), "value!not above 0")
+    below = Check(ScalarCall("lt", (load, Const(9.0, float32)), bool_), "value!not below 9")
+    body = (above, below, Store("out", I0, ScalarCall("sqrt", (load,), float32)))
+    kernel = kernel_of([float32], [37], float32, 37, [over("i0", 37, "vector", body)])
+    text = KernelPrinter(kernel, lambda message: 0).text("k")
+    assert "continue" not in text
+    assert "reduction(|:i0_wrong0) reduction(|:i0_wrong1)" in text
+    given = rng.uniform(0.5, 8.5, 37).astype(np.float32)
+    check(program_of(kernel), [given], tmp_path)
+    (native,) = compile_programs([program_of(kernel)], tmp_path)
+    for place, value, told in ((36, -1.0, "not above 0"), (0, 9.5, "not below 9"), (5, np.nan, "not above 0")):
+        wrong = given.copy()
+        wrong[20], wrong[place] = 9.5 if value < 0 else wrong[20], value
+        with pytest.raises(DomainError, match=told):
+            native([wrong])
+    native([given])
 
 
 def test_check_outside_of_loops(tmp_path) -> None:

@@ -23,14 +23,7 @@ from compiler_core.codegen.cpp.expressions import ExprPrinter
 from compiler_core.codegen.cpp.index import CppIndexPrinter
 from compiler_core.codegen.cpp.many_sizes import MARK, PARALLEL_WORK
 from compiler_core.codegen.cpp.scalars import Used
-from compiler_core.codegen.cpp.side_by_side import (
-    LANES,
-    LanePrinter,
-    Place,
-    SideBySide,
-    checks_may_wait,
-    find_side_by_side,
-)
+from compiler_core.codegen.cpp.side_by_side import LANES, LanePrinter, Place, SideBySide, find_side_by_side
 from compiler_core.codegen.cpp.tiling import TILE, Tiling, find_tiling
 from compiler_core.codegen.cpp.types import is_half, literal, register_type, storage_type, strip, unsigned_type
 from compiler_core.dtype import DType, bool_, float32
@@ -133,9 +126,6 @@ class KernelPrinter:
         if rows is not None:
             yield from self._side_by_side(rows, pad)
             return
-        if checks_may_wait(loop, self.params):
-            yield from self._with_checks_behind(loop, pad)
-            return
         fed = self._fed_by(loop) if loop.kind == "vector" else []
         long_sum = any(a.kind == "sum" and a.dtype is float32 for a in fed) and loop.extent > SUM_BLOCK
         if long_sum or any(REDUCING[a.kind].is_place for a in fed):
@@ -210,23 +200,6 @@ class KernelPrinter:
         yield f"{pad}}}"
         self.from_tiles.clear()
 
-    def _with_checks_behind(self, loop: Loop, pad: str) -> Iterator[str]:
-        """A vector loop that notes what fails; who is told of it reads nothing that the loop wrote."""
-        numbers = dict.fromkeys(1 + self.number(stmt.message) for stmt in loop.body if isinstance(stmt, Check))
-        for number in numbers:
-            yield f"{pad}int32_t failed{number} = 0;"
-        yield f"{pad}#pragma omp simd" + "".join(f" reduction(|:failed{number})" for number in numbers)
-        yield f"{pad}for {_head(loop)} {{"
-        for stmt in loop.body:
-            if isinstance(stmt, Check):
-                number = 1 + self.number(stmt.message)
-                yield f"{pad}  failed{number} |= !{self.expr.text(stmt.condition)};  // {stmt.message}"
-            else:
-                yield from self._block((stmt,), pad + "  ", loop=True)
-        yield f"{pad}}}"
-        for number in numbers:
-            yield f"{pad}if (failed{number}) status = {number};"
-
     def _side_by_side(self, rows: SideBySide, pad: str) -> Iterator[str]:
         """The loop by tiles of rows, and the rows that are left; shared out by tiles, whole ones."""
         work = _work(rows.loop)
@@ -265,12 +238,13 @@ class KernelPrinter:
     ) -> Iterator[str]:
         axis = loop.axis.name
         checks = [stmt for stmt in loop.body if isinstance(stmt, Check)] if loop.kind == "vector" else []
-        self.flags = {check: f"{axis}_wrong{k}" for k, check in enumerate(dict.fromkeys(checks))}
-        yield from (f"{pad}int32_t {flag} = 0;" for flag in self.flags.values())
+        flags = {text: f"{axis}_wrong{k}" for k, text in enumerate(dict.fromkeys(c.message for c in checks))}
+        self.flags = {check: flags[check.message] for check in checks}
+        yield from (f"{pad}int32_t {flag} = 0;" for flag in flags.values())
         if loop.kind == "vector" and not any(a.dtype.is_complex for a in fed):
             summed = [a for a in fed if not REDUCING[a.kind].is_place]
             clauses = "".join(f" reduction({_reduction_operator(a, self.used)}:{a.name})" for a in summed)
-            clauses += "".join(f" reduction(|:{flag})" for flag in self.flags.values())
+            clauses += "".join(f" reduction(|:{flag})" for flag in flags.values())
             yield f"{pad}#pragma omp simd{clauses}"
         if loop.part_of is not None:
             start, stop = f"{loop.part_of.name}*{loop.share}", f"{axis}_stop"
@@ -279,8 +253,8 @@ class KernelPrinter:
         yield f"{pad}for (int64_t {axis} = {start}; {axis} < {stop or loop.extent}; ++{axis}) {{"
         yield from self._block(loop.body, pad + "  ", loop=True)
         yield f"{pad}}}"
-        for check, flag in reversed(self.flags.items()):  # the first of them is told
-            yield f"{pad}if ({flag}) status = {1 + self.number(check.message)};  // {check.message}"
+        for message, flag in reversed(flags.items()):  # the first of them is told
+            yield f"{pad}if ({flag}) status = {1 + self.number(message)};  // {message}"
         self.flags = {}
 
     def _blocked_loop(self, loop: Loop, fed: list[Accumulator], pad: str) -> Iterator[str]:

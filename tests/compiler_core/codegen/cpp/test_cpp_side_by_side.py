@@ -1,4 +1,4 @@
-"""Loops over short rows go by several rows side by side, where and only where the rows may be taken so; checks wait."""
+"""Loops over short rows go by several rows side by side, where and only where the rows may be taken so."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from native_harness import I0, I1, assert_close, check, compile_programs, kernel_of, over, program_of
 
-from compiler_core.codegen.cpp.side_by_side import SideBySide, checks_may_wait, find_side_by_side
+from compiler_core.codegen.cpp.side_by_side import SideBySide, find_side_by_side
 from compiler_core.codegen.cpp.statements import KernelPrinter
 from compiler_core.dtype import DType, bfloat16, bool_, float16, float32, float64, int64
 from compiler_core.errors import IndexError_
 from compiler_core.loop_ir.expr import Cast, Const, Expr, IndexCompare, IndexValue, Load, ScalarCall, Var, Where
 from compiler_core.loop_ir.interpret import interpret_program
 from compiler_core.loop_ir.ir import Accumulate, Accumulator, Check, Kernel, Let, Local, Loop, LoopKind, Stmt, Store
-from compiler_core.symbolic.index import Index, Scalar, constant, of_scalar
+from compiler_core.symbolic.index import Scalar, constant, of_scalar
 
 
 def call(name: str, *args: Expr) -> Expr:
@@ -174,42 +174,3 @@ def test_truth_values(tmp_path, rng) -> None:
 
 def test_text_of_a_softmax(golden) -> None:
     golden("cpp_side_by_side.cpp", KernelPrinter(softmax(40, 10), lambda message: 0).text("k_softmax"))
-
-
-# ---- checks that are asked when a loop is done
-
-
-def placed(index: Index, rows: int = 70) -> Kernel:
-    """out[i0] = p0[index] where p1[i0], which is checked, is 3; t0 is p1[i0]."""
-    at = of_scalar(Scalar("t0", 0, 69))
-    value = Where(IndexCompare("eq", at, constant(3)), Load("p0", index, float32), Const(0.0, float32))
-    checks = [Check(IndexCompare(op, at, constant(end)), "too far") for op, end in (("ge", 0), ("lt", 70))]
-    body = (Let("t0", Load("p1", I0, int64)), *checks, Store("out", I0, value))
-    return kernel_of([float32, int64], [70, 70], float32, 70, [over("i0", rows, "serial", body)])
-
-
-def waits(kernel: Kernel) -> bool:
-    (loop,) = kernel.body
-    assert isinstance(loop, Loop)
-    return checks_may_wait(loop, {p.name: p for p in kernel.params})
-
-
-def test_checks_wait_where_no_address_depends_on_them(tmp_path, rng) -> None:
-    kernel, x, places = placed(I0), rng.normal(size=70).astype(np.float32), rng.integers(0, 5, 70)
-    assert waits(kernel)
-    check(program_of(kernel), [x, places], tmp_path, ulp=0)
-    (native,) = compile_programs([program_of(kernel)], tmp_path)
-    for wrong in (-1, 70):
-        places[41] = wrong
-        with pytest.raises(IndexError_, match="too far"):
-            native([x, places])
-
-
-def test_checks_of_addresses_do_not_wait(tmp_path, rng) -> None:
-    kernel = placed(of_scalar(Scalar("t0", 0, 69)))
-    assert not waits(kernel)
-    check(program_of(kernel), [rng.normal(size=70).astype(np.float32), rng.integers(0, 5, 70)], tmp_path, ulp=0)
-
-
-def test_checks_of_a_few_steps_do_not_wait() -> None:
-    assert not waits(placed(I0, rows=15))

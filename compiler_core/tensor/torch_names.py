@@ -16,6 +16,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import ArgumentTypeError, AutogradError, DeviceError, DTypeError, ShapeError
 from compiler_core.meta import Shape
 from compiler_core.names.torch_rows import Place, Row
+from compiler_core.ops.casting import acting
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.tensor.autograd.grad_mode import thread_mode
 from compiler_core.tensor.memory.overlap import check_apart, check_no_element_twice
@@ -130,7 +131,8 @@ def public(function: Callable[..., Any], *, takes_out: bool = True) -> Callable[
         if out is None:
             return as_tensors(function(*args, **kwargs))
         check_out(name, out, (*args, *kwargs.values()))
-        return write_out(out, as_tensors(function(*args, **kwargs)), name)
+        with acting(None):  # autocast leaves calls with out= alone
+            return write_out(out, as_tensors(function(*args, **kwargs)), name)
 
     @functools.wraps(function)
     def call_without_out(*args: Any, **kwargs: Any) -> Any:

@@ -410,3 +410,20 @@ def ddp_case(comm: Communicator) -> None:
 
 def test_on_two_ranks_an_infinity_of_one_stops_both() -> None:
     run_ranks(2, ddp_case, timeout_s=120)
+
+
+def test_calls_with_out_are_left_alone() -> None:
+    def told(t: Any) -> list[Any]:
+        a, b = t.arange(12.0).reshape(3, 4) / 7, t.arange(20.0).reshape(4, 5) / 3
+        with t.no_grad(), t.autocast("cpu", dtype=t.bfloat16):
+            made = [
+                t.mm(a, b, out=t.empty(3, 5)),
+                t.matmul(a, b, out=t.empty(3, 5)),
+                t.addmm(t.ones(3, 5), a, b, out=t.empty(3, 5)),
+                t.bmm(a[None], b[None], out=t.empty(1, 3, 5)),
+            ]
+            assert kind(t.mm(a, b)) == "bfloat16", "what follows is cast"
+        exact = [a @ b, a @ b, 1 + a @ b, (a @ b)[None]]
+        return [*map(kind, made), *[bool(t.allclose(x, y)) for x, y in zip(made, exact)]]
+
+    assert told(dc) == told(torch)

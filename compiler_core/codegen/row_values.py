@@ -41,7 +41,7 @@ _SIZES = ((3, 5), (1009, 100003))  # (rows, length): no other size of a composit
 class Rows:
     """compose(x, *parameters, **numbers, **place); present: which parameters there are. gradient(g, out, ...): x's.
 
-    said: what it is declared to be.
+    said: what it is declared to be. Of one that is pointwise the parameters are operands of x's shape.
     """
 
     name: str
@@ -55,6 +55,11 @@ class Rows:
     @property
     def parameters(self) -> list[str]:
         return [f"p{k}" for k, there in enumerate(self.present) if there]
+
+    @property
+    def along(self) -> str:
+        """How parameters lie."""
+        return "all" if self.said == "pointwise" else "column"
 
     def varying(self, values: Mapping[str, Value]) -> set[str]:
         """What differs along a row: operands, and the values that depend on them but for reductions."""
@@ -99,7 +104,7 @@ def halves(one: Rows, dtype: DType) -> tuple[Half, Half]:
     values = {a.name: replace(a, value=_joined(one, a.value, b.value)) for a, b in zip(small, large)}
     out, *grads = outputs
     kept = _kept(one, values, grads)
-    parameters = [(f"p{k}", "column" if there else "") for k, there in enumerate(one.present)]
+    parameters = [(f"p{k}", one.along if there else "") for k, there in enumerate(one.present)]
     rows, rest = [(name, "row") for name in kept], iter(grads)
     forward = _half(one, one.name, values, [("x", "all"), *parameters], [(out, "all"), *rows])
     read = "x" if one.gradient is None else "result"
@@ -110,7 +115,11 @@ def halves(one: Rows, dtype: DType) -> tuple[Half, Half]:
 
 def narrowed(one: Rows, half: Half, lies: str) -> Half:
     """What computes those of its results alone that lie so."""
-    results = [(name, how) for name, how in half.results if how == lies]
+    return with_results(one, half, [(name, how) for name, how in half.results if how == lies])
+
+
+def with_results(one: Rows, half: Half, results: list[tuple[str, str]]) -> Half:
+    """What computes these of its results."""
     return _half(one, half.name, half.values, list(half.operands), results)
 
 
@@ -186,7 +195,8 @@ def _captured(one: Rows, dtype: DType, sizes: tuple[int, int]) -> tuple[list[Val
 def _graph(one: Rows, dtype: DType, rows: int, n: int) -> Graph:
     builder = GraphBuilder(one.name)
     operand, g, result = (builder.placeholder(name, TensorMeta((rows, n), dtype)) for name in ("x", "g", "result"))
-    given = [builder.placeholder(name, TensorMeta((n,), dtype)) for name in one.parameters]
+    shape = (rows, n) if one.along == "all" else (n,)
+    given = [builder.placeholder(name, TensorMeta(shape, dtype)) for name in one.parameters]
     numbers = {name: builder.placeholder(name, TensorMeta((), dtype)) for name in one.numbers}
 
     def composed(first: OpValue, *parameters: OpValue) -> OpValue:
@@ -195,11 +205,13 @@ def _graph(one: Rows, dtype: DType, rows: int, n: int) -> Graph:
 
     with use_trace(builder):
         out = composed(operand, *given)
+        if out.shape != operand.shape:
+            raise not_by_rows(one, f"a result {out}")
         if one.gradient is None:
             grads = vjp_of(composed, g, operand, *given)
         else:
             grads = (one.gradient(g, result, **numbers, **one.place),)
-    made, shapes = [out, *grads], [(rows, n), (rows, n), *([(n,)] * len(given))]
+    made, shapes = [out, *grads], [(rows, n), (rows, n), *([shape] * len(given))]
     if [None if m is None else (m.shape, m.dtype) for m in made] != [(shape, dtype) for shape in shapes]:
         raise not_by_rows(one, f"results and gradients {made}")
     return builder.build(made)

@@ -16,6 +16,7 @@ from compiler_core.eager.device_define import Grads, define_there, empty
 from compiler_core.eager.device_kernels import F64, I32, I64, DeviceKernels, compiled, is_wide
 from compiler_core.eager.device_kernels import source as text_of
 from compiler_core.eager.device_orders import as_it_lies, as_seen, order_of
+from compiler_core.eager.operands import single
 from compiler_core.eager.pointwise import are_plain, identity, told
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Composite, Made
@@ -33,42 +34,58 @@ def define_pointwise_there(composite: Composite) -> None:
     def numbers(given: dict[str, float]) -> list[Any]:
         return [F64(given[name]) for name in names]
 
-    def made(k: DeviceKernels, x: Array, **given: float) -> Made:
-        return (forward(k, x, numbers(given)), ()) if x.size and are_plain(given) else None
+    def made(k: DeviceKernels, x: Array, *others: Array | None, **given: float) -> Made:
+        fits = all(y is not None and y.shape == x.shape and y.dtype == x.dtype for y in others)
+        fits = fits and len(others) == composite.operands - 1
+        return (forward(k, (x, *others), numbers(given)), ()) if fits and x.size and are_plain(given) else None  # type: ignore[arg-type]
 
     def made_backward(
-        k: DeviceKernels, needs: Sequence[bool], g: Array, out: Array, kept: Any, x: Array, **given: float
+        k: DeviceKernels, needs: Sequence[bool], g: Array, out: Array, kept: Any, *operands: Array, **given: float
     ) -> Grads:
-        return (backward(k, g, out if from_result else x, numbers(given)),)
+        return backward(k, needs, g, (out,) if from_result else operands, numbers(given))
 
     def find(dtype: Any) -> DeviceKernels | None:
         return compiled(dtype, name, lambda: source(composite, dtype), probe="forward")
 
-    reads = () if from_result else (0,)
+    reads = () if from_result else range(composite.operands)
     define_there(name, made, made_backward, reads=reads, reads_out=from_result, find=find, as_it_lies=True)
 
 
-def forward(k: DeviceKernels, x: Array, numbers: Sequence[Any] = ()) -> Array:
-    """What such kernels make of an array, lying as it does."""
+def forward(k: DeviceKernels, operands: Sequence[Array], numbers: Sequence[Any] = ()) -> Array:
+    """What such kernels make of arrays, lying as the first does."""
+    x = operands[0]
     order = order_of(x) or tuple(range(x.ndim))
-    read = as_it_lies(x, order)
-    out = empty(read.shape, x.dtype)
-    _launch(k, "forward", (read,), out, numbers)
+    out = empty(tuple([x.shape[d] for d in order]), x.dtype)
+    arrays = [*[as_it_lies(y, order) for y in operands], out]
+    wide = _is_wide(arrays)
+    _launch(k, "forward", arrays, out, wide, I32(wide), *numbers)
     return as_seen(out, order)
 
 
-def backward(k: DeviceKernels, g: Array, read: Array, numbers: Sequence[Any] = ()) -> Array:
-    """The cotangent of what is read, the operand or the result, lying as it does."""
-    order = order_of(read) or tuple(range(read.ndim))
-    dx = empty(tuple([read.shape[d] for d in order]), read.dtype)
-    _launch(k, "backward", (as_it_lies(g, order), as_it_lies(read, order)), dx, numbers)
-    return as_seen(dx, order)
+def backward(
+    k: DeviceKernels, needs: Sequence[bool], g: Array, read: Sequence[Array], numbers: Sequence[Any] = ()
+) -> list[Array | None]:
+    """The cotangents that are needed of what is read, operands or the result, lying as the first does."""
+    order, dtype, one = order_of(read[0]) or tuple(range(read[0].ndim)), read[0].dtype, single(g)
+    arrays = [as_it_lies(y, order) for y in read]
+    shape = arrays[0].shape
+    grads = [empty(shape, dtype) if need else None for need in needs]
+    made = [grad for grad in grads if grad is not None]
+    given = as_it_lies(g, order) if one is None else one
+    wide = _is_wide([*arrays, *made, *([given] if one is None else [])])
+    _launch(k, "backward", [given, *arrays, *grads], arrays[0], wide, I32(wide), I32(one is not None), *numbers)
+    return [None if grad is None else as_seen(grad, order) for grad in grads]
 
 
-def _launch(k: DeviceKernels, kernel: str, arrays: Sequence[Array], out: Array, numbers: Sequence[Any]) -> None:
-    n, piece = out.size, _NBYTES // out.itemsize
-    is_whole = not (n % piece or any(x.data.ptr % _NBYTES for x in arrays))  # type: ignore[attr-defined]
-    k.all(kernel, n // piece if is_whole else n, *arrays, out, I64(n), I32(is_whole), *numbers, blocks=_BLOCKS)
+def _is_wide(arrays: Sequence[Array]) -> bool:
+    """Whether all of them, alike, are moved in pieces."""
+    piece = _NBYTES // arrays[0].itemsize
+    return not (arrays[0].size % piece or any(x.data.ptr % _NBYTES for x in arrays))  # type: ignore[attr-defined]
+
+
+def _launch(k: DeviceKernels, kernel: str, arrays: Sequence[Array | None], like: Array, wide: bool, *args: Any) -> None:
+    n = like.size
+    k.all(kernel, n // (_NBYTES // like.itemsize) if wide else n, *arrays, I64(n), *args, blocks=_BLOCKS)
 
 
 def source(composite: Composite, dtype: Any) -> str:

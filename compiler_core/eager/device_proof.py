@@ -137,9 +137,9 @@ def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Arra
 def _of_derived(name: str) -> Sample:
     """Of a composite that is pointwise, or works by rows."""
     one = COMPOSITES[name]
-    numbers, count = dict.fromkeys(one.numbers, 0.75), one.compose.__code__.co_argcount - 1
+    numbers, count = dict.fromkeys(one.numbers, 0.75), one.operands - 1
     if not one.rows:
-        return ((3, 111),), numbers
+        return ((3, 111),) * one.operands, numbers
     return ((70, 37), *[(37,)] * count), {**numbers, **({one.place: 1} if one.place else {})}
 
 

@@ -62,7 +62,7 @@ def define_rows_there(composite: Composite) -> None:
 class _Definition:
     def __init__(self, composite: Composite) -> None:
         self.composite, self.place, self.names = composite, composite.place, composite.numbers
-        self.count = composite.compose.__code__.co_argcount - 1
+        self.count = composite.operands - 1
         self.all = (True,) * self.count
         self._known: dict[Any, tuple[DeviceKernels, int]] = {}
 

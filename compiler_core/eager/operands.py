@@ -33,6 +33,11 @@ def dense_or_none(x: Array | None) -> Array | None:
     return x if x is None or x.flags.c_contiguous else np.ascontiguousarray(x)
 
 
+def single(g: Array) -> Array | None:
+    """What stands for g, an array of one number, where it is that number everywhere, as of a sum it is."""
+    return None if any(g.strides) or g.ndim == 0 else g[(slice(0, 1),) * g.ndim]
+
+
 def for_blas(x: Array) -> Array:
     """x, or a copy where neither its rows nor its columns lie densely: the BLAS would not take it."""
     return x if x.itemsize in x.strides[-2:] and 0 not in x.strides else np.ascontiguousarray(x)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core.eager.native import LARGE, SIGNATURE, RowKernels, kernels, loaded, text_of
-from compiler_core.eager.operands import Grads, alike, dense
+from compiler_core.eager.operands import Grads, alike, dense, single
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Composite, Forward, Made, Prepare, define
 
@@ -38,31 +38,32 @@ def define_pointwise(composite: Composite) -> None:
     library = None if kernels() is None else _library(composite)
     if library is None:
         return
-    names = composite.numbers
+    names, from_result = composite.numbers, composite.from_result
     forward, backward = (library.of_numbers(f"{composite.name}{end}", len(names)) for end in ("", "_backward"))
 
-    def made(x: Array, **numbers: float) -> Made:
-        if not alike(x) or (numbers and not are_plain(numbers)):
+    def made(x: Array, *others: Array | None, **numbers: float) -> Made:
+        if not are_one_kind(composite, x, others) or (numbers and not are_plain(numbers)):
             return None
         out = np.empty_like(x)  # in the order of x's memory
         given = [numbers[name] for name in names] if names else ()
-        if x.flags.c_contiguous:
-            forward((x, out), *given)
-        else:  # one with gaps or repeats does not lie as `out`, which has none
-            x = x if x.strides == out.strides else x.copy("K")
-            forward((x.ravel("K"), out.ravel("K")), *given)
+        if x.flags.c_contiguous and (not others or all(y.flags.c_contiguous for y in others)):  # type: ignore[union-attr]
+            forward((x, *others, out), *given)
+        else:
+            forward((*[_lying_as(out, y).ravel("K") for y in (x, *others)], out.ravel("K")), *given)  # type: ignore[arg-type]
         return out, ()
 
     def made_backward(
-        needs: Sequence[bool], g: Array, out: Array | None, kept: Any, x: Array, **numbers: float
+        needs: Sequence[bool], g: Array, out: Array | None, kept: Any, *operands: Array, **numbers: float
     ) -> Grads:
-        dx = np.empty(x.shape, x.dtype)
+        shape, dtype = operands[0].shape, operands[0].dtype
+        grads = [np.empty(shape, dtype) if need else None for need in needs]
         given = [numbers[name] for name in names] if names else ()
-        backward((dense(g), dense(x if out is None else out), dx), *given)
-        return (dx,)
+        read = operands if out is None else (out,)
+        one = single(g)
+        backward((dense(g) if one is None else one, *map(dense, read), *grads), *given)
+        return grads
 
-    from_result = composite.from_result
-    reads: frozenset[int] = frozenset() if from_result else frozenset((0,))
+    reads = frozenset(() if from_result else range(composite.operands))
     define(
         composite.name,
         made,
@@ -77,19 +78,35 @@ def _prepare_by(library: RowKernels, composite: Composite, made: Forward) -> Pre
     names = composite.numbers
     forms = library.forms(composite.name, *SIGNATURE, *(ctypes.c_double,) * len(names))
 
-    def prepare(x: Array, **numbers: float) -> Callable[..., Made] | None:
-        if not alike(x) or not are_plain(numbers):
+    def prepare(x: Array, *others: Array | None, **numbers: float) -> Callable[..., Made] | None:
+        if not are_one_kind(composite, x, others) or not are_plain(numbers):
             return None
         form, shape, dtype, empty = forms[x.size > LARGE], x.shape, x.dtype, np.empty
         given = [numbers[name] for name in names]
 
-        def run(x: Array) -> Made:
+        def run(*operands: Array) -> Made:
             out = empty(shape, dtype)
-            return made(x, **numbers) if form((x, out), *given) else (out, ())
+            return made(*operands, **numbers) if form((*operands, out), *given) else (out, ())
 
         return run
 
     return prepare
+
+
+def are_one_kind(composite: Composite, x: Array, others: Sequence[Array | None]) -> bool:
+    """Whether all are there, of one shape, and of f32 or f64."""
+    if not alike(x, *others) or len(others) != composite.operands - 1:
+        return False
+    return not others or all(y is not None and y.shape == x.shape for y in others)
+
+
+def _lying_as(out: Array, x: Array) -> Array:
+    """x in the order of out's memory, without gaps or repeats."""
+    if x.strides == out.strides:
+        return x
+    made = np.empty_like(out)
+    made[...] = x
+    return made
 
 
 def are_plain(numbers: dict[str, Any]) -> bool:
@@ -108,9 +125,10 @@ def _library(composite: Composite) -> RowKernels | None:
 
 
 def told(composite: Composite, present: tuple[bool, ...] = ()) -> Rows:
-    """What the compiler wants to know of it; present: which parameters there are."""
+    """What the compiler wants to know of it; present: which parameters there are, all of one that is pointwise."""
     from compiler_core.codegen.row_values import Rows
 
+    present = (True,) * (composite.operands - 1) if composite.pointwise else present
     place, said = {composite.place: 1} if composite.place else {}, "rows" if composite.rows else "pointwise"
     return Rows(composite.name, composite.compose, composite.gradient, composite.numbers, place, present, said)
 

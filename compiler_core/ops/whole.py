@@ -12,9 +12,9 @@ forward declines, gives the gradient that is to be differentiated again (`vjp`),
 
 The definitions are those of a later stage, which two slots (`late.py`) load at the first call that can use one.
 For arrays of a CUDA device there is a second definition (`there`), a Composite of its own with the same composition.
-One that is `pointwise`, of one operand, and of numbers by name, has no definition written: what the slots hold makes
-both of the composition, at its first call, as the compiler lowers it (codegen/pointwise.py). So it is with those that
-work by `rows` (codegen/rows.py): of x, parameters that lie along a row, and numbers by name.
+One that is `pointwise`, of operands of one shape, and of numbers by name, has no definition written: what the slots
+hold makes both of the composition, at its first call, as the compiler lowers it (codegen/pointwise.py). So it is with
+those that work by `rows` (codegen/rows.py): of x, parameters that lie along a row, and numbers by name.
 """
 
 from __future__ import annotations
@@ -51,17 +51,18 @@ class Composite:
     """One composite, whole. `vjp` has the form of an op's: the tape treats it as one. there: that of CUDA devices.
 
     is_piecewise: it consists of straight lines, so that its gradient depends on its operand without a slope (tied.py).
-    pointwise: each element of the result depends on that of its one operand. from_result: its gradient at the operand
-    is the same as at the result, which alone is read, so that the operand may be overwritten. once: 16-bit floats are
-    computed in f32 and rounded once, by the composition too. rows: an element of the result depends on x's row, which
-    lies along the last dim, the dim that the attribute `dim` names, or the last `dims` dims; on parameters of a row's
-    shape, or None; and on numbers. gradient(g, out, **attributes): x's cotangent, told from the result alone.
+    pointwise: each element of the result depends on those of its operands there, which are of one shape where a kernel
+    computes it. from_result, of one operand: its gradient there is the same as at the result, which alone is read, so
+    that the operand may be overwritten. once: 16-bit floats are computed in f32 and rounded once, by the composition
+    too. rows: an element of the result depends on x's row, which lies along the last dim, the dim that the attribute
+    `dim` names, or the last `dims` dims; on parameters of a row's shape, or None; and on numbers. operands: how many
+    the composition has by position. gradient(g, out, **attributes): x's cotangent, told from the result alone.
     prepare(*arrays, **attrs): what its forward is for arrays of these dtypes and shapes, which have less to look at.
     """
 
     __slots__ = (
         *("backward", "compose", "forward", "from_result", "gradient", "is_piecewise", "lies", "name", "once"),
-        *("pointwise", "prepare", "reads", "reads_out", "rows", "there"),
+        *("operands", "pointwise", "prepare", "reads", "reads_out", "rows", "there"),
     )
     remakes_out = False
 
@@ -80,6 +81,8 @@ class Composite:
         self.name, self.compose, self.lies = name, compose, lies
         self.pointwise, self.from_result, self.once = pointwise, from_result, once
         self.rows, self.gradient = rows, gradient
+        code: Any = compose.__code__
+        self.operands: int = code.co_argcount
         self.forward: Forward = self._define
         self.prepare: Prepare | None = None
         self.backward: Backward = _nothing

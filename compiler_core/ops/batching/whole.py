@@ -33,7 +33,7 @@ def mapped(composite: Composite, operands: Sequence[Any]) -> Mapped | None:
     fits = composite.pointwise or (first.ndim > 0 and (composite.rows or name in _FORMS))  # a number has no row
     for other in operands[1:]:
         is_batched = type(other) is Batched and other.level is first.level and type(other.value) is np.ndarray
-        if other is not None and not (is_batched if name in _ALL else type(other) is np.ndarray):
+        if other is not None and not (is_batched if composite.pointwise or name in _ALL else type(other) is np.ndarray):
             return None
     if name == "cross_entropy":
         return MappedLoss(composite, first.level) if first.ndim in (1, 2) else None

@@ -20,6 +20,7 @@ from compiler_core.ops.broadcasting import (
     dtype_of,
     floating,
     kept_shape,
+    level,
     rounded_once,
     shape_of,
     widened,
@@ -208,14 +209,24 @@ def _soft_cross_entropy(
 def mse_loss(input: Value, target: Value, reduction: str = "mean") -> Value:
     """(input - target)^2."""
     need_kind("mse_loss", "f", input, target)
-    difference = sub(input, target)
-    return reduced(prims.mul(difference, difference), reduction)
+    return reduced(_mse(input, target), reduction)
+
+
+@whole(lies="alike", pointwise=True)
+def _mse(x: Value, target: Value) -> Value:
+    difference = sub(x, target)
+    return prims.mul(difference, difference)
 
 
 @in_float32
 def l1_loss(input: Value, target: Value, reduction: str = "mean") -> Value:
     """|input - target|."""
-    return reduced(abs(sub(input, target)), reduction)
+    return reduced(_l1(input, target), reduction)
+
+
+@whole(lies="alike", pointwise=True)
+def _l1(x: Value, target: Value) -> Value:
+    return abs(sub(x, target))
 
 
 @in_float32
@@ -225,12 +236,16 @@ def huber_loss(input: Value, target: Value, reduction: str = "mean", delta: floa
     need_kind("huber_loss", "f", input)
     if dt.number_type(delta) not in (float, int):
         raise ArgumentTypeError(f"delta must be a float or int, got: {type(delta)}")
-    distance = abs(sub(input, target))
-    is_near = prims.logical_not(prims.gt(distance, prims.full_like(distance, delta)))  # also NaN
+    return reduced(_huber(input, target, delta=delta, half=0.5 * delta), reduction)
+
+
+@whole(lies="alike", pointwise=True)
+def _huber(x: Value, target: Value, *, delta: float, half: float) -> Value:
+    distance = abs(sub(x, target))
+    is_near = prims.logical_not(prims.gt(distance, level(distance, delta)))  # also NaN
     within = prims.where(is_near, distance, prims.full_like(distance, 0.0))  # of infinities the square has no gradient
     near = mul(prims.mul(within, within), 0.5)
-    far = mul(sub(distance, 0.5 * delta), delta)
-    return reduced(prims.where(is_near, near, far), reduction)
+    return prims.where(is_near, near, mul(sub(distance, half), delta))
 
 
 @in_float32
@@ -240,7 +255,8 @@ def smooth_l1_loss(input: Value, target: Value, reduction: str = "mean", beta: f
     need_kind("smooth_l1_loss", "f", input)
     if beta == 0.0:
         return l1_loss(input, target, reduction)
-    return mul(huber_loss(input, target, reduction, beta), 1.0 / beta)
+    loss = huber_loss(input, target, reduction, beta)
+    return loss if dt.number_type(beta) in (float, int) and beta == 1 else mul(loss, 1.0 / beta)
 
 
 # ---- probabilities
@@ -260,13 +276,18 @@ def binary_cross_entropy_with_logits(
     x = floating(input)
     if tuple(x.shape) != tuple(target.shape):
         raise ShapeError("targets do not fit the logits", expected=str(tuple(x.shape)), got=str(tuple(target.shape)))
-    positive = log1p_exp(prims.neg(x))  # -log s
     if pos_weight is None:
-        loss = add(mul(sub(1.0, target), x), positive)
+        loss = _bce_with_logits(x, target)
     else:
         scale = add(mul(sub(pos_weight, 1.0), target), 1.0)
-        loss = add(mul(sub(1.0, target), x), mul(scale, positive))
+        loss = add(mul(sub(1.0, target), x), mul(scale, log1p_exp(prims.neg(x))))
     return reduced(loss if weight is None else mul(loss, weight), reduction)
+
+
+@whole(lies="alike", pointwise=True)
+def _bce_with_logits(x: Value, target: Value) -> Value:
+    positive = log1p_exp(prims.neg(x))  # -log s
+    return add(mul(sub(1.0, target), x), positive)
 
 
 @refused_on_cuda("use binary_cross_entropy_with_logits")
@@ -281,8 +302,13 @@ def binary_cross_entropy(input: Value, target: Value, weight: Value | None = Non
     x = floating(input)
     x = _within_unit("input", x)
     target = _within_unit("target", target)
-    loss = prims.neg(add(mul(target, _log_held(x)), mul(sub(1.0, target), _log_held(sub(1.0, x)))))
+    loss = _bce(x, target)
     return reduced(loss if weight is None else mul(loss, weight), reduction)
+
+
+@whole(lies="alike", pointwise=True)
+def _bce(x: Value, target: Value) -> Value:
+    return prims.neg(add(mul(target, _log_held(x)), mul(sub(1.0, target), _log_held(sub(1.0, x)))))
 
 
 def _within_unit(name: str, x: Value) -> Value:
@@ -301,10 +327,17 @@ def _log_held(p: Value) -> Value:
 def kl_div(input: Value, target: Value, reduction: str = "mean", log_target: bool = False) -> Value:
     """target (log target - input): input holds log-probabilities; 0 where target is 0. reduction may be "batchmean"."""
     need_kind("kl_div", "biuf", input, target)
-    if log_target:
-        loss = mul(prims.exp(target), sub(target, input))
-    else:
-        loss = sub(prims.xlogy(target, target), mul(target, input))  # NaN for a negative target, as in torch
+    loss = (_kl_of_logs if log_target else _kl)(input, target)
     if reduction == "batchmean":
         return true_divide(sum(loss), input.shape[0] if input.shape else 1)
     return reduced(loss, reduction)
+
+
+@whole(lies="alike", pointwise=True)
+def _kl(x: Value, target: Value) -> Value:
+    return sub(prims.xlogy(target, target), mul(target, x))  # NaN for a negative target, as in torch
+
+
+@whole(lies="alike", pointwise=True)
+def _kl_of_logs(x: Value, target: Value) -> Value:
+    return mul(prims.exp(target), sub(target, x))

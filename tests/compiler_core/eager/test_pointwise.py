@@ -47,26 +47,28 @@ def numbers_of(composite: Composite) -> dict[str, float]:
     return {name: 0.7 + k for k, name in enumerate(composite.numbers)}
 
 
-def by_kernel(name: str, x: Tensor) -> Tensor:
+def by_kernel(name: str, *xs: Tensor) -> Tensor:
     """The composite, which must be computed whole."""
-    made = Tensor.__whole__(COMPOSITES[name], (x,), numbers_of(COMPOSITES[name]))
+    made = Tensor.__whole__(COMPOSITES[name], xs, numbers_of(COMPOSITES[name]))
     assert made is not None
     return made
 
 
-def composed(name: str, x: Tensor, rounded: Any = np.float64) -> Tensor:
+def composed(name: str, *xs: Tensor, rounded: Any = np.float64) -> Tensor:
     """Its composition, with numbers as an operand of dtype `rounded` meets them."""
     numbers = {name: float(np.dtype(rounded).type(v)) for name, v in numbers_of(COMPOSITES[name]).items()}
-    out = COMPOSITES[name].compose(x, **numbers)
+    out = COMPOSITES[name].compose(*xs, **numbers)
     assert isinstance(out, Tensor)
     return out
 
 
-def corners(dtype: Any, place: str = "cpu") -> Tensor:
+def corners(name: str, dtype: Any, place: str = "cpu") -> list[Tensor]:
+    """Its operands: of one all corners, of several the one beside each of the other."""
     more = np.random.default_rng(0).normal(size=37)
     with np.errstate(over="ignore"):
         array = np.concatenate([CORNERS, more]).astype(dtype)
-    return tensor(array).to(place).requires_grad_()
+    arrays = [array] if COMPOSITES[name].operands == 1 else [np.repeat(array, len(array)), np.tile(array, len(array))]
+    return [tensor(one).to(place).requires_grad_() for one in arrays]
 
 
 def close(made: Any, right: Any, dtype: Any) -> None:
@@ -78,26 +80,27 @@ def close(made: Any, right: Any, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", NAMES)
 def test_corners_are_the_compositions(name: str, dtype: Any) -> None:
-    x, y = corners(dtype), corners(dtype)
-    slopes = np.cos(np.arange(x.numel())).astype(dtype)
-    out, expected = by_kernel(name, x), composed(name, y)
+    xs, ys = corners(name, dtype), corners(name, dtype)
+    slopes = np.cos(np.arange(xs[0].numel())).astype(dtype)
+    out, expected = by_kernel(name, *xs), composed(name, *ys)
     assert isinstance(out._node, WholeNode)
     close(out, expected, dtype)
     for g in (slopes, np.full_like(slopes, np.inf), np.zeros_like(slopes)):
-        (a,) = grad(out, [x], tensor(g), retain_graph=True)
-        (b,) = grad(expected, [y], tensor(g), retain_graph=True)
-        close(a, b, dtype)
+        made, right = (grad(y, x, tensor(g), retain_graph=True) for y, x in ((out, xs), (expected, ys)))
+        for a, b in zip(made, right, strict=True):
+            close(a, b, dtype)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_of_gradients_are_the_compositions(name: str) -> None:
     found = []
     for function in (by_kernel, composed):
-        x = corners(np.float64)
-        (first,) = grad(F.sum(function(name, x)), [x], create_graph=True)
-        assert first is not None
-        found += grad(F.sum(first * 2.0 + x), [x])
-    close(*found, np.float64)
+        xs = corners(name, np.float64)
+        first = grad(F.sum(function(name, *xs)), xs, create_graph=True)
+        total = sum((F.sum(one * 2.0 + x) for one, x in zip(first, xs) if one is not None), tensor(0.0))
+        found.append(grad(total, xs))
+    for a, b in zip(*found, strict=True):
+        close(a, b, np.float64)
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(np.float32), np.dtype(np.float64), *NARROW], ids=str)
@@ -106,26 +109,92 @@ def test_on_a_device_corners_are_the_compositions(name: str, dtype: Any) -> None
     """16-bit floats are computed in f32, and rounded once."""
     wide = np.float64 if dtype == np.float64 else np.float32
     with on_fake_device():
-        x = corners(dtype, "cuda")
-        y = tensor(x.detach().cpu().numpy().astype(wide)).requires_grad_()
-        out, expected = by_kernel(name, x), composed(name, y, dtype)
+        xs = corners(name, dtype, "cuda")
+        ys = [tensor(x.detach().cpu().numpy().astype(wide)).requires_grad_() for x in xs]
+        out, expected = by_kernel(name, *xs), composed(name, *ys, rounded=dtype)
         assert isinstance(out._node, WholeNode)
         close(out, expected.to(out.dtype), dtype)
-        slopes = np.cos(np.arange(x.numel())).astype(dtype)
-        (a,) = grad(out, [x], tensor(slopes).to("cuda"))
-        (b,) = grad(expected, [y], tensor(slopes.astype(wide)))
-        assert b is not None
-        close(a, b.to(out.dtype), dtype)
+        slopes = np.cos(np.arange(xs[0].numel())).astype(dtype)
+        made = grad(out, xs, tensor(slopes).to("cuda"))
+        right = grad(expected, ys, tensor(slopes.astype(wide)))
+        for a, b in zip(made, right, strict=True):
+            assert b is not None
+            close(a, b.to(out.dtype), dtype)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_value_is_saved(name: str) -> None:
+def test_operands_are_saved(name: str) -> None:
     """As in torch; of one that reads its result the operand too, which its composition reads."""
     packed: list[Any] = []
-    x = corners(np.float32)
+    xs = corners(name, np.float32)
     with dc.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
-        by_kernel(name, x * 1.0)
-    assert len(packed) == 1 + COMPOSITES[name].from_result
+        by_kernel(name, *[x * 1.0 for x in xs])
+    assert len(packed) == len(xs) + COMPOSITES[name].from_result
+
+
+# ---- several operands
+
+SEVERAL = [name for name in NAMES if COMPOSITES[name].operands > 1]
+
+
+def drawn(shape: tuple[int, ...], place: str, seed: int = 0) -> Tensor:
+    return tensor(np.random.default_rng(seed).uniform(0.1, 0.9, shape)).to(place)
+
+
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+@pytest.mark.parametrize("wanted", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_what_is_wanted_is_computed(name: str, wanted: tuple[bool, ...], place: str) -> None:
+    """Of a cotangent of its own for each element, and of one for all, in sizes that are pieces of 16 bytes, or not."""
+    with on_fake_device():
+        for shape in ((3, 7), (5, 1030)):
+            xs = [drawn(shape, place, k).requires_grad_(want) for k, want in enumerate(wanted)]
+            for weight in (drawn(shape, place, 9), tensor(0.3, dtype=dt.float64).to(place)):
+                out, expected = by_kernel(name, *xs), composed(name, *xs)
+                asked = [x for x in xs if x.requires_grad]
+                made, right = (grad(F.sum(F.mul(one, weight)), asked) for one in (out, expected))
+                for a, b in zip(made, right, strict=True):
+                    close(a, b, np.float64)
+
+
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+def test_operands_may_lie_in_other_orders(place: str) -> None:
+    with on_fake_device():
+        x, y = drawn((2, 6, 5, 3), place), drawn((2, 6, 5, 3), place, 1)
+        last = x.to(memory_format=dc.channels_last)
+        pairs = [(last, y), (x, y.to(memory_format=dc.channels_last)), (last, y.to(memory_format=dc.channels_last))]
+        pairs += [(x.transpose(1, 3), y.transpose(1, 3)), (x[:, ::2], y[:, 1::2]), (x[:, :1].expand(2, 6, 5, 3), y)]
+        for a, b in pairs:
+            a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
+            out, expected = by_kernel("huber", a, b), composed("huber", a, b)
+            assert out.stride() == expected.stride()
+            close(out, expected, np.float64)
+            for made, right in zip(grad(F.sum(out), [a, b]), grad(F.sum(expected), [a, b]), strict=True):
+                close(made, right, np.float64)
+
+
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+def test_operands_of_other_shapes_or_dtypes_are_composed(place: str) -> None:
+    with on_fake_device():
+        x = drawn((3, 4), place).requires_grad_()
+        others = [drawn((4,), place), drawn((3, 4), place).to(dt.float32), drawn((3, 4), place).to(dt.int64)]
+        assert Tensor.__whole__(COMPOSITES["l1"], (x,), {}) is None
+        for y in others:
+            assert Tensor.__whole__(COMPOSITES["l1"], (x, y), {}) is None
+            expected = abs(x.detach().cpu().numpy() - y.cpu().numpy())
+            np.testing.assert_allclose(F.l1_loss(x, y, "none").detach().cpu().numpy(), expected)
+
+
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+def test_losses_are_one_node_each(place: str) -> None:
+    """Behind it stand the mean, and nothing else."""
+    with on_fake_device():
+        x, y = drawn((3, 4), place).requires_grad_(), drawn((3, 4), place, 1)
+        losses = [F.mse_loss, F.l1_loss, F.huber_loss, F.smooth_l1_loss, F.kl_div, F.binary_cross_entropy_with_logits]
+        for loss in losses:
+            out = loss(x, y, reduction="none")
+            assert isinstance(out._node, WholeNode), loss.__name__
+            assert out._node.edges[0] is x, loss.__name__
 
 
 # ---- a new one is one block
@@ -177,11 +246,19 @@ def test_a_new_one_is_computed_by_a_kernel(place: str, declare: Any) -> None:
             assert CALLS == [], "the composition was called"
 
 
-@pytest.mark.parametrize("compose", [_summed, _turned, _compared])
+def _turned_other(x: Any, y: Any) -> Any:
+    return prims.mul(x, F.flip(y, (0,)))
+
+
+def _halved(x: Any, y: Any) -> Any:
+    return F.cat([x, y])
+
+
+@pytest.mark.parametrize("compose", [_summed, _turned, _compared, _turned_other, _halved])
 def test_what_is_not_pointwise_is_refused(compose: Any, declare: Any) -> None:
     function = declare(compose)
     with pytest.raises(LoweringError, match=f"{compose.__name__[1:]}' is declared `pointwise`"):
-        function(tensor([1.0, 2.0]))
+        function(*[tensor([1.0, 2.0])] * compose.__code__.co_argcount)
 
 
 def test_what_depends_on_variables_around_it_is_refused(declare: Any) -> None:
@@ -252,7 +329,7 @@ def test_on_a_device_relu_keeps_what_it_knows() -> None:
     assert not there.reads
 
 
-CLAMPS = ["hardsigmoid", "hardswish", "hardtanh", "relu"]
+CLAMPS = ["hardsigmoid", "hardswish", "hardtanh", "huber", "relu"]
 
 
 def test_loops_of_clamps_are_vectorized(tmp_path: Path) -> None:
@@ -269,7 +346,7 @@ def test_loops_of_clamps_are_vectorized(tmp_path: Path) -> None:
         told = {int(line.split(":")[1]) for line in done.stderr.splitlines() if "vectorized" in line}
         lines = text.splitlines()
         loops = [n for n, line in enumerate(lines) if line.startswith("#pragma omp simd")]
-        assert len(loops) == 4
+        assert len(loops) == 4 if COMPOSITES[name].operands == 1 else 8
         for begin in loops:
             body = range(begin + 1, lines.index("  }", begin) + 2)
             assert told & set(body), f"{name}, line {begin + 1}:\n{done.stderr}"

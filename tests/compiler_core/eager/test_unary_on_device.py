@@ -89,8 +89,8 @@ def test_a_kernel_that_is_wrong_is_not_used(what: str, monkeypatch: pytest.Monke
     right = device_unary.source
 
     def wrong(name: str, dtype: Any) -> str:
-        before, kernel = right(name, dtype).split(f"DC_INLINE T {what}_of(")
-        return f"{before}DC_INLINE T {what}_of({kernel.replace('as_stored(v', 'as_stored(1 + v')}"
+        before, kernel = right(name, dtype).split(f"DC_INLINE void {what}_of(")
+        return f"{before}DC_INLINE void {what}_of({kernel.replace('as_stored(v', 'as_stored(1 + v')}"
 
     monkeypatch.setattr(device_unary, "source", wrong)
     monkeypatch.setattr(device_kernels, "_modules", {})

@@ -129,7 +129,7 @@ CASES = (
     Case("log_softmax", ((4, 6),), {"dim": 1}),
     Case("log_softmax", ((4, 6),), {"dim": 0}),
     *(
-        Case(name, ((3, 11),), {number: 0.75 + k for k, number in enumerate(one.numbers)})
+        Case(name, ((3, 11),) * one.operands, {number: 0.75 + k for k, number in enumerate(one.numbers)})
         for name, one in COMPOSITES.items()
         if one.pointwise
     ),

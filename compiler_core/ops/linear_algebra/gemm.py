@@ -46,7 +46,7 @@ _DEVICE_ONLY = (float16, bfloat16)
 # of its blocking, to which the last part adds what is left: thus the bits do not depend on the number of threads.
 # Without AVX-512, and for columns of f64, its tiles are larger. Without AVX-512 the columns of f32 are in blocks that
 # depend on how many there are: there only rows are shared out. Seen of OpenBLAS 0.3.34 on random sizes, by core type,
-# which OpenBLAS is asked for: it has none with AVX-512 for some CPUs that have it (AMD's of 2024).
+# which OpenBLAS is asked for: OPENBLAS_CORETYPE may name kernels without AVX-512 on a CPU that has it.
 _PART = 1 << 20
 _TILES, _LARGE_TILES = 48, 192
 # Of a product of a transposed matrix of f32 and a vector the bits do: it has one part, and beyond so many elements, of

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -49,3 +52,30 @@ def test_products_have_equal_bits(m: int, k: int, n: int) -> None:
             results.append(np.array(run(given)[0]))
         for other in results[1:]:
             np.testing.assert_array_equal(other, results[0])
+
+
+_PRODUCTS = """
+import numpy as np
+from compiler_core.codegen.native_backend import NativeBackend
+from compiler_core.config import config
+from compiler_core.graph.parse import parse_graph
+graph = parse_graph("graph g(%a: f32[400, 64] input 'a', %b: f32[64, 3000] input 'b') {\\n"
+                    "  %c: f32[400, 3000] = matmul(%a, %b)\\n  return %c\\n}")
+given = [np.random.default_rng(0).standard_normal(n.shape).astype(np.float32) for n in graph.inputs]
+made = []
+for threads in (1, 2, 3):
+    with config.patch(num_threads=threads):
+        (run,) = NativeBackend().compile([graph], "product")
+    made.append(np.array(run(given)[0]).tobytes())
+assert len(set(made)) == 1, "other bits"
+"""
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler")
+def test_products_have_equal_bits_with_other_kernels_than_the_cpus() -> None:
+    """OPENBLAS_CORETYPE may name kernels without AVX-512 on a CPU that has it: they block columns another way."""
+    environment = {**os.environ, "OPENBLAS_CORETYPE": "Haswell"}
+    done = subprocess.run(
+        [sys.executable, "-c", _PRODUCTS], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr

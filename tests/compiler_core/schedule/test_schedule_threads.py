@@ -76,6 +76,6 @@ def test_products_have_equal_bits_with_other_kernels_than_the_cpus() -> None:
     """OPENBLAS_CORETYPE may name kernels without AVX-512 on a CPU that has it: they block columns another way."""
     environment = {**os.environ, "OPENBLAS_CORETYPE": "Haswell"}
     done = subprocess.run(
-        [sys.executable, "-c", _PRODUCTS], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", _PRODUCTS], env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr

@@ -47,7 +47,7 @@ def parse(array: TracedArray, index: Any) -> Index:
     advanced = any(_is_array(e) and e.shape != () for e in entries)
     traced_place = any(isinstance(e, Tensor) and not e._cell.raw.shape for e in entries)
     if advanced:  # then ints are arrays, and broadcast with the others
-        entries = [np.asarray(e) if type(e) is int else e for e in entries]
+        entries = [_one(e) for e in entries]
     flipped: list[int] = []
     axis = 0
     used = sum(_axes(e) for e in entries)
@@ -103,6 +103,13 @@ def _traced_entry(tensor: Tensor) -> Any:
 
 def _is_array(entry: Any) -> bool:
     return isinstance(entry, (np.ndarray, Tensor))
+
+
+def _one(entry: Any) -> Any:
+    """A number, as an array of one: a Tensor would take the number, or an array of no dims, as torch does, first."""
+    if type(entry) is int:
+        return np.asarray([entry])
+    return F.reshape(entry, 1) if isinstance(entry, Tensor) and shape_of(entry) == () else entry
 
 
 def _axes(entry: Any) -> int:

@@ -191,6 +191,11 @@ def _indexing() -> Iterator[Case]:
         ((3, 4, 5),),
     )
     yield Case(
+        "a traced int beside arrays",
+        lambda a: (a[np.argmax(a[:, 0, 0]), :, [1, 2]], a[[0, 1], :, np.argmax(a[0, 0])]),
+        ((3, 4, 5),),
+    )
+    yield Case(
         "traced places",
         lambda a: (a[np.argmax(a)], a[np.argmax(a, axis=0) % 3], a[abs(a * 1).argmin()], a[a.argsort()]),
         ((6,),),

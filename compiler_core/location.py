@@ -23,8 +23,9 @@ _OURS = (
     f"{sysconfig.get_path('scripts')}/distcompile",  # the commands, as pip writes them
 )
 _MACHINE = (f"{_ROOT / 'compiler_core' / 'bytecode'}/", f"{_ROOT / 'compiler_core' / 'capture' / 'tracing'}/")
-_PASSING = ("overrides/", "sparse/rules.py", "sparse/tensor.py", "errors.py")
-_OVERRIDES = tuple(  # who asks whether a call is handed to somebody, and who computes one of sparse tensors
+_RECALLING = ("ops/remembered.py", "tensor/recalling.py")
+_PASSING = ("overrides/", "sparse/rules.py", "sparse/tensor.py", "errors.py", *_RECALLING)
+_OVERRIDES = tuple(  # who asks whether a call is handed to somebody, or was met before; who computes of sparse tensors
     f"{_ROOT / 'compiler_core' / part}" for part in _PASSING
 )
 _ASKING = (*_OVERRIDES, str(_ROOT / "compiler_core/tensor/torch_names.py"))

@@ -23,7 +23,7 @@ from compiler_core.loop_ir.interpret import identity
 from compiler_core.loop_ir.ir import REDUCING, ReduceKind, Slot, View
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.boxes import joined, tighten
-from compiler_core.lowering.emitter import Emitter, call, cast
+from compiler_core.lowering.emitter import Emitter, call, cast, with_checks
 from compiler_core.lowering.gemm import define_matmul
 from compiler_core.lowering.scatter import scatter_as_element
 from compiler_core.meta import Shape, TensorMeta
@@ -185,10 +185,10 @@ def _reader(definer: Definer, node: Node) -> Callable[[Place], x.Expr]:
 
 
 def flatten(index: Place, shape: Shape) -> Index:
-    """Row-major offset of `index`."""
+    """Row-major offset of `index`. A place that is checked stays, also along a dim of one element."""
     total = ZERO
     for place, n, stride in zip(index, shape, d.row_major(shape)):
-        if n != 1:
+        if n != 1 or any(atom.message for atom in d.data_atoms(as_index(place))):
             total = total + as_index(place) * stride
     return total
 
@@ -228,9 +228,9 @@ def _define_indexed(definer: Definer, node: Call, rule: rules.Indexed) -> None:
         _define_pieces(definer, node)
         return
     axes = d.make_axes(node.shape)
-    metas = tuple(arg.meta for arg in node.args)
-    value = rule.emit(definer._emitter, indices_of(axes), definer.readers(node), metas, **node.attrs)
-    value = tighten(cast(value, node.dtype))
+    metas, emitter = tuple(arg.meta for arg in node.args), Emitter()
+    value = rule.emit(emitter, indices_of(axes), definer.readers(node), metas, **node.attrs)
+    value = tighten(with_checks(cast(value, node.dtype), emitter.checked))
     whole = joined(value, axes) if node.op.name == "cat" else None
     if whole is not None:
         definer.add_view(node, d.Element(node.name, node.dtype, axes, whole))

@@ -41,7 +41,10 @@ def call(scalar: str, args: tuple[x.Expr, ...]) -> x.Expr:
 
 
 class Emitter:
-    """Constructors of expressions, under the names that ops/rules.py promises."""
+    """Constructors of expressions, under the names that ops/rules.py promises. checked: what `check_bounds` gave."""
+
+    def __init__(self) -> None:
+        self.checked: list[Data] = []
 
     def const(self, value: bool | int | float | complex, dtype: DType) -> x.Expr:
         return x.Const(np.asarray(value).astype(dtype.numpy).item(), dtype)  # which wraps, as full does
@@ -85,7 +88,19 @@ class Emitter:
             value: object = atoms[0][0].value
         else:
             value = x.IndexValue(index, int64)
-        return of_data(Data(value, 0, max(size - 1, 0), message))
+        checked = Data(value, 0, max(size - 1, 0), message)
+        self.checked.append(checked)
+        return of_data(checked)
+
+
+def with_checks(value: x.Expr, checked: list[Data]) -> x.Expr:
+    """`value`, which asks for the checked places that it does not depend on (along dims of one element, or that repeat
+    it), or might not once what it loads from is computed in place."""
+    loads = [part.index for part in x.walk_expr(value) if isinstance(part, x.Load | x.IndexValue)]
+    for atom in checked:
+        if atom.high == 0 or not any(atom in index.terms for index in loads):
+            value = x.Where(x.IndexCompare("ge", of_data(atom), as_index(0)), value, x.Const(0, value.dtype))
+    return value
 
 
 def _decide(op: x.CompareOp, low: int, high: int) -> bool | None:

@@ -58,12 +58,19 @@ def _affine(x: Value, weight: Value | None, bias: Value | None) -> Value:
     return x if bias is None else add(x, cast(bias, dtype_of(x)))
 
 
-def _last_dims(name: str, x: Value, normalized_shape: int | Sequence[int]) -> int:
-    """How many last dims are normalised."""
+def _last_dims(name: str, x: Value, normalized_shape: int | Sequence[int], **parameters: Value | None) -> int:
+    """How many last dims are normalised. Raises ShapeError, too, for parameters of another shape than these."""
     wanted = (normalized_shape,) if isinstance(normalized_shape, INTEGERS) else tuple(normalized_shape)
     shape, dims = tuple(x.shape), len(wanted)
     if not wanted or shape[-dims:] != wanted:
         raise ShapeError(f"{name}: input does not end in normalized_shape", expected=f"(*, {wanted})", got=str(shape))
+    for own, parameter in parameters.items():
+        if parameter is not None and tuple(parameter.shape) != wanted:
+            raise ShapeError(
+                f"{name}: Expected {own} to be of same shape as normalized_shape",
+                expected=str(wanted),
+                got=str(tuple(parameter.shape)),
+            )
     return dims
 
 
@@ -79,7 +86,8 @@ def layer_norm(
     need_kind("layer_norm", "f", input)
     need_parameters_dtype("layer_norm", input, weight, bias)
     x = floating(input)
-    return _layer_norm(x, weight, bias, dims=_last_dims("layer_norm", x, normalized_shape), eps=eps)
+    dims = _last_dims("layer_norm", x, normalized_shape, weight=weight, bias=bias)
+    return _layer_norm(x, weight, bias, dims=dims, eps=eps)
 
 
 @whole(lies="rows", rows=True)
@@ -98,7 +106,7 @@ def rms_norm(
 
     x = floating(input)
     epsilon = float(ml_dtypes.finfo(dtype_of(x).numpy).eps) if eps is None else eps  # type: ignore[no-untyped-call]
-    return _rms_norm(x, weight, dims=_last_dims("rms_norm", x, normalized_shape), eps=epsilon)
+    return _rms_norm(x, weight, dims=_last_dims("rms_norm", x, normalized_shape, weight=weight), eps=epsilon)
 
 
 @whole(rows=True)

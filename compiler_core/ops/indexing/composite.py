@@ -38,7 +38,7 @@ from compiler_core.ops.casting import in_widest
 from compiler_core.ops.composites.arithmetic import mul
 from compiler_core.ops.composites.movement import movedim, permute, reshape
 from compiler_core.ops.composites.unary import truth
-from compiler_core.ops.indexing.ends import check_int, clip
+from compiler_core.ops.indexing.ends import as_given, check_int, clip
 from compiler_core.ops.lying import as_told, lies
 from compiler_core.ops.primitives.movement import slice_size
 from compiler_core.ops.refusals import check_fits, need_index, need_one_dtype
@@ -233,10 +233,13 @@ def _fit(value: Value | Scalar, shape: Shape, x: Value) -> Value:
 
 
 class _Rows:
-    """Integer arrays at some dims of x: the dims go to the front, become one, and are addressed by one row number."""
+    """Integer arrays at some dims of x: the dims go to the front, become one, and are addressed by one row number.
 
-    def __init__(self, x: Value, arrays: Sequence[tuple[int, Value]]) -> None:
-        self.x = x
+    wraps: whether negative ones count from the end.
+    """
+
+    def __init__(self, x: Value, arrays: Sequence[tuple[int, Value]], *, wraps: bool = True) -> None:
+        self.x, self.wraps = x, wraps
         self.arrays = [array for _, array in arrays]
         self.dims = [d for d, _ in arrays]
         self.rest = [d for d in range(len(x.shape)) if d not in self.dims]
@@ -245,6 +248,7 @@ class _Rows:
         self.index_shape = broadcast_shapes(*(shape_of(a) for _, a in arrays))
         self.front = (math.prod(sizes), *(x.shape[d] for d in self.rest))
         self.row = self._row_number(self.arrays, sizes)
+        self.rows = reshape(permute(self.x, self.order), self.front)
         adjacent = self.dims == list(range(self.dims[0], self.dims[0] + len(self.dims)))
         self.place = self.dims[0] if adjacent else 0
 
@@ -252,24 +256,21 @@ class _Rows:
         """sum of index_k * stride_k, negative indices counted from the end."""
         row: Value = None
         for k, (array, size) in enumerate(zip(arrays, sizes)):
-            index = wrap_negative(array, size)
+            index = wrap_negative(array, size) if self.wraps else cast(as_value(array), dt.int64)
             if len(arrays) > 1:
-                index = _as_given(size, prims.check_index, index, size)
+                index = as_given(size, prims.check_index, index, size)
             index = broadcast_to(index, self.index_shape)
             stride = math.prod(sizes[k + 1 :])
             term = index if type(stride) is int and stride == 1 else prims.mul(index, prims.full_like(index, stride))
             row = term if row is None else prims.add(row, term)
         return row
 
-    def _rows(self) -> Value:
-        return reshape(permute(self.x, self.order), self.front)
-
     def _places(self) -> tuple[list[int], list[int]]:
         k = len(self.index_shape)
         return list(range(k)), list(range(self.place, self.place + k))
 
     def read(self) -> Value:
-        taken = _as_given(self.front[0], prims.take, self._rows(), self.row)  # (*index, *rest)
+        taken = as_given(self.wraps * self.front[0], prims.take, self.rows, self.row)  # (*index, *rest)
         return as_told(self._steps, movedim(taken, *self._places()), (self.x, *self.arrays))
 
     def _steps(self, strides: list[Strides]) -> list[Strides]:
@@ -289,21 +290,9 @@ class _Rows:
         front, home = self._places()
         src = movedim(_fit(value, shape, self.x), home, front)
         put = prims.index_add if accumulate else prims.index_copy
-        rows = _as_given(self.front[0], put, self._rows(), self.row, src)
+        rows = as_given(self.wraps * self.front[0], put, self.rows, self.row, src)
         moved = reshape(rows, [self.x.shape[d] for d in self.order])
         return permute(moved, [self.order.index(d) for d in range(len(self.order))])
-
-
-def _as_given(size: int, op: Callable[..., Value], *operands: Any) -> Value:
-    """`op` of indices to which `size` was added where they were negative: its error names the index as it was given."""
-    try:
-        return op(*operands)
-    except IndexError_ as error:
-        index = int(error.got) if error.got.startswith("-") else 0
-        if not index:
-            raise
-        what = f"{error.what.partition(':')[0]}: index {index - size} is out of range"
-        raise IndexError_(what, expected=f"{-size} <= index < {size}", got=str(index - size)) from None
 
 
 def wrap_negative(index: Value, size: int) -> Value:
@@ -330,8 +319,13 @@ def index_select(input: Value, dim: int, index: Value) -> Value:
     if len(shape_of(index)) > 1:
         raise IndexError_("index_select(): Index is supposed to be a vector", got=str(shape_of(index)))
     if not input.shape:
-        return reshape(getitem(reshape(input, 1), reshape(index, -1)), ())
-    return getitem(input, (*[slice(None)] * d, reshape(index, -1)))
+        return reshape(_along(reshape(input, 1), 0, index).read(), ())
+    return _along(as_value(input), d, index).read()
+
+
+def _along(x: Value, dim: int, index: Value) -> _Rows:
+    """Rows that torch's index_... functions name: by no negative numbers."""
+    return _Rows(x, [(dim, reshape(index, -1))], wraps=False)
 
 
 @remembered
@@ -342,11 +336,15 @@ def gather(input: Value, dim: int, index: Value) -> Value:
     if 0 not in shape_of(idx):
         need_index("gather", idx)
     idx = cast(idx, dt.int64)
+    if 0 not in shape_of(idx) and (len(x.shape) or 1) != (len(idx.shape) or 1):
+        raise ShapeError(
+            "gather(): index and input have other numbers of dims", expected=str(shape_of(x)), got=str(shape_of(idx))
+        )
     if not x.shape or not idx.shape:
         shape = shape_of(idx)
         return reshape(prims.gather(reshape(x, -1), reshape(idx, -1), 0), shape)
     if 0 in idx.shape:
-        return reshape(getitem(reshape(x, -1), slice(0, 0)), shape_of(idx))  # nothing, with a history
+        return as_new(reshape(getitem(reshape(x, -1), slice(0, 0)), shape_of(idx)))  # nothing, with a history
     return prims.gather(x, idx, d)
 
 
@@ -433,8 +431,10 @@ def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: Sca
         )
     scaled = source if alpha == 1 else mul(source, prims.full_like(source, alpha))
     if not input.shape:
-        return reshape(setitem(reshape(input, 1), reshape(index, -1), reshape(scaled, -1), accumulate=True), ())
-    return setitem(input, (*[slice(None)] * d, index), scaled, accumulate=True)
+        return reshape(index_add(reshape(input, 1), 0, index, reshape(scaled, -1)), ())
+    if dtype_of(input) is dt.bool_:
+        return _truths(lambda counted: index_add(counted, dim, index, _counted(scaled)), input)
+    return _along(as_value(input), d, index).write(scaled, True)
 
 
 @in_widest
@@ -443,8 +443,8 @@ def index_copy(input: Value, dim: int, index: Value, source: Value) -> Value:
     need_one_dtype("index_copy", input, source)
     d = normalize_dim(dim, len(input.shape))
     if not input.shape:
-        return reshape(setitem(reshape(input, 1), reshape(index, -1), reshape(source, -1)), ())
-    return setitem(input, (*[slice(None)] * d, index), source)
+        return reshape(index_copy(reshape(input, 1), 0, index, reshape(source, -1)), ())
+    return _along(as_value(input), d, index).write(source, False)
 
 
 def index_put(input: Value, indices: tuple[Value, ...], values: Value | Scalar, accumulate: bool = False) -> Value:

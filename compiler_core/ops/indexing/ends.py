@@ -6,10 +6,13 @@ asked only what its range does not say: `x[:, -1]` and `x[:, 1:]` assume nothing
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import index
+from typing import Any
 
 from compiler_core.errors import IndexError_
 from compiler_core.meta import as_size
+from compiler_core.ops.registry import Value
 from compiler_core.symbolic.expression import Sym
 
 
@@ -51,3 +54,18 @@ def check_int(index: int, n: int) -> int:
     if not -n <= index < n:
         raise IndexError_(f"index {index} is out of range", expected=f"{-n} <= index < {n}", got=str(index))
     return index + n if index < 0 else index
+
+
+def as_given(size: int, op: Callable[..., Value], *operands: Any) -> Value:
+    """`op` of indices to which `size` was added where they were negative: its error names the index as it was given.
+
+    size: 0 if it was added to none.
+    """
+    try:
+        return op(*operands)
+    except IndexError_ as error:
+        place = int(error.got) if error.got.startswith("-") else 0
+        if not place or not size:
+            raise
+        what = f"{error.what.partition(':')[0]}: index {place - size} is out of range"
+        raise IndexError_(what, expected=f"{-size} <= index < {size}", got=str(place - size)) from None

@@ -9,6 +9,7 @@ import pytest
 from against_torch import assert_gradients, assert_values
 from traced_calls import trace
 
+import distcompile as dc
 from compiler_core.errors import GraphBreak, IndexError_, ShapeError
 from compiler_core.ops import functional as F
 
@@ -166,6 +167,11 @@ def test_gather_scatter_and_kin() -> None:
     ):
         assert_values(call, [X, G, source])
         assert_gradients(call, [X, G, source])
+
+
+def test_nothing_gathered_is_a_tensor_of_its_own() -> None:
+    x = dc.empty(0)
+    assert F.gather(x, 0, dc.empty(0, dtype=dc.int64)) is not x
 
 
 def test_scatter_puts_values_and_scalars() -> None:

@@ -22,6 +22,10 @@ CASES = [
     "lib.gather(m, 0, m)", "lib.gather(m, 0, m.to(lib.uint8))", "lib.index_select(m, 0, f)", "m.scatter(0, m, 1.0)",
     "m.scatter(0, m.long(), m.double())", "m.index_add(0, f, m)", "m.index_add(0, i, m.double())",
     "m.index_copy(0, i, m.double())", "m.masked_fill(m, 1)", "lib.masked_select(m, m)", "lib.where(m, m, m)",
+    "lib.index_select(m, 0, -i)", "lib.index_select(f[0], 0, -i[:1])", "m.index_add(0, -i, m)",
+    "m.index_copy(0, -i, m)", "lib.gather(m, 0, i)", "lib.gather(m, 1, i[0] - 1)", "lib.gather(f[0], 0, lib.zeros(1, 1, dtype=lib.int64))",
+    "lib.nn.functional.layer_norm(m, (2, 2), f)", "lib.nn.functional.layer_norm(m, (2, 2), m, f)",
+    "lib.nn.functional.rms_norm(m, (2, 2), f)",
     "lib.diag(m[None])", "lib.isclose(f, d)", "lib.nanmean(i)", "lib.cosine_similarity(i, i, 0)",
 ]  # fmt: skip
 TAKEN = [

@@ -129,6 +129,13 @@ def _prepare(composite: Composite, known: _Known, made: Forward) -> Callable[...
     return prepare
 
 
+def _there(parameter: Array | None) -> Array | None:
+    """An array of its shape for one that was not kept (hooks pack what is read alone): the kernel takes all of them."""
+    return (
+        parameter if parameter is None or type(parameter) is np.ndarray else np.empty(parameter.shape, parameter.dtype)
+    )
+
+
 def _backward(composite: Composite, known: _Known) -> Backward:
     names, place, from_result = composite.numbers, composite.place, composite.gradient is not None
 
@@ -145,6 +152,7 @@ def _backward(composite: Composite, known: _Known) -> Backward:
         for p, need in zip(parameters, needs[1:]) if parameters else ():
             more.append(np.empty(p.shape, p.dtype) if need and p is not None else None)
         numbers, dims = [attrs[name] for name in names], attrs["dims"] if place == "dims" else 1
+        parameters = tuple([_there(p) for p in parameters]) if parameters else ()
         if of is None or not of.backward((g, read, *parameters, *kept, dx, *more), dims, *numbers):
             return None
         return (dx.swapaxes(attrs["dim"], -1) if is_turned and dx is not None else dx, *more)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.meta import INTEGERS
@@ -100,12 +102,10 @@ def _layer_norm(x: Value, weight: Value | None, bias: Value | None, *, dims: int
 def rms_norm(
     input: Value, normalized_shape: int | Sequence[int], weight: Value | None = None, eps: float | None = None
 ) -> Value:
-    """input / sqrt(mean(input^2) + eps) * weight over the last dims. eps: the dtype's machine epsilon unless given."""
+    """input / sqrt(mean(input^2) + eps) * weight over the last dims. eps: else that of the dtype it is computed in."""
     need_kind("rms_norm", "fc", input)
-    import ml_dtypes
-
     x = floating(input)
-    epsilon = float(ml_dtypes.finfo(dtype_of(x).numpy).eps) if eps is None else eps  # type: ignore[no-untyped-call]
+    epsilon = float(np.finfo(dtype_of(x).compute.name).eps) if eps is None else eps
     return _rms_norm(x, weight, dims=_last_dims("rms_norm", x, normalized_shape, weight=weight), eps=epsilon)
 
 

@@ -23,7 +23,8 @@ CASES = [
     "m.scatter(0, m.long(), m.double())", "m.index_add(0, f, m)", "m.index_add(0, i, m.double())",
     "m.index_copy(0, i, m.double())", "m.masked_fill(m, 1)", "lib.masked_select(m, m)", "lib.where(m, m, m)",
     "lib.index_select(m, 0, -i)", "lib.index_select(f[0], 0, -i[:1])", "m.index_add(0, -i, m)",
-    "m.index_copy(0, -i, m)", "lib.gather(m, 0, i)", "lib.gather(m, 1, i[0] - 1)", "lib.gather(f[0], 0, lib.zeros(1, 1, dtype=lib.int64))",
+    "m.index_copy(0, -i, m)", "lib.gather(m, 0, i)", "lib.gather(m, 1, i[0] - 1)",
+    "lib.gather(f[0], 0, lib.zeros(1, 1, dtype=lib.int64))",
     "lib.nn.functional.layer_norm(m, (2, 2), f)", "lib.nn.functional.layer_norm(m, (2, 2), m, f)",
     "lib.nn.functional.rms_norm(m, (2, 2), f)",
     "lib.diag(m[None])", "lib.isclose(f, d)", "lib.nanmean(i)", "lib.cosine_similarity(i, i, 0)",
@@ -42,6 +43,7 @@ TAKEN = [
     "lib.square(b)", "b ** 3", "lib.pow(b, 2)",
     "lib.add(f.half(), i.to(lib.uint8), alpha=0.5)", "lib.ldexp(i, f.bfloat16())", "lib.inner(f, d[0])",
     "lib.nn.functional.softmax(m)", "lib.nn.functional.softmin(m[None])", "lib.add(i, f[0], alpha=0.5)",
+    "lib.nn.functional.rms_norm(f.bfloat16() / 9, (2,))", "lib.nn.functional.rms_norm(f.half() / 99, (2,), f.half())",
     "lib.celu(lib.tensor([1.0, -1.0, -300.0, 200.0]), 0.5)", "lib.nn.functional.soft_margin_loss(f, d)",
 ]  # fmt: skip
 

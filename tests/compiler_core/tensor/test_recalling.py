@@ -297,6 +297,18 @@ def test_hooks_on_what_is_saved_see_what_is_remembered() -> None:
     assert told(distcompile) == told(torch)
 
 
+def test_a_bias_that_hooks_do_not_keep_is_not_missed() -> None:
+    def gradients(t: Any) -> list[Any]:
+        x, w, b = (v.requires_grad_() for v in operands(t, ((4, 6), (6,), (6,))))
+        with t.autograd.graph.saved_tensors_hooks(lambda v: v, lambda v: v):
+            out = t.nn.functional.layer_norm(x, (6,), w, b)
+        out.square().sum().backward()
+        return [x.grad, w.grad, b.grad]
+
+    for ours, theirs in zip(gradients(distcompile), gradients(torch)):
+        agree(ours, theirs)
+
+
 def test_what_ends_in_a_view_is_not_remembered() -> None:
     calls: list[str] = []
 

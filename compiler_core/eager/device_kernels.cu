@@ -43,7 +43,8 @@ KERNEL dropout_backward(const T* g, const u8* kept, T* dx, i64 n, double factor)
 // A target outside of the classes counts as one ignored here: check_index tells of it.
 #define COUNTS(t) ((t) != ignored && (t) >= 0 && (t) < n)
 
-KERNEL cross_entropy(const T* x, const i64* target, C* losses, C* logs, i64 n, i64 ignored) {
+// smoothing: how much of each target all classes share
+KERNEL cross_entropy(const T* x, const i64* target, C* losses, C* logs, i64 n, i64 ignored, double smoothing) {
   __shared__ C room[MOST];
   const i64 r = blockIdx.x;
   x += r * n;
@@ -52,9 +53,16 @@ KERNEL cross_entropy(const T* x, const i64* target, C* losses, C* logs, i64 n, i
   peak = LARGEST(peak);
   ALONG(i, n) total += exp_of(in(x[i]) - peak);
   const C logarithm = log_of(SUM(total));
+  C spread = 0;
+  if (smoothing) {
+    ALONG(i, n) spread += in(x[i]) - peak;
+    spread = n * logarithm - SUM(spread);
+  }
   if (threadIdx.x == 0) {
     logs[r] = peak + logarithm;
-    losses[r] = COUNTS(target[r]) ? logarithm - (in(x[target[r]]) - peak) : (C)0;
+    C loss = COUNTS(target[r]) ? logarithm - (in(x[target[r]]) - peak) : (C)0;
+    if (COUNTS(target[r]) && smoothing) loss = loss * (C)(1 - smoothing) + spread * (C)(smoothing / n);
+    losses[r] = loss;
   }
 }
 
@@ -77,12 +85,16 @@ KERNEL cross_entropy_total(const C* losses, const i64* target, T* total, C* coun
 
 // g: of each row (each), or of the total, which `count` divides if it is there
 KERNEL cross_entropy_backward(const T* x, const i64* target, const C* logs, const T* g, const C* count, T* dx, i64 n,
-                              i64 ignored, int each) {
+                              i64 ignored, int each, double smoothing) {
   const i64 r = blockIdx.x, chosen = target[r];
   const C factor = !COUNTS(chosen) ? (C)0 : in(g[each ? r : 0]) / (count ? *count : (C)1);
   x += r * n;
   dx += r * n;
-  ALONG(i, n) dx[i] = as_stored(COUNTS(chosen) ? (exp_of(in(x[i]) - logs[r]) - (i == chosen ? 1 : 0)) * factor : (C)0);
+  const C shared = (C)(smoothing / n), own = (C)(1 - smoothing);
+  ALONG(i, n) {
+    const C slope = exp_of(in(x[i]) - logs[r]) - shared - (i == chosen ? own : (C)0);
+    dx[i] = as_stored(COUNTS(chosen) ? slope * factor : (C)0);
+  }
 }
 
 // ---- many arrays as one vector: its norm, and its product with a number

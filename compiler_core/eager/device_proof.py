@@ -23,7 +23,7 @@ _WEIGHTS = [np.random.default_rng(6).normal(size=s).astype(np.float32) for s in 
 _FILTERS = [np.random.default_rng(8).normal(size=s).astype(np.float32) for s in ((16, 8, 3, 3), (16,))]
 _PLACES = {"stride": (2, 1), "low": (1, 0), "high": (1, 0), "dilation": (1, 1), "groups": 1}
 _DEPTHWISE = {"stride": (1, 1), "low": (1, 2), "high": (1, 2), "dilation": (1, 1), "groups": 6}
-_LOSS = {"ignore_index": -100, "reduction": "mean"}
+_LOSS = {"ignore_index": -100, "reduction": "mean", "smoothing": 0.0}
 _MAXIMA: dict[str, Any] = {"kernel": (3, 3), "stride": (2, 2), "dilation": (1, 1), "low": (1, 1), "high": (1, 0)}
 _AVERAGES: dict[str, Any] = {
     **{"kernel": (3, 2), "stride": (2, 1), "low": (1, 1), "high": (1, 1), "counts": (4, 7)},
@@ -58,6 +58,7 @@ SAMPLES: dict[str, Sample] = {  # shapes, or operands as they are, and attribute
 _PER_CHANNEL = [np.random.default_rng(7).uniform(0.5, 2, 16).astype(np.float32) for _ in range(2)]
 _EPS = {"eps": 1e-5}
 MORE: dict[str, Sequence[Sample]] = {  # where other kernels do the same, or other dtypes stand beside each other
+    "cross_entropy": ((((4, 37), _CLASSES), {**_LOSS, "reduction": "sum", "smoothing": 0.2}),),
     "batch_norm": (
         (((16, 3, 2200), None, None, (3,), (3,)), _EPS),
         (((6, 16, 4, 8), None, None, *_PER_CHANNEL), _EPS),

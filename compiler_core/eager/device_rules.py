@@ -139,7 +139,7 @@ def _attention_backward(
 # ---- classes
 
 
-def _cross_entropy(k: DeviceKernels, x: Array, target: Array, *, ignore_index: int, reduction: str) -> Any:
+def _cross_entropy(k: DeviceKernels, x: Array, target: Array, *, ignore_index: int, reduction: str, smoothing: float) -> Any:  # fmt: skip  # noqa: E501
     if not x.size or x.ndim not in (1, 2) or target.dtype != _INT64 or target.shape != x.shape[:-1]:
         return None
     if reduction not in ("none", "mean", "sum") or target.size >= MOST_ROWS:
@@ -150,7 +150,7 @@ def _cross_entropy(k: DeviceKernels, x: Array, target: Array, *, ignore_index: i
         checked = OPS["where"].eager(cuda.module(), chosen != ignore_index, chosen, np.int64(0))
         OPS["check_index"].eager(cuda.module(), checked, n)
     losses, logs = empty(target.shape, k.wide), empty(target.shape, k.wide)
-    k.rows("cross_entropy", rows, n, given, chosen, losses, logs, I64(n), I64(ignore_index))
+    k.rows("cross_entropy", rows, n, given, chosen, losses, logs, I64(n), I64(ignore_index), F64(smoothing))
     if reduction == "none":
         return losses.astype(x.dtype), (logs, None, given)
     total, count, is_mean = empty((), x.dtype), empty((), k.wide), reduction == "mean"
@@ -158,12 +158,12 @@ def _cross_entropy(k: DeviceKernels, x: Array, target: Array, *, ignore_index: i
     return total, (logs, count if is_mean else None, given)
 
 
-def _cross_entropy_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, target: Array, *, ignore_index: int, reduction: str) -> Grads:  # fmt: skip  # noqa: E501
+def _cross_entropy_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, target: Array, *, ignore_index: int, reduction: str, smoothing: float) -> Grads:  # fmt: skip  # noqa: E501
     logs, count, given = kept  # the logits as they were: torch keeps probabilities, and lets users write into them
     dx, n = empty(x.shape, x.dtype), x.shape[-1]
     each = I32(reduction == "none")
     k.rows("cross_entropy_backward", target.size, n, given, dense(target), logs, g, count, dx, I64(n),
-           I64(ignore_index), each)  # fmt: skip
+           I64(ignore_index), each, F64(smoothing))  # fmt: skip
     return dx, None
 
 

@@ -245,8 +245,8 @@ EXPORT dc_window_max_backward(void* arrays) { return BY_DTYPE(window_max_backwar
 // ---- cross entropy with class indices
 
 // x[N, C], target i64[N] -> loss[N], 0 where ignored; logarithms of the rows' sums of exp(x), [N]; counted, T[1]; the
-// loss's sum, or its mean over those counted, T[1], if it is wanted
-template <class T> static int64_t cross_entropy(const Tuple* t, int64_t ignored, int64_t mean) {
+// loss's sum, or its mean over those counted, T[1], if it is wanted. smoothing: how much of each target all classes share
+template <class T> static int64_t cross_entropy(const Tuple* t, int64_t ignored, int64_t mean, double smoothing) {
   const T* x = at<T>(t, 0);
   const int64_t* target = at<int64_t>(t, 1);
   T *loss = at<T>(t, 2), *logs = at<T>(t, 3);
@@ -254,10 +254,15 @@ template <class T> static int64_t cross_entropy(const Tuple* t, int64_t ignored,
   int64_t count = 0;
   for (int64_t r = 0; r < rows; ++r, x += n) {
     const T peak = max_of(n, x);
-    logs[r] = peak + log_of(sum_of<T>(n, [=](int64_t i) { return exp_of(x[i] - peak); }));
+    const T logarithm = log_of(sum_of<T>(n, [=](int64_t i) { return exp_of(x[i] - peak); }));
+    logs[r] = peak + logarithm;
     const bool counts = target[r] != ignored;
     if (counts && (target[r] < 0 || target[r] >= n)) return 1;
     loss[r] = counts ? logs[r] - x[target[r]] : (T)0;
+    if (counts && smoothing) {
+      const T spread = (T)n * logarithm - sum_of<T>(n, [=](int64_t i) { return x[i] - peak; });
+      loss[r] = loss[r] * (T)(1 - smoothing) + spread * (T)(smoothing / (double)n);
+    }
     count += counts;
   }
   *at<T>(t, 4) = (T)count;
@@ -271,26 +276,29 @@ template <class T> static int64_t cross_entropy(const Tuple* t, int64_t ignored,
 }
 
 // x, target, logs, g[N] or g[1] for all -> dx
-template <class T> static int64_t cross_entropy_backward(const Tuple* t, int64_t ignored) {
+template <class T> static int64_t cross_entropy_backward(const Tuple* t, int64_t ignored, double smoothing) {
   const T *x = at<T>(t, 0), *logs = at<T>(t, 2), *g = at<T>(t, 3);
   const int64_t* target = at<int64_t>(t, 1);
   T* dx = at<T>(t, 4);
   const int64_t rows = numel(t->items[1]), n = rows ? numel(t->items[0]) / rows : 0;
   const bool alike = numel(t->items[3]) != rows;
+  const T chosen = (T)(1 - smoothing), each = (T)(smoothing / (double)n);
   for (int64_t r = 0; r < rows; ++r, x += n, dx += n) {
     const bool counts = target[r] != ignored;
     const T factor = counts ? g[alike ? 0 : r] : (T)0, level = logs[r];
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) dx[i] = counts ? exp_of(x[i] - level) * factor : (T)0;
-    if (counts) dx[target[r]] -= factor;
+    for (int64_t i = 0; i < n; ++i) dx[i] = counts ? (exp_of(x[i] - level) - each) * factor : (T)0;
+    if (counts) dx[target[r]] -= chosen * factor;
   }
   return 0;
 }
 
-EXPORT dc_cross_entropy(void* arrays, int64_t ignored, int64_t mean) {
-  return BY_DTYPE(cross_entropy, ignored, mean);
+EXPORT dc_cross_entropy(void* arrays, int64_t ignored, int64_t mean, double smoothing) {
+  return BY_DTYPE(cross_entropy, ignored, mean, smoothing);
 }
-EXPORT dc_cross_entropy_backward(void* arrays, int64_t ignored) { return BY_DTYPE(cross_entropy_backward, ignored); }
+EXPORT dc_cross_entropy_backward(void* arrays, int64_t ignored, double smoothing) {
+  return BY_DTYPE(cross_entropy_backward, ignored, smoothing);
+}
 
 // ---- embedding: rows of g[N, C] added to rows index i64[N] of out[V, C]
 

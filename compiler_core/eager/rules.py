@@ -176,9 +176,9 @@ def _attention_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, q: 
 
 
 def _prepare_cross_entropy(k: RowKernels, made: Forward) -> Prepare:
-    forms = k.forms("cross_entropy", *SIGNATURE, ctypes.c_int64, ctypes.c_int64)
+    forms = k.forms("cross_entropy", *SIGNATURE, ctypes.c_int64, ctypes.c_int64, ctypes.c_double)
 
-    def prepare(x: Array, target: Array, *, ignore_index: int, reduction: str) -> Callable[..., Made]:
+    def prepare(x: Array, target: Array, *, ignore_index: int, reduction: str, smoothing: float) -> Callable[..., Made]:
         shape, dtype, mean, empty = target.shape, x.dtype, reduction == "mean", np.empty
         if not alike(x) or not x.size or x.ndim > 2 or target.dtype != _I64 or shape != x.shape[:-1]:
             return lambda x, target: None
@@ -187,8 +187,8 @@ def _prepare_cross_entropy(k: RowKernels, made: Forward) -> Prepare:
         def run(x: Array, target: Array) -> Made:
             loss, logs, count = empty(shape, dtype), empty(shape, dtype), empty((), dtype)
             total = None if reduction == "none" else empty((), dtype)
-            if form((x, target, loss, logs, count, total), ignore_index, mean):
-                return made(x, target, ignore_index=ignore_index, reduction=reduction)
+            if form((x, target, loss, logs, count, total), ignore_index, mean, smoothing):
+                return made(x, target, ignore_index=ignore_index, reduction=reduction, smoothing=smoothing)
             return loss if total is None else total, (logs, count, x)
 
         return run
@@ -219,20 +219,20 @@ def _classes(k: RowKernels) -> None:
     """Define cross_entropy of class indices, and embedding."""
     forward, backward, add_rows = k.named("cross_entropy"), k.named("cross_entropy_backward"), k.named("add_rows")
 
-    def cross_entropy(x: Array, target: Array, *, ignore_index: int, reduction: str) -> Made:
+    def cross_entropy(x: Array, target: Array, *, ignore_index: int, reduction: str, smoothing: float) -> Made:
         if not alike(x) or not x.size or x.ndim > 2 or target.dtype != _I64 or target.shape != x.shape[:-1]:
             return None
         loss, logs, count = np.empty(target.shape, x.dtype), np.empty(target.shape, x.dtype), np.empty((), x.dtype)
         total = None if reduction == "none" else np.empty((), x.dtype)
-        if forward((dense(x), dense(target), loss, logs, count, total), ignore_index, reduction == "mean"):
+        if forward((dense(x), dense(target), loss, logs, count, total), ignore_index, reduction == "mean", smoothing):
             return None  # a target outside of the classes
         return loss if total is None else total, (logs, count, x)
 
-    def cross_entropy_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, target: Array, *, ignore_index: int, reduction: str) -> Grads:  # fmt: skip  # noqa: E501
+    def cross_entropy_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, target: Array, *, ignore_index: int, reduction: str, smoothing: float) -> Grads:  # fmt: skip  # noqa: E501
         logs, count, x = kept  # the logits as they were: torch keeps probabilities, and lets users write into them
         dx = np.empty(x.shape, x.dtype)
         factor = np.asarray(g / count) if reduction == "mean" else dense(g)
-        backward((dense(x), dense(target), logs, factor, dx), ignore_index)
+        backward((dense(x), dense(target), logs, factor, dx), ignore_index, smoothing)
         return dx, None
 
     def embedding_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, weight: Array, index: Array, *, padding_idx: int | None) -> Grads:  # fmt: skip  # noqa: E501

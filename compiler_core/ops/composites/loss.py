@@ -71,14 +71,15 @@ def cross_entropy(
         raise ShapeError("label_smoothing must be between 0.0 and 1.0", got=str(label_smoothing))
     if ignore_index >= 0 and dtype_of(target).is_floating_point:
         raise DTypeError("ignore_index is not supported for floating point target", got=dtype_of(target).name)
-    if weight is None and not label_smoothing and not dtype_of(target).is_floating_point:
-        return _cross_entropy(x, target, ignore_index=ignore_index, reduction=reduction)
+    is_plain = weight is None and dt.number_type(label_smoothing) in (float, int)
+    if is_plain and not dtype_of(target).is_floating_point:
+        return _cross_entropy(x, target, ignore_index=ignore_index, reduction=reduction, smoothing=label_smoothing)
     return _any_cross_entropy(x, target, weight, ignore_index, reduction, label_smoothing)
 
 
 @whole
-def _cross_entropy(x: Value, target: Value, *, ignore_index: int, reduction: str) -> Value:
-    return _any_cross_entropy(x, target, None, ignore_index, reduction, 0.0)
+def _cross_entropy(x: Value, target: Value, *, ignore_index: int, reduction: str, smoothing: float) -> Value:
+    return _any_cross_entropy(x, target, None, ignore_index, reduction, smoothing)
 
 
 def _any_cross_entropy(

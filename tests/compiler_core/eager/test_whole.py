@@ -140,11 +140,16 @@ CASES = (
     Case("attention", ((2, 3, 4), (2, 5, 4), (2, 5, 6), (1, 3, 5)), {"causal": False, "scale": 0.5}),
     Case("attention", ((2, 3, 4), (2, 5, 4), (2, 5, 6), (5,)), {"causal": False, "scale": 0.5}),
     *(
-        Case("cross_entropy", ((4, 5), CLASSES), {"ignore_index": -100, "reduction": r})
+        Case("cross_entropy", ((4, 5), CLASSES), {"ignore_index": -100, "reduction": r, "smoothing": smoothing})
         for r in ("none", "sum", "mean")
+        for smoothing in (0.0, 0.3)
     ),
-    Case("cross_entropy", ((5,), np.array(3)), {"ignore_index": -100, "reduction": "mean"}),
-    Case("cross_entropy", ((2, 5, 4), np.ones((2, 4), np.int64)), {"ignore_index": 1, "reduction": "sum"}),
+    Case("cross_entropy", ((5,), np.array(3)), {"ignore_index": -100, "reduction": "mean", "smoothing": 1.0}),
+    Case(
+        "cross_entropy",
+        ((2, 5, 4), np.ones((2, 4), np.int64)),
+        {"ignore_index": 1, "reduction": "sum", "smoothing": 0.1},
+    ),
     Case("embedding", ((5, 3), ROWS), {"padding_idx": None}),
     Case("embedding", ((5, 3), ROWS), {"padding_idx": 1}),
 )

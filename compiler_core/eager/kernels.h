@@ -242,7 +242,13 @@ template <class T> static int64_t window_max_backward(const Tuple* t) {
 EXPORT dc_window_max(void* arrays) { return BY_DTYPE(window_max); }
 EXPORT dc_window_max_backward(void* arrays) { return BY_DTYPE(window_max_backward); }
 
-// ---- cross entropy with class indices
+// ---- cross entropy with class indices, and what is left of it where logarithms are given
+
+template <class T> DC_INLINE T total_of(int64_t rows, const T* loss, int64_t count, int64_t mean) {
+  double sum = 0;
+  for (int64_t r = 0; r < rows; ++r) sum += loss[r];
+  return (T)(mean ? sum / (double)count : sum);
+}
 
 // x[N, C], target i64[N] -> loss[N], 0 where ignored; logarithms of the rows' sums of exp(x), [N]; counted, T[1]; the
 // loss's sum, or its mean over those counted, T[1], if it is wanted. smoothing: how much of each target all classes share
@@ -266,12 +272,7 @@ template <class T> static int64_t cross_entropy(const Tuple* t, int64_t ignored,
     count += counts;
   }
   *at<T>(t, 4) = (T)count;
-  if (T* total = at<T>(t, 5)) {
-    loss = at<T>(t, 2);
-    double sum = 0;
-    for (int64_t r = 0; r < rows; ++r) sum += loss[r];
-    *total = (T)(mean ? sum / (double)count : sum);
-  }
+  if (T* total = at<T>(t, 5)) *total = total_of(rows, loss, count, mean);
   return 0;
 }
 
@@ -293,6 +294,38 @@ template <class T> static int64_t cross_entropy_backward(const Tuple* t, int64_t
   return 0;
 }
 
+// x[N, C], target i64[N] -> loss[N], 0 where ignored; counted, T[1]; the loss's sum, or mean, T[1], if it is wanted
+template <class T> static int64_t nll_loss(const Tuple* t, int64_t ignored, int64_t mean) {
+  const T* x = at<T>(t, 0);
+  const int64_t* target = at<int64_t>(t, 1);
+  T* loss = at<T>(t, 2);
+  const int64_t rows = numel(t->items[1]), n = rows ? numel(t->items[0]) / rows : 0;
+  int64_t count = 0;
+  for (int64_t r = 0; r < rows; ++r, x += n) {
+    const bool counts = target[r] != ignored;
+    if (counts && (target[r] < 0 || target[r] >= n)) return 1;
+    loss[r] = counts ? -x[target[r]] : (T)0;
+    count += counts;
+  }
+  *at<T>(t, 3) = (T)count;
+  if (T* total = at<T>(t, 4)) *total = total_of(rows, loss, count, mean);
+  return 0;
+}
+
+// g[N] or g[1] for all, target -> dx, which is 0
+template <class T> static int64_t nll_loss_backward(const Tuple* t, int64_t ignored) {
+  const T* g = at<T>(t, 0);
+  const int64_t* target = at<int64_t>(t, 1);
+  T* dx = at<T>(t, 2);
+  const int64_t rows = numel(t->items[1]), n = rows ? numel(t->items[2]) / rows : 0;
+  const bool alike = numel(t->items[0]) != rows;
+  for (int64_t r = 0; r < rows; ++r, dx += n)
+    if (target[r] != ignored) dx[target[r]] = -g[alike ? 0 : r];
+  return 0;
+}
+
+EXPORT dc_nll_loss(void* arrays, int64_t ignored, int64_t mean) { return BY_DTYPE(nll_loss, ignored, mean); }
+EXPORT dc_nll_loss_backward(void* arrays, int64_t ignored) { return BY_DTYPE(nll_loss_backward, ignored); }
 EXPORT dc_cross_entropy(void* arrays, int64_t ignored, int64_t mean, double smoothing) {
   return BY_DTYPE(cross_entropy, ignored, mean, smoothing);
 }

@@ -40,6 +40,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "dropout_backward": (_DOUBLE,),
     "cross_entropy": (_INT, _INT, _DOUBLE),
     "cross_entropy_backward": (_INT, _DOUBLE),
+    "nll_loss": (_INT, _INT),
+    "nll_loss_backward": (_INT,),
     "add_rows": (),
     "choose": (_INT,),
     "depthwise_weight": (),

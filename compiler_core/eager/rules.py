@@ -175,12 +175,17 @@ def _attention_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, q: 
 # ---- classes
 
 
+def _are_rows(x: Array, target: Array) -> bool:
+    """Whether there is a class for each row of x."""
+    return bool(alike(x) and x.size and x.ndim <= 2 and target.dtype == _I64 and target.shape == x.shape[:-1])
+
+
 def _prepare_cross_entropy(k: RowKernels, made: Forward) -> Prepare:
     forms = k.forms("cross_entropy", *SIGNATURE, ctypes.c_int64, ctypes.c_int64, ctypes.c_double)
 
     def prepare(x: Array, target: Array, *, ignore_index: int, reduction: str, smoothing: float) -> Callable[..., Made]:
         shape, dtype, mean, empty = target.shape, x.dtype, reduction == "mean", np.empty
-        if not alike(x) or not x.size or x.ndim > 2 or target.dtype != _I64 or shape != x.shape[:-1]:
+        if not _are_rows(x, target):
             return lambda x, target: None
         form = forms[x.size > LARGE]
 
@@ -216,11 +221,11 @@ def _prepare_embedding(weight: Array, index: Array, *, padding_idx: int | None) 
 
 
 def _classes(k: RowKernels) -> None:
-    """Define cross_entropy of class indices, and embedding."""
+    """Define losses of class indices, and embedding."""
     forward, backward, add_rows = k.named("cross_entropy"), k.named("cross_entropy_backward"), k.named("add_rows")
 
     def cross_entropy(x: Array, target: Array, *, ignore_index: int, reduction: str, smoothing: float) -> Made:
-        if not alike(x) or not x.size or x.ndim > 2 or target.dtype != _I64 or target.shape != x.shape[:-1]:
+        if not _are_rows(x, target):
             return None
         loss, logs, count = np.empty(target.shape, x.dtype), np.empty(target.shape, x.dtype), np.empty((), x.dtype)
         total = None if reduction == "none" else np.empty((), x.dtype)
@@ -234,6 +239,8 @@ def _classes(k: RowKernels) -> None:
         factor = np.asarray(g / count) if reduction == "mean" else dense(g)
         backward((dense(x), dense(target), logs, factor, dx), ignore_index, smoothing)
         return dx, None
+
+    _nll_loss(k)
 
     def embedding_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, weight: Array, index: Array, *, padding_idx: int | None) -> Grads:  # fmt: skip  # noqa: E501
         dw = np.zeros(weight.shape, weight.dtype)
@@ -250,6 +257,27 @@ def _classes(k: RowKernels) -> None:
         prepare=_prepare_cross_entropy(k, cross_entropy),
     )
     define_quietly("embedding", _embedding, embedding_backward, reads=(1,), prepare=_prepare_embedding)
+
+
+def _nll_loss(k: RowKernels) -> None:
+    forward, backward = k.named("nll_loss"), k.named("nll_loss_backward")
+
+    def nll_loss(x: Array, target: Array, *, ignore_index: int, reduction: str) -> Made:
+        if not _are_rows(x, target):
+            return None
+        loss, count = np.empty(target.shape, x.dtype), np.empty((), x.dtype)
+        total = None if reduction == "none" else np.empty((), x.dtype)
+        if forward((dense(x), dense(target), loss, count, total), ignore_index, reduction == "mean"):
+            return None  # a target outside of the classes
+        return loss if total is None else total, (count,)
+
+    def nll_loss_backward(needs: Sequence[bool], g: Array, _: None, kept: Any, x: Array, target: Array, *, ignore_index: int, reduction: str) -> Grads:  # fmt: skip  # noqa: E501
+        dx = np.zeros(x.shape, x.dtype)
+        factor = np.asarray(g / kept[0]) if reduction == "mean" else dense(g)
+        backward((factor, dense(target), dx), ignore_index)
+        return dx, None
+
+    define_quietly("nll_loss", nll_loss, nll_loss_backward, reads=(1,))
 
 
 def _define_all() -> None:

@@ -103,6 +103,7 @@ def _any_cross_entropy(
     return cast(_mean_over(classes.valid_only(loss), classes.total_weight(wide), reduction), dtype_of(x))
 
 
+@remembered
 @in_float32
 def nll_loss(
     input: Value,
@@ -114,6 +115,17 @@ def nll_loss(
     """-input[target]: input holds log-probabilities. Shapes as for cross_entropy with class indices."""
     need_kind("nll_loss", "f", input)
     x = floating(input)
+    if weight is None:
+        return _nll_loss(x, target, ignore_index=ignore_index, reduction=reduction)
+    return _any_nll_loss(x, target, weight, ignore_index, reduction)
+
+
+@whole
+def _nll_loss(x: Value, target: Value, *, ignore_index: int, reduction: str) -> Value:
+    return _any_nll_loss(x, target, None, ignore_index, reduction)
+
+
+def _any_nll_loss(x: Value, target: Value, weight: Value | None, ignore_index: int, reduction: str) -> Value:
     classes = Classes(target, x, _class_dim(x), weight, ignore_index)
     loss = classes.valid_only(classes.weighted(prims.neg(classes.pick(x))))
     return _mean_over(loss, classes.total_weight(x), reduction)

@@ -150,6 +150,9 @@ CASES = (
         ((2, 5, 4), np.ones((2, 4), np.int64)),
         {"ignore_index": 1, "reduction": "sum", "smoothing": 0.1},
     ),
+    *(Case("nll_loss", ((4, 5), CLASSES), {"ignore_index": -100, "reduction": r}) for r in ("none", "sum", "mean")),
+    Case("nll_loss", ((5,), np.array(3)), {"ignore_index": -100, "reduction": "mean"}),
+    Case("nll_loss", ((2, 5, 4), np.ones((2, 4), np.int64)), {"ignore_index": 1, "reduction": "sum"}),
     Case("embedding", ((5, 3), ROWS), {"padding_idx": None}),
     Case("embedding", ((5, 3), ROWS), {"padding_idx": 1}),
 )
@@ -391,6 +394,8 @@ def test_hooks_on_a_result_replace_its_gradient() -> None:
 def test_an_index_out_of_range_is_an_error() -> None:
     with pytest.raises(IndexError_):
         F.cross_entropy(rows(), tensor([0, 4, 1]))
+    with pytest.raises(IndexError_):
+        F.nll_loss(rows(), tensor([0, -1, 1]))
     with pytest.raises(IndexError_):
         F.embedding(tensor([0, -1]), rows())
 

@@ -292,8 +292,7 @@ def binary_cross_entropy_with_logits(
     if pos_weight is None:
         loss = _bce_with_logits(x, target)
     else:
-        scale = add(mul(sub(pos_weight, 1.0), target), 1.0)
-        loss = add(mul(sub(1.0, target), x), mul(scale, log1p_exp(prims.neg(x))))
+        loss = _scaled_bce(x, target, add(mul(sub(pos_weight, 1.0), target), 1.0))
     return reduced(loss if weight is None else mul(loss, weight), reduction)
 
 
@@ -301,6 +300,12 @@ def binary_cross_entropy_with_logits(
 def _bce_with_logits(x: Value, target: Value) -> Value:
     positive = log1p_exp(prims.neg(x))  # -log s
     return add(mul(sub(1.0, target), x), positive)
+
+
+@whole(lies="alike", pointwise=True)
+def _scaled_bce(x: Value, target: Value, scale: Value) -> Value:
+    positive = log1p_exp(prims.neg(x))
+    return add(mul(sub(1.0, target), x), mul(scale, positive))
 
 
 @refused_on_cuda("use binary_cross_entropy_with_logits")

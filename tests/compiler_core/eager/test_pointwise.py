@@ -9,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,13 @@ def composed(name: str, *xs: Tensor, rounded: Any = np.float64) -> Tensor:
 
 
 def corners(name: str, dtype: Any, place: str = "cpu") -> list[Tensor]:
-    """Its operands: of one all corners, of several the one beside each of the other."""
+    """Its operands: of one all corners, of two the one beside each of the other; of three some of them so."""
     more = np.random.default_rng(0).normal(size=37)
     with np.errstate(over="ignore"):
         array = np.concatenate([CORNERS, more]).astype(dtype)
-    arrays = [array] if COMPOSITES[name].operands == 1 else [np.repeat(array, len(array)), np.tile(array, len(array))]
-    return [tensor(one).to(place).requires_grad_() for one in arrays]
+    count = COMPOSITES[name].operands
+    arrays = np.meshgrid(*[array[:: 1 if count < 3 else 4]] * count)
+    return [tensor(one.ravel()).to(place).requires_grad_() for one in arrays]
 
 
 def close(made: Any, right: Any, dtype: Any) -> None:
@@ -142,12 +144,12 @@ def drawn(shape: tuple[int, ...], place: str, seed: int = 0) -> Tensor:
 
 
 @pytest.mark.parametrize("place", ["cpu", "cuda"])
-@pytest.mark.parametrize("wanted", [(True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("name", SEVERAL)
-def test_what_is_wanted_is_computed(name: str, wanted: tuple[bool, ...], place: str) -> None:
+def test_what_is_wanted_is_computed(name: str, place: str) -> None:
     """Of a cotangent of its own for each element, and of one for all, in sizes that are pieces of 16 bytes, or not."""
+    choices = [*product((True, False), repeat=COMPOSITES[name].operands)][:-1]
     with on_fake_device():
-        for shape in ((3, 7), (5, 1030)):
+        for shape, wanted in product(((3, 7), (5, 1030)), choices):
             xs = [drawn(shape, place, k).requires_grad_(want) for k, want in enumerate(wanted)]
             for weight in (drawn(shape, place, 9), tensor(0.3, dtype=dt.float64).to(place)):
                 out, expected = by_kernel(name, *xs), composed(name, *xs)
@@ -183,6 +185,22 @@ def test_operands_of_other_shapes_or_dtypes_are_composed(place: str) -> None:
             assert Tensor.__whole__(COMPOSITES["l1"], (x, y), {}) is None
             expected = abs(x.detach().cpu().numpy() - y.cpu().numpy())
             np.testing.assert_allclose(F.l1_loss(x, y, "none").detach().cpu().numpy(), expected)
+
+
+def test_a_batch_is_computed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each operand is one of each example; else the composition's ops run by their rules."""
+    x, y, one, seen = drawn((4, 3), "cpu"), drawn((4, 3), "cpu", 1), COMPOSITES["huber"], list[Any]()
+    by_kernel("huber", x, y)  # it is made
+    forward = one.forward
+    monkeypatch.setattr(one, "forward", lambda *xs, **given: seen.append(xs[0].shape) or forward(*xs, **given))
+    slopes = dc.func.grad(F.huber_loss, argnums=(0, 1))
+    for dims, shapes in (((0, 0), [(4, 3)]), ((0, None), []), ((None, 0), [])):
+        seen.clear()
+        found = dc.func.vmap(slopes, in_dims=dims)(x, y)
+        assert seen == shapes
+        for place, got in enumerate(found):
+            rows = [slopes(*(a if d is None else a[k] for a, d in zip((x, y), dims)))[place] for k in range(4)]
+            close(got, dc.stack(rows), np.float64)
 
 
 @pytest.mark.parametrize("place", ["cpu", "cuda"])

@@ -110,11 +110,13 @@ KERNEL depthwise_weight(const T* x, const T* g, C* parts, i64 all, i64 share, in
       read<SPAN>(x + ((sample * H + h) * W * pairs + pair) * 2, turn * RUN * SW - PW, W, pairs, given);
       read<RUN>(g + (line * OW * pairs + pair) * 2, turn * RUN, OW, pairs, slopes);
 #pragma unroll
-      for (int kw = 0; kw < KW; ++kw)
+      for (int t = 0; t < RUN; ++t)
+        if (turn * RUN + t < OW) {  // a zero in its place would make NaN of what is not finite
 #pragma unroll
-        for (int t = 0; t < RUN; ++t) {
-          sums[kw].a += given[t * SW + kw * DW].a * slopes[t].a;
-          sums[kw].b += given[t * SW + kw * DW].b * slopes[t].b;
+          for (int kw = 0; kw < KW; ++kw) {
+            sums[kw].a += given[t * SW + kw * DW].a * slopes[t].a;
+            sums[kw].b += given[t * SW + kw * DW].b * slopes[t].b;
+          }
         }
     }
 #pragma unroll

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compiler_core import cuda
-from compiler_core.eager.device_kernels import I32, I64, MOST, MOST_ROWS, DeviceKernels, compiled
+from compiler_core.eager.device_kernels import I32, I64, MOST, MOST_ROWS, DeviceKernels, compiled, dense
 from compiler_core.eager.device_kernels import source as text_of
 from compiler_core.eager.device_orders import as_it_lies, as_seen, laid, last
 from compiler_core.eager.device_sums import wide_sum
@@ -24,6 +24,7 @@ from compiler_core.ops.registry import Array
 Dims = tuple[int, ...]
 WIDEST = 32  # elements of a row of a kernel, and places that a thread reads of a row
 _LAST = last(4)
+_WORD = 4  # bytes
 _RUNS = (7, 4)  # results that a thread has side by side
 _LANES = 32  # pairs of channels of a block, for the weight's gradient
 _BLOCKS, _TURNS = 1 << 11, 8  # that keep a device busy; of a thread, at least
@@ -99,15 +100,22 @@ def _taps(weight: Array) -> Array:
     return made
 
 
+def _on_words(x: Array) -> Array:
+    """x, dense, on four bytes, of which the kernels read two elements at once: a copy, if it does not lie so."""
+    made: Array = dense(x)
+    return made.copy() if made.data.ptr % _WORD else made  # type: ignore[attr-defined]
+
+
 def convolved(of: Depthwise, x: Array, weight: Array, bias: Array | None, flip: bool = False) -> Array | None:
     """The convolution; of cotangents with `of.turned` and flip the input's gradient."""
     k = _kernels(of, x.dtype)
     if k is None:
         return None
-    rows, batch = as_it_lies(x, _LAST), len(x)
+    rows, batch = _on_words(as_it_lies(x, _LAST)), len(x)
+    own = None if bias is None else _on_words(bias)
     out = cuda.module().empty((batch, *of.out, of.channels), x.dtype)
     count = batch * of.out[0] * of.runs * (of.channels // 2)
-    k.block("depthwise", rows, _taps(weight), bias, out, I64(count), *of.numbers, I32(of.runs), I32(flip),
+    k.block("depthwise", rows, _taps(weight), own, out, I64(count), *of.numbers, I32(of.runs), I32(flip),
             grid=(-(-count // MOST),))  # fmt: skip
     return as_seen(out, _LAST)
 
@@ -121,7 +129,7 @@ def slope_of_input(of: Depthwise, g: Array, weight: Array) -> Array | None:
         return None
     dx = cuda.module().empty((len(g), *of.sizes, of.channels), g.dtype)
     count = dx.size // 2
-    k.block("depthwise_input", as_it_lies(g, _LAST), _taps(weight), dx, I64(count), *of.numbers,
+    k.block("depthwise_input", _on_words(as_it_lies(g, _LAST)), _taps(weight), dx, I64(count), *of.numbers,
             grid=(-(-count // MOST),))  # fmt: skip
     return as_seen(dx, _LAST)
 
@@ -138,8 +146,9 @@ def slope_of_weight(of: Depthwise, x: Array, g: Array, dtype: Any) -> Array | No
     share = -(-runs // splits)
     splits = -(-runs // share)
     parts = cuda.module().empty((splits, math.prod(of.kernel) * of.channels), k.wide)
-    k.block("depthwise_weight", as_it_lies(x, _LAST), as_it_lies(g, _LAST), parts, I64(runs), I64(share), I32(lanes),
-            *of.numbers, I32(of.runs), grid=(columns, splits))  # fmt: skip
+    both = [_on_words(as_it_lies(array, _LAST)) for array in (x, g)]
+    k.block("depthwise_weight", *both, parts, I64(runs), I64(share), I32(lanes), *of.numbers, I32(of.runs),
+            grid=(columns, splits))  # fmt: skip
     made = wide_sum(parts, (0,)) if splits > 1 else parts
     if made is None:
         made = parts.sum(axis=0)

@@ -19,7 +19,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import of
-from compiler_core.eager.device_kernels import F32, I32, I64, DeviceKernels, kernels
+from compiler_core.eager.device_kernels import F32, I32, I64, DeviceKernels, dense, kernels
 from compiler_core.eager.device_orders import as_it_lies, as_seen, last, lies_last, order_of
 from compiler_core.eager.device_proof import is_right_once
 from compiler_core.ops.on_device import NARROW
@@ -92,6 +92,7 @@ def joined_with(k: DeviceKernels, name: str, a: Array, number: float) -> Array:
 
 def add_to_rows(rows: Array, row: Array) -> None:
     """Add a row to each of a dense array, which is written over; both of 16-bit floats."""
+    row = dense(row)
     k, n = kernels(rows.dtype, "device_narrow.cu"), row.size
     if k is None or not _is_right("add", k):
         rows[...] = run_eager(OPS["add"], [rows, cuda.module().broadcast_to(row, rows.shape)], {})

@@ -37,9 +37,14 @@ static jmp_buf fibre_home, fibre_places[FIBRES];  // jumps cost no system call, 
 static bool fibre_is_made[FIBRES];
 static char* fibre_stacks;
 static int fibre_now = -1;
-static bool fibre_waits, fibre_failed;
+static bool fibre_waits, fibre_failed, fibre_misread;
 static void (*fibre_body)();
 static void** fibre_args;
+
+// Called where an address is no multiple of what its type asks for, which a device refuses: see -fsanitize in raw.py.
+extern "C" __attribute__((visibility("hidden"))) void __ubsan_handle_type_mismatch_v1(void*, uintptr_t) {
+  fibre_misread = true;
+}
 
 static void fibre_leave(int self) {
   if (!_setjmp(fibre_places[self])) _longjmp(fibre_home, 1);
@@ -104,10 +109,10 @@ static int run_blocks(void (*body)(), unsigned x, unsigned y, unsigned threads) 
   if (!fibre_stacks) fibre_stacks = (char*)malloc((size_t)FIBRES * STACK);
   if (fibre_failed) memset(fibre_is_made, 0, sizeof fibre_is_made);  // some were left in the middle
   fibre_body = body;
-  fibre_failed = false;
+  fibre_failed = fibre_misread = false;
   gridDim = {x, y, 1};
   blockDim = {threads, 1, 1};
   for (blockIdx.y = 0; blockIdx.y < y; ++blockIdx.y)
     for (blockIdx.x = 0; blockIdx.x < x && !fibre_failed; ++blockIdx.x) run_block((int)threads);
-  return fibre_failed;
+  return fibre_failed ? 1 : fibre_misread ? 2 : 0;
 }

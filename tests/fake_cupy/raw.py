@@ -4,7 +4,8 @@ In: CUDA C with `extern "C" __global__` functions of one-dimensional blocks. Out
 (grid, block, args). The text is compiled as C++ once (kept by its hash in the system's folder for temporary files).
 Between two barriers the threads of a block run one after the other, forwards and backwards in turns, so that what
 depends on their order gives other numbers. A barrier that some threads pass and others do not is an error, as is an
-argument whose type is not the parameter's: CuPy would read its bytes as something else.
+address that a device would call misaligned, and an argument whose type is not the parameter's: CuPy would read its
+bytes as something else.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ _SIZES = {"float": 4, "double": 8, "i64": 8, "u64": 8, "int": 4, "unsigned": 4, 
 _DEFINED = re.compile(r"#define ([TC]) ([\w ]+)")
 _STRUCTURE = re.compile(r"^struct (\w+) ", re.MULTILINE)
 _SHORT = {**_SIZES, "unsigned short": 2}
+_FAILURES = {
+    1: "some threads passed a barrier, and others did not",
+    2: "an address is no multiple of what its type asks for",
+}
 _one_at_a_time = threading.Lock()
 
 
@@ -58,7 +63,7 @@ class RawModule:
             with _one_at_a_time:  # ranks are threads, and a kernel's blocks and fibres are the library's
                 failed = call(pointers, ctypes.c_uint(x), ctypes.c_uint(y), ctypes.c_uint(block[0]))
             if failed:
-                raise RuntimeError(f"{name}: some threads passed a barrier, and others did not")
+                raise RuntimeError(f"{name}: {_FAILURES[failed]}")
 
         return function
 
@@ -98,7 +103,8 @@ def _built(code: str, functions: dict[str, list[str]]) -> Path:
     if not path.exists():
         source, made = folder / f"{key}.{os.getpid()}.cpp", folder / f"{key}.{os.getpid()}.so"
         source.write_text(text)
-        command = ["g++", "-std=c++17", "-O0", "-w", "-shared", "-fPIC", "-o", str(made), str(source)]
+        command = ["g++", "-std=c++17", "-O0", "-w", "-fsanitize=alignment", "-shared", "-fPIC", "-Wl,--as-needed"]
+        command += ["-o", str(made), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         source.unlink()
         if done.returncode:

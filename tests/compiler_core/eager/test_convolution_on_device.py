@@ -91,6 +91,18 @@ def test_values_and_gradients(name: str, dtype: Any, lies: str, dnn: Dnn) -> Non
     assert Counter(kind for kind, _ in dnn.ran)["convolution"] >= 1
 
 
+def test_a_bias_lies_in_any_way(dnn: Dnn) -> None:
+    x, w = (there(np.ones(shape, BF16)) for shape in ((1, 8, 2, 2), (8, 8, 1, 1)))
+    places = {"stride": (1, 1), "low": (0, 0), "high": (0, 0), "dilation": (1, 1), "groups": 1}
+    many = np.arange(16).astype(BF16)
+    for of, here in (
+        (lambda b: b[::2], many[::2]),
+        (lambda b: cuda.module().broadcast_to(b[3:4], (8,)), many[[3] * 8]),
+    ):
+        out, _ = COMPOSITES["convolution"].on_device().forward(x, w, of(there(many)), **places)
+        np.testing.assert_array_equal(cuda.fetch(out)[0, :, 1, 1].astype(np.float64), 8 + here.astype(np.float64))
+
+
 @pytest.mark.parametrize("precision", ["highest", "high"])
 def test_float32_is_tf32_where_that_is_permitted(precision: str, dnn: Dnn, monkeypatch: pytest.MonkeyPatch) -> None:
     import distcompile as torch

@@ -4,6 +4,7 @@ the composition in f64, whatever the sizes; which are left to cuDNN."""
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,6 +76,47 @@ def test_values_and_gradients(case: str, name: str, dtype: Any, lies: str) -> No
     assert device_orders.lies_last(dx)
     bare, _ = found.forward(*arrays[:2], None, **places)
     near(bare, composite.compose(*wide[:2], None, **places), dtype)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_operands_that_start_anywhere(stride: int) -> None:
+    places = {"stride": (stride,) * 2, "low": (1, 1), "high": (1, 1), "dilation": (1, 1), "groups": 4}
+    rng, composite = np.random.default_rng(0), COMPOSITES["convolution"]
+
+    def odd(*shape: int) -> tuple[Any, Any]:
+        given = rng.normal(size=(math.prod(shape) + 1,)).astype(BF16)
+        return given[1:].reshape(shape), cuda.put(given, 0)[1:].reshape(shape)
+
+    last = (0, 3, 1, 2)
+    (x, x_there), (w, w_there), (b, b_there) = odd(2, 7, 9, 4), odd(4, 1, 3, 3), odd(8)
+    here = [a.astype(np.float64) for a in (x.transpose(last), w, b[::2])]
+    operands = [x_there.transpose(last), w_there, b_there[::2]]
+    right = composite.compose(*here, **places)
+    n, c, p, q = right.shape
+    g, g_there = odd(n, p, q, c)
+    slopes = composite.vjp(g.transpose(last).astype(np.float64), right, *here, **places)
+    found = composite.on_device()
+    out, kept = found.forward(*operands, **places)
+    near(out, right, BF16)
+    for made, exact in zip(
+        found.backward([True] * 3, g_there.transpose(last), None, kept, *operands, **places), slopes
+    ):
+        near(made, exact, BF16)
+
+
+def test_what_is_not_finite_stays_where_it_was_read() -> None:
+    import distcompile as torch
+
+    def slope(place: str) -> Any:
+        x = torch.ones(1, 2, 4, 9, dtype=torch.bfloat16)
+        x[0, 0, 1, 8] = float("inf")
+        weight = torch.ones(2, 1, 3, 3, dtype=torch.bfloat16).to(place).requires_grad_()
+        torch.nn.functional.conv2d(x.to(place), weight, padding=1, groups=2).backward(
+            torch.ones(1, 2, 4, 9).bfloat16().to(place)
+        )
+        return weight.grad.float().cpu().numpy()
+
+    np.testing.assert_array_equal(slope("cuda"), slope("cpu"))
 
 
 def test_what_is_left_to_cudnn() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -99,6 +99,21 @@ def scale(arrays: Sequence[Array], factor: Array) -> bool:
         with cuda.on(factor.data.device_id), cuda.allocating(factor.data.device_id):  # type: ignore[attr-defined]
             _scale(k, full, factor)
     return True
+
+
+def are_apart(arrays: Sequence[Array]) -> bool:
+    """Whether no two lie in memory that they share, from the first element of each to its last."""
+    spans = sorted([_span(array) for array in arrays if array.size])
+    return all(end <= start for (_, end), (start, _) in pairwise(spans))
+
+
+def _span(array: Array) -> tuple[int, int]:
+    start: int = array.data.ptr  # type: ignore[attr-defined]
+    if array.flags.c_contiguous:
+        return start, start + array.nbytes
+    steps = [(n - 1) * step for n, step in zip(array.shape, array.strides)]
+    behind = sum(step for step in steps if step > 0) + array.itemsize
+    return start + sum(step for step in steps if step < 0), start + behind
 
 
 def _scale(k: DeviceKernels, arrays: Sequence[Array], factor: Array) -> None:

@@ -105,7 +105,9 @@ def _norm_there(tensors: list[Tensor]) -> Tensor | None:
 
 def _vector_norm(tensor: Any, p: float) -> Any:
     if math.isinf(p):
-        return tensor.abs().max()
+        return tensor.abs().max() if p > 0 else tensor.abs().min()
+    if p == 0:
+        return (tensor != 0).sum().to(tensor.dtype)
     return tensor.square().sum().sqrt() if p == 2.0 else tensor.abs().pow(p).sum().pow(1.0 / p)
 
 
@@ -155,10 +157,14 @@ def clip_grads_with_norm_(
 
 
 def _scale_there(gradients: list[Tensor], factor: Tensor) -> bool:
-    """Scale them by a kernel for all. False if there is none; then nothing is written."""
-    from compiler_core.eager.device_several import scale
+    """Scale them by a kernel for all. False if there is none, or if some share memory; then nothing is written."""
+    from compiler_core.eager.device_several import are_apart, scale
 
     with factor.device.working():
+        values = [grad._read() for grad in gradients]
+        if not are_apart(values):  # which is scaled for each that shows it
+            return False
+        del values  # or nobody is their sole owner
         places = [destination(grad._cell) for grad in gradients]
         for grad, place in zip(gradients, places):
             if place is not (value := grad._read()):

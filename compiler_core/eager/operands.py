@@ -29,8 +29,8 @@ def dense(x: Array) -> Array:
 
 
 def dense_or_none(x: Array | None) -> Array | None:
-    """The same of what may not be there."""
-    return x if x is None or x.flags.c_contiguous else np.ascontiguousarray(x)
+    """The same of what may not be there, or was not kept."""
+    return np.ascontiguousarray(x) if type(x) is np.ndarray and not x.flags.c_contiguous else x
 
 
 def single(g: Array) -> Array | None:

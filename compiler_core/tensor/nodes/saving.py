@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from compiler_core.device import device_of
 from compiler_core.errors import AutogradError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, Value, meta_of
@@ -154,7 +155,7 @@ def pack_kept(node: Any) -> None:
 
     hooks = innermost()
     if hooks is not None:
-        node.kept = tuple(_packed(Tensor._wrap(array), None, hooks) for array in node.kept)
+        node.kept = tuple(a if a is None else _packed(Tensor._wrap(a), None, hooks) for a in node.kept)
 
 
 def pack_context(saved: Sequence[tuple[Any, int]], handles: dict[int, Tensor]) -> list[tuple[Any, int]]:
@@ -182,6 +183,16 @@ def _meta_alone(saved: Any) -> Any:
 
 def _unpacked(saved: Any) -> Value:
     return saved.tensor()._read() if isinstance(saved, Packed) else saved
+
+
+def _as_kept(saved: Any) -> Value:
+    """The same of what a definition kept, row-major: its kernels read it as they left it, and hooks may turn it."""
+    array: Any = _unpacked(saved)
+    if array is None or array.flags.c_contiguous:
+        return array
+    with device_of(array).working():
+        made: Value = array.copy()
+    return made
 
 
 def _unpacked_tensor(saved: Any) -> Value:
@@ -216,7 +227,7 @@ class PackedWholeNode(WholeNode):
         composite = self.op
         operands = [absent(_unpacked(saved)) for saved in self.saved]
         out = _unpacked(self.out) if composite.reads_out else None
-        kept = tuple(map(_unpacked, self.kept))
+        kept = tuple(map(_as_kept, self.kept))
         needs = [edge is not None for edge in self.edges]
         grads: Any = composite.backward(needs, grad, out, kept, *operands, **self.attrs)
         return OpNode.apply(self, grad, create_graph) if grads is None else grads

@@ -57,6 +57,61 @@ def test_gradients_of_two_gpus_are_clipped_by_one_norm() -> None:
     assert parameters[1].grad.tolist() == pytest.approx([0.5, 0.5])
 
 
+@pytest.mark.parametrize("shared", ["twice", "overlapping", "apart"])
+def test_gradients_that_share_memory_are_scaled_for_each(shared: str) -> None:
+    def clipped(place: str) -> list[list[float]]:
+        first, second = nn.Parameter(dc.zeros(6, device=place)), nn.Parameter(dc.zeros(6, device=place))
+        flat = dc.arange(12.0, device=place)
+        first.grad, second.grad = flat[:6], flat[3:9] if shared == "overlapping" else flat[6:]
+        parameters = [first, first, second] if shared == "twice" else [first, second]
+        return [nn.utils.clip_grad_norm_(parameters, 1.0).reshape(1).tolist(), flat.tolist(), first.grad.tolist()]
+
+    for there, here in zip(clipped("cuda:1"), clipped("cpu"), strict=True):
+        assert there == pytest.approx(here, rel=1e-5)
+
+
+@pytest.mark.parametrize("order", [0.0, 0.5, 1.0, float("inf"), -float("inf")])
+def test_norms_of_any_order_are_the_cpus(order: float) -> None:
+    def norm(place: str) -> float:
+        return nn.utils.get_total_norm(
+            [dc.tensor([3.0, 0.0, -4.0], device=place), dc.tensor([2.0], device=place)], order
+        ).item()
+
+    assert norm("cuda") == pytest.approx(norm("cpu"))
+
+
+def _with_gaps(tensor: Tensor) -> Tensor:
+    """The same with gaps between its elements."""
+    return dc.stack([tensor, tensor], -1)[..., 0]
+
+
+@pytest.mark.parametrize("place", ["cpu", "cuda:1"])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, w: F.batch_norm(x, None, None, w, w, True),
+        lambda x, w: F.group_norm(x, 2, w, w),
+        lambda x, w: F.layer_norm(x, (4,), w, w),
+        lambda x, w: F.max_pool1d(x, 2),
+        lambda x, w: F.scaled_dot_product_attention(x, x.flip(1), x),
+        lambda x, w: F.cross_entropy(x, dc.ones(3, 4, dtype=dc.int64, device=x.device), reduction="sum"),
+        lambda x, w: F.cross_entropy(x, dc.ones(3, 4, dtype=dc.int64, device=x.device)),
+        lambda x, w: F.softmax(x, 1) * w,
+    ],
+    ids=["batch_norm", "group_norm", "layer_norm", "max_pool", "attention", "sum", "mean", "softmax"],
+)
+def test_hooks_may_give_what_was_saved_with_gaps(fn: Callable[[Tensor, Tensor], Tensor], place: str) -> None:
+    def slopes(hooked: bool) -> list[float]:
+        x = dc.arange(48.0, device=place).sin().reshape(3, 4, 4).requires_grad_()
+        w = dc.arange(4.0, device=place).cos().requires_grad_()
+        with dc.autograd.graph.saved_tensors_hooks(_with_gaps if hooked else lambda t: t, lambda t: t):
+            out = fn(x, w)
+        (out * dc.arange(float(out.numel()), device=place).reshape(out.shape)).sum().backward()
+        return [*x.grad.flatten().tolist(), *(w.grad.tolist() if w.grad is not None else [])]
+
+    assert slopes(True) == pytest.approx(slopes(False), rel=1e-4, abs=1e-4)
+
+
 def test_who_was_told_an_address_has_the_memory() -> None:
     x = dc.zeros(4, device="cuda")
     address, told = x.__cuda_array_interface__["data"][0], memory(x._cell)

@@ -143,7 +143,7 @@ def _cuda_kernel(one: Rows, body: Body, *, backward: bool) -> str:
     loads = {name: f"{name}_.whole = ((const uint4*){name}s)[i];" for name in names}
     alone = {name: f"{name}s[i]" for name in names}
     if backward:
-        loads["g"] = f"if (!single) {loads['g']}\n      else for (int k = 0; k < PIECE; ++k) g_.each[k] = gs[0];"
+        loads["g"] = f"if (!single) {loads['g']}\n      else for (int k = 0; k < WIDTH; ++k) g_.each[k] = gs[0];"
         alone["g"] = "gs[single ? 0 : i]"
     all_ = [f"{name}_" for name in (*names, *made)]
     pieces = ", ".join([*(f"{name}_.each[k]" for name in names), *given, *(f"{array}_.each[k]" for array in made)])
@@ -151,9 +151,9 @@ def _cuda_kernel(one: Rows, body: Body, *, backward: bool) -> str:
         _cuda_element(one, called, names, body)
         + f"KERNEL {called}({arrays}, i64 n, int wide{single}{numbers}) {{\n"
         + "".join(f"  const C {number}_ = in(as_stored((C){number}_given));\n" for number in one.numbers)
-        + f"  if (wide) {{\n    ALL(i, n / PIECE) {{\n      Piece {', '.join(all_)};\n"
+        + f"  if (wide) {{\n    ALL(i, n / WIDTH) {{\n      Vector {', '.join(all_)};\n"
         + "".join(f"      {load}\n" for load in loads.values())
-        + f"#pragma unroll\n      for (int k = 0; k < PIECE; ++k) {called}_of({pieces});\n"
+        + f"#pragma unroll\n      for (int k = 0; k < WIDTH; ++k) {called}_of({pieces});\n"
         + "".join(f"      {check}((uint4*){array})[i] = {array}_.whole;\n" for array, check in checks.items())
         + f"    }}\n  }} else {{\n    ALL(i, n) {{\n      T {', '.join(f'{array}_' for array in made)};\n"
         + f"      {called}_of({', '.join([*alone.values(), *given, *(f'{array}_' for array in made)])});\n"

@@ -1,6 +1,6 @@
 // Names that the compiler's C++ has for what CUDA C calls otherwise: before the kernels of composites that are pointwise.
 //
-// In: before this text that of device_numbers.cu. Out: the functions by those names; 16 bytes as elements.
+// In: before this text that of device_numbers.cu. Out: the functions by those names.
 
 #define DC_INLINE __device__ inline
 #define dc_exp expf
@@ -34,6 +34,3 @@ typedef unsigned long long uint64_t;
 #define __builtin_fmodf fmodf
 #define __builtin_fmod fmod
 #endif
-
-#define PIECE ((int)(16 / sizeof(T)))  // elements that are moved at once
-union Piece { uint4 whole; T each[PIECE]; };

@@ -274,10 +274,12 @@ def clamp(input: Value, min: Operand | None = None, max: Operand | None = None) 
     """input limited to [min, max]; NaN stays. Where min > max the result is max."""
     if min is None and max is None:
         raise ShapeError("clamp: neither min nor max", expected="at least one of them")
-    if dt.promote(*(loose(x) for x in (input, min, max) if x is not None)) is bool_:
+    dtype = dt.promote(*(loose(x) for x in (input, min, max) if x is not None))
+    if dtype is bool_:
         if None not in (min, max) or is_scalar(max if min is None else min):
             raise NoKernelError("clamp is not computed of bool")
         return minimum(input, max) if min is None else maximum(input, min)
+    input = cast(as_value(input), dtype)  # one dtype for both bounds
     for bound, extremum, within in ((min, prims.maximum, prims.ge), (max, prims.minimum, prims.le)):
         if bound is not None:
             x, limit = operands(input, bound)

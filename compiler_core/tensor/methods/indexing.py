@@ -236,6 +236,7 @@ def _masked(x: Tensor, mask: Tensor, value: Any) -> Value:
     if mask.device != x.device and not mask.is_cuda:  # as other indices of the CPU
         mask = mask.to(x.device)
     full = F.reshape(mask, (*mask.shape, *(1,) * (x.ndim - mask.ndim)))
+    full = full if mask.ndim else full.to(dt.bool_)  # torch takes one number of uint8 alone
     return F.masked_fill(x, full, F.reshape(value, ()) if hasattr(value, "shape") else value)
 
 

@@ -342,7 +342,8 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
         tensor([-1.,  2.])
     """
     need_kind("threshold", "iuf", input)
-    return _placed(input, C.where(_kept(input, inplace) <= threshold, value, input), inplace)
+    kept = _kept(input, inplace)
+    return _placed(input, C.where(kept.to(kept.dtype.compute) <= threshold, value, input), inplace)
 
 
 _threshold = threshold  # under a name that its argument does not hide

@@ -44,6 +44,8 @@ TAKEN = [
     "lib.add(f.half(), i.to(lib.uint8), alpha=0.5)", "lib.ldexp(i, f.bfloat16())", "lib.inner(f, d[0])",
     "lib.nn.functional.softmax(m)", "lib.nn.functional.softmin(m[None])", "lib.add(i, f[0], alpha=0.5)",
     "lib.nn.functional.rms_norm(f.bfloat16() / 9, (2,))", "lib.nn.functional.rms_norm(f.half() / 99, (2,), f.half())",
+    "lib.clamp(i.int(), f[0].double(), f.bfloat16())", "lib.clamp(b, False, 2)", "lib.clamp(i, 0.5, 2)",
+    "lib.nn.functional.threshold(f.bfloat16() / 10, 0.1, -7.0)",
     "lib.celu(lib.tensor([1.0, -1.0, -300.0, 200.0]), 0.5)", "lib.nn.functional.soft_margin_loss(f, d)",
 ]  # fmt: skip
 
@@ -76,4 +78,5 @@ def test_writing_by_a_bare_bool_is_torchs() -> None:
         x[True] = 7
         x[False] = 9
         x[lib.tensor(True), 0] = 3
+        x[lib.tensor(0, dtype=lib.uint8)] = 9
         assert x.tolist() == [[3, 3, 3], [7, 7, 7]]

@@ -66,6 +66,7 @@ class KernelPrinter:
     name: str = ""
     parts: list[str] = field(default_factory=list)  # functions of the nests that are shared out
     flags: dict[Check, str] = field(default_factory=dict)  # of a vector loop's checks: whether one failed
+    n_flags: int = 0  # a row may have several loops over one axis
     in_block: dict[str, str] = field(default_factory=dict)  # argmax -> the place within its block, in such a loop
 
     def __post_init__(self) -> None:
@@ -238,7 +239,9 @@ class KernelPrinter:
     ) -> Iterator[str]:
         axis = loop.axis.name
         checks = [stmt for stmt in loop.body if isinstance(stmt, Check)] if loop.kind == "vector" else []
-        flags = {text: f"{axis}_wrong{k}" for k, text in enumerate(dict.fromkeys(c.message for c in checks))}
+        messages = dict.fromkeys(c.message for c in checks)
+        flags = {text: f"{axis}_wrong{k}" for k, text in enumerate(messages, self.n_flags)}
+        self.n_flags += len(flags)
         self.flags = {check: flags[check.message] for check in checks}
         yield from (f"{pad}int32_t {flag} = 0;" for flag in flags.values())
         if loop.kind == "vector" and not any(a.dtype.is_complex for a in fed):

@@ -46,3 +46,21 @@ def test_a_branch_that_is_not_taken_asks_for_nothing() -> None:
     row, places = dc.arange(5.0)[None], dc.tensor([0, 7, -3])
     compiled = dc.compile(lambda i, w: dc.where((i == 0)[:, None], w[i.clamp(0, 0)], -1.0))
     assert compiled(places, row).tolist() == [[0.0, 1.0, 2.0, 3.0, 4.0], [-1.0] * 5, [-1.0] * 5]
+
+
+def test_loops_of_a_row_over_one_axis_each_tell_their_own_checks() -> None:
+    """Each declares its flags: of one name they were one variable, declared twice."""
+
+    def call(x: dc.Tensor, y: dc.Tensor, i: dc.Tensor) -> dc.Tensor:
+        loss = dc.nn.functional.binary_cross_entropy(y, (y > 0.5).float(), reduction="none")
+        x = x + (loss.flip(0) + x.sum(1, keepdim=True)) * 0.1
+        picked = dc.where((i > 0)[:, None], y[i - 1], loss[0])
+        return dc.cat([x + picked * 0.1, picked.sum().expand(1, 2)])
+
+    compiled = dc.compile(call)
+    x, y, i = dc.tensor([[1.0, 2.0], [3.0, 4.0]]), dc.tensor([[0.25, 0.5], [0.75, 1.0]]), dc.tensor([1, 0])
+    assert dc.allclose(compiled(x, y, i), call(x, y, i))
+    with pytest.raises(RuntimeError, match="between 0 and 1"):
+        compiled(x, y + 1, i)
+    with pytest.raises(IndexError):
+        compiled(x, y, i + 5)

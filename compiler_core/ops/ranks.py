@@ -32,7 +32,7 @@ def at_rank(rank: int, family: Callable[Concatenate[int, P], R]) -> Callable[P, 
         try:
             return family(rank, *args, **kwargs)
         except TypeError:
-            _check_fit(name, function, args, kwargs)
+            check_fit(name, function, args, kwargs)
             raise
 
     function.__name__ = function.__qualname__ = name
@@ -42,7 +42,7 @@ def at_rank(rank: int, family: Callable[Concatenate[int, P], R]) -> Callable[P, 
     return function
 
 
-def _check_fit(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_fit(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises the TypeError of a call that does not fit, told of `name`: Python's own names the family."""
     try:
         inspect.signature(function).bind(*args, **kwargs)

@@ -22,7 +22,7 @@ from compiler_core.ops.composites.movement import reshape
 from compiler_core.ops.composites.padding import pad
 from compiler_core.ops.lying import as_told, lies
 from compiler_core.ops.pooling.geometry import window_counts
-from compiler_core.ops.ranks import at_rank
+from compiler_core.ops.ranks import at_rank, check_fit
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.remembered import remembered
@@ -201,8 +201,7 @@ def _of_rank(
 def _casting_weights(function: Callable[..., Value]) -> Callable[..., Value]:
     """`conv2d`, whose weights' casts, where autocast makes any on a CUDA device, are part of the one node."""
 
-    @functools.wraps(function)
-    def conv(
+    def in_lower_weights(
         input: Value,
         weight: Value,
         bias: Value | None = None,
@@ -211,11 +210,21 @@ def _casting_weights(function: Callable[..., Value]) -> Callable[..., Value]:
         dilation: Ints = 1,
         groups: int = 1,
     ) -> Value:
-        if casting.acting is None or not lowers_weights(input, weight, bias):
+        if not lowers_weights(input, weight, bias):
             return function(input, weight, bias, stride, padding, dilation, groups)
         (x,) = lowered(input)
         with acting(None):
             return _of_rank(2, x, weight, bias, stride, padding, dilation, groups)
+
+    @functools.wraps(function)
+    def conv(*args: Any, **kwargs: Any) -> Value:
+        if casting.acting is None:
+            return function(*args, **kwargs)
+        try:
+            return in_lower_weights(*args, **kwargs)
+        except TypeError:
+            check_fit(function.__name__, function, args, kwargs)
+            raise
 
     return conv
 

@@ -154,3 +154,5 @@ def test_a_subclass_may_use_the_words_that_our_families_are_told_apart_by() -> N
 def test_a_call_that_does_not_fit_is_told_by_the_function_that_was_called(call: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):
         call(dc.nn.functional)
+    with dc.autocast("cpu"), pytest.raises(TypeError, match=says):
+        call(dc.nn.functional)

@@ -41,5 +41,6 @@ def _places(stmt: ir.Stmt) -> Iterator[set[str]]:
     """What the places that a statement touches are made of."""
     if isinstance(stmt, ir.Store):
         yield stmt.index.names
-    if isinstance(stmt, ir.Let | ir.Store | ir.Accumulate):
-        yield from (part.index.names for part in x.walk_expr(stmt.value) if isinstance(part, x.Load))
+    read = stmt.condition if isinstance(stmt, ir.Check) else getattr(stmt, "value", None)
+    if read is not None:
+        yield from (part.index.names for part in x.walk_expr(read) if isinstance(part, x.Load))

@@ -21,6 +21,7 @@ CHECK = "    check index_ge(t0, 0), 'too far'\n"
         ("p2[i0] = p0[t0]", False),
         ("p2[t0] = p0[i0]", False),
         ("p2[i0] = where(index_ge(t0, 0), p0[t0//2], f32(0.0))", False),
+        ("check gt(p0[t0], f32(0.0)), 'not above'\n    p2[i0] = p0[i0]", False),
         ("t1 = add(t0, i64(1))\n    p2[i0] = p0[t1]", False),
         ("t1 = index_value(3*t0 + i0, i64)\n    p2[t1%70] = p0[i0]", False),
     ],
@@ -29,7 +30,7 @@ def test_places_make_the_difference(behind: str, is_free: bool) -> None:
     kernel = parse_kernel(f"{HEAD}{CHECK}    {behind}\n")
     (loop,) = kernel.body
     assert isinstance(loop, ir.Loop)
-    (check,) = (stmt for stmt in loop.body if isinstance(stmt, ir.Check))
+    check = next(stmt for stmt in loop.body if isinstance(stmt, ir.Check))
     assert is_of_values(check, loop.body) is is_free
 
 

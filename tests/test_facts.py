@@ -47,7 +47,7 @@ REMAINDER: dict[tuple[str, str], tuple[int, str]] = {
     ("op", "compiler_core/capture/recipes"): (1, DETACH),
     ("op", "compiler_core/codegen"): (3, "how an index that failed was made"),
     ("op", "compiler_core/codegen/cuda"): (1, "the key of a table of calls"),
-    ("op", "compiler_core/eager"): (1, "a kernel is chosen by the op it computes"),
+    ("op", "compiler_core/eager/device"): (1, "a kernel is chosen by the op it computes"),
     ("op", "compiler_core/forward"): (1, DETACH),
     ("op", "compiler_core/graph/passes"): (60, PATTERN),
     ("op", "compiler_core/lowering"): (3, "large concatenations and permuted operands are laid out apart"),

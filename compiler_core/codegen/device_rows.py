@@ -1,7 +1,7 @@
 """Composites that work row by row as CUDA C: rows.py's, by a part of a block a row; and sums down the rows.
 
 In: a composition (row_values.py). Out: kernels `forward`, `backward` (of x's cotangent) and `columns` (of parameters'),
-which stand behind device_pointwise.cu and device_rows.cu. They are handed what is there of the operands and the
+which stand behind eager/device/pointwise.cu and rows.cu. They are handed what is there of the operands and the
 results, in order, the rows' length n, and
 
     forward, backward   i64 length, the rows of a matrix    *numbers        before all that, rows and threads of a row

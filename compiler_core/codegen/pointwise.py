@@ -1,7 +1,7 @@
 """Composites that work element by element as C++ and CUDA C: a loop for the value, and one for a cotangent taken back.
 
 In: a composition of operands of one shape, x and perhaps more, and of numbers, by name.
-Out: text; eager/pointwise.py and eager/device_pointwise.py build it.
+Out: text; eager/pointwise.py and eager/device/pointwise.py build it.
 Method: that of a composition that works by rows (row_values.py), each element of which stands alone. Each value is a
 local of the loop, so that what occurs twice is computed once. In C++ there is a loop for each choice of cotangents that
 are wanted, which computes what these need; in CUDA C one, which stores what is wanted.
@@ -72,7 +72,7 @@ def cuda_text(one: Rows, dtype: DType) -> str:
     """Kernels forward(x, *others, out, n, wide, *numbers), backward(g, *read, *grads, n, wide, single, *numbers).
 
     They compute in `dtype`. wide: whether all lie on 16 bytes, in multiples of these. single: whether g is one number.
-    They stand behind device_numbers.cu and device_pointwise.cu.
+    They stand behind eager/device/numbers.cu and pointwise.cu.
     """
     used = Used()
     forward, *backwards = bodies(one, dtype, used)

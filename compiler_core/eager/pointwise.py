@@ -1,7 +1,7 @@
 """Eager definitions of composites that are pointwise: loops and kernels that the compiler makes of their compositions.
 
 In: a Composite that says it is pointwise (ops/whole.py). Out: its definition for arrays of f32 or f64, forward and
-backward, and what device_pointwise.py needs for that on a CUDA device.
+backward, and what eager/device/pointwise.py needs for that on a CUDA device.
 Each is a library of its own, made at its first call on a machine; later it comes from the artefact cache. A composition
 of this package may call what it likes; of one from elsewhere the key holds its own code, and its file.
 Invariant: a start that finds it there captures and lowers nothing. So the key names the compiler's sources by size and

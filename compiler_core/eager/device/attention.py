@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import of
-from compiler_core.eager.device_define import Grads
+from compiler_core.eager.device.define import Grads
 from compiler_core.ops.attention.sizes import AttentionSizes
 from compiler_core.ops.on_device import ATTENTION
 from compiler_core.ops.registry import OPS, Array, meta_of

@@ -1,9 +1,9 @@
-"""Eager definition of batch norm on a CUDA device, and of how it moves running statistics. See device_rules.py.
+"""Eager definition of batch norm on a CUDA device, and of how it moves running statistics. See rules.py.
 
 In: x, row-major or with channels last in memory, of any dtype that there are kernels of; what belongs to a channel of
 x's dtype, or, beside 16-bit floats, of f32, in which they are computed. Out: a result that lies as x does; gradients of
 parameters in their own dtype, never rounded to x's. Kept: mean, 1/std and variance of each channel, which is also what
-running statistics move towards, so that x is read for them once a step. Kernels: device_channels.cu.
+running statistics move towards, so that x is read for them once a step. Kernels: channels.cu.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from compiler_core.eager.device_define import Grads, define_there, empty
-from compiler_core.eager.device_kernels import F64, I32, I64, MOST, DeviceKernels, dense, kernels
-from compiler_core.eager.device_orders import Order, as_it_lies, as_seen, last, lies_last
+from compiler_core.eager.device.define import Grads, define_there, empty
+from compiler_core.eager.device.kernels import F64, I32, I64, MOST, DeviceKernels, dense, kernels
+from compiler_core.eager.device.orders import Order, as_it_lies, as_seen, last, lies_last
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
 
-FILE = "device_channels.cu"
+FILE = "channels.cu"
 _MOST_UNITS = 1 << 31
 _NBYTES = 16  # that are moved at once
 _LANES = 32  # threads side by side along channels

@@ -1,7 +1,7 @@
 // Kernels of batch norm in eager code on a CUDA device: statistics of each channel, what they normalise, gradients.
 //
 // In: dense arrays, row-major [batch, channels, length], or with channels last [rows, channels]; what belongs to a channel
-// in the dtype computed in, C; before this text that of device_numbers.cu. Out: the arrays that are written.
+// in the dtype computed in, C; before this text that of numbers.cu. Out: the arrays that are written.
 //
 // A block takes a part of the elements of its channels: `share` units of `units`, which are rows where channels lie last,
 // else the pieces of all planes of a channel. V elements are moved at once: 16 bytes where `wide` says that all lie so.

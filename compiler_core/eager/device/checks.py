@@ -21,7 +21,7 @@ import numpy as np
 
 from compiler_core import cuda, log
 from compiler_core.config import config
-from compiler_core.eager.device_kernels import I64, MOST, U64, dense, kernels
+from compiler_core.eager.device.kernels import I64, MOST, U64, dense, kernels
 from compiler_core.errors import IndexError_
 from compiler_core.location import user_location
 from compiler_core.ops.indexing.op import TEST_THERE

@@ -15,18 +15,18 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import of
-from compiler_core.eager.device_define import Grads, alike, define_there
-from compiler_core.eager.device_depthwise import (
+from compiler_core.eager.device.define import Grads, alike, define_there
+from compiler_core.eager.device.depthwise import (
     Depthwise,
     convolved,
     depthwise_of,
     slope_of_input,
     slope_of_weight,
 )
-from compiler_core.eager.device_kernels import DeviceKernels
-from compiler_core.eager.device_narrow import add_to_rows
-from compiler_core.eager.device_orders import as_it_lies, as_seen, laid, last
-from compiler_core.eager.device_sums import wide_sum
+from compiler_core.eager.device.kernels import DeviceKernels
+from compiler_core.eager.device.narrow import add_to_rows
+from compiler_core.eager.device.orders import as_it_lies, as_seen, laid, last
+from compiler_core.eager.device.sums import wide_sum
 from compiler_core.ops.casting import lower_array
 from compiler_core.ops.on_device import CONVOLUTION
 from compiler_core.ops.registry import OPS, Array, run_eager

@@ -1,6 +1,6 @@
 """What the definitions on a CUDA device share: how one is registered, which operands it takes, where its arrays are.
 
-In: functions of kernels and arrays, as device_rules.py has them. Out: definitions as ops/whole.py wants them, which run
+In: functions of kernels and arrays, as rules.py has them. Out: definitions as ops/whole.py wants them, which run
 on the device of their operands, once they are proved, and turn its being full into our error.
 """
 
@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from compiler_core import cuda
-from compiler_core.eager.device_kernels import DeviceKernels, dense, is_known, kernels
-from compiler_core.eager.device_orders import row_major
-from compiler_core.eager.device_proof import is_proved
+from compiler_core.eager.device.kernels import DeviceKernels, dense, is_known, kernels
+from compiler_core.eager.device.orders import row_major
+from compiler_core.eager.device.proof import is_proved
 from compiler_core.errors import DeviceError
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made, define

@@ -1,7 +1,7 @@
 // Depthwise convolutions of 16-bit floats in eager code on a CUDA device: one channel a group, and their gradients.
 //
 // In: dense arrays with channels last, an even number of them, on four bytes; weights as f32[taps, channels]; before this
-// text KW, SW, DW, the kernel's width, stride and dilation along a row, RUN, and that of device_numbers.cu. Out: the
+// text KW, SW, DW, the kernel's width, stride and dilation along a row, RUN, and that of numbers.cu. Out: the
 // arrays that are written. A thread has two channels, and RUN results that lie side by side: it reads what these read
 // once, SPAN places of each row. N, H, W and OH, OW: sizes of what is read and of the result; KH, SH, DH: as KW, SW, DW;
 // PH, PW: zeros in front; counts are below 2^31; runs: how many a row of results has; pairs: of channels.

@@ -3,7 +3,7 @@
 In: CuPy's arrays of two spatial dims, attributes as ops/convolution/op.py has them. Out: arrays that lie with channels
 last, rounded once, a bias added before; None where cuDNN is to compute it: an odd number of channels, kernels of more
 than WIDEST elements a row. Added in f32, always in the same order.
-Kernels: device_depthwise.cu, compiled for each width, stride and dilation along a row, in about a second, kept on disk.
+Kernels: depthwise.cu, compiled for each width, stride and dilation along a row, in about a second, kept on disk.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from compiler_core import cuda
-from compiler_core.eager.device_kernels import I32, I64, MOST, MOST_ROWS, DeviceKernels, compiled, dense
-from compiler_core.eager.device_kernels import source as text_of
-from compiler_core.eager.device_orders import as_it_lies, as_seen, laid, last
-from compiler_core.eager.device_sums import wide_sum
+from compiler_core.eager.device.kernels import I32, I64, MOST, MOST_ROWS, DeviceKernels, compiled, dense
+from compiler_core.eager.device.kernels import source as text_of
+from compiler_core.eager.device.orders import as_it_lies, as_seen, laid, last
+from compiler_core.eager.device.sums import wide_sum
 from compiler_core.ops.pooling.geometry import window_counts
 from compiler_core.ops.registry import Array
 

@@ -2,7 +2,7 @@
 //
 // In: x as rows of n elements, one for each sample and group: planes of `length`, one a channel, or, where the group has
 // all channels and these lie last (`last`), `channels` of each place; what belongs to a channel in C; before this text
-// those of device_numbers.cu and device_rows.cu. Out: the arrays that are written.
+// those of numbers.cu and rows.cu. Out: the arrays that are written.
 // A row is shared by `parts` blocks, of `chunk` elements each. A thread moves WIDTH elements at once where `wide` says
 // that all lie so, and then a channel's elements are multiples of WIDTH, or the channels are. Of each part the mean and
 // the squares of the distances to it are joined (Chan, Golub, LeVeque 1979).
@@ -154,7 +154,7 @@ template <int V> __device__ inline void levels_of(const T* g, const T* x, const 
   }
 }
 
-// Of channels that lie last, [samples, rows, channels]: as sum_down of device_sums.cu. sums: [2, samples, splits,
+// Of channels that lie last, [samples, rows, channels]: as sum_down of sums.cu. sums: [2, samples, splits,
 // channels].
 KERNEL last_moments(const T* g, const T* x, const C* mean, const C* scale, C* sums, i64 samples, i64 rows, i64 channels,
                     i64 splits, i64 share, i64 across, int lanes, int wide) {

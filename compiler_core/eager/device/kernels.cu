@@ -1,8 +1,8 @@
 // Kernels of eager composites on a CUDA device: losses, dropout, norms of many arrays; and their gradients.
 //
-// In: dense arrays; numbers; before this text those of device_numbers.cu: T, what an element is stored as, and C, what is
-// computed in; and of device_rows.cu. Out: the arrays that are written; null where one is not wanted.
-// Method: as kernels.h, the CPU's.
+// In: dense arrays; numbers; before this text those of numbers.cu: T, what an element is stored as, and C, what is
+// computed in; and of rows.cu. Out: the arrays that are written; null where one is not wanted.
+// Method: as eager/kernels.h, the CPU's.
 // What is meant is tested on the host, block by block (tests/fake_cupy/raw.py); nothing here but plain CUDA C.
 
 __device__ inline float exp_of(float x) { return expf(x); }

@@ -1,7 +1,7 @@
 """Eager kernels on CUDA devices: compiled by CuPy when first wanted, a module for each text and dtype.
 
 In: arrays of the current device, and numbers. Out: `DeviceKernels`, whose methods launch; `kernels(dtype, file)`, those
-of a file here (device_*.cu), and `compiled`, those of another text; None where they do not compile, which is said once.
+of a file here (*.cu), and `compiled`, those of another text; None where they do not compile, which is said once.
 CuPy compiles with NVRTC, in about a second, and keeps what it compiled in its folder on disk. A launch costs the host a
 few microseconds and waits for nothing.
 CuPy hands arrays over by their address, and numbers in the type that NumPy gives them: so numbers are NumPy's here, in
@@ -32,13 +32,13 @@ _TYPES: dict[Any, tuple[int, str, str]] = {  # dtype -> kind, what is stored, wh
     np.dtype(ml_dtypes.bfloat16): (3, "unsigned short", "float"),
 }
 _FILES = {  # and a kernel, for which CuPy compiles the file
-    "device_kernels.cu": "dropout",
-    "device_narrow.cu": "join",
-    "device_sums.cu": "sum_down",
-    "device_groups.cu": "group_norm",
-    "device_pools.cu": "maxima",
-    "device_channels.cu": "channel_norm",
-    "device_turns.cu": "turn",
+    "kernels.cu": "dropout",
+    "narrow.cu": "join",
+    "sums.cu": "sum_down",
+    "groups.cu": "group_norm",
+    "pools.cu": "maxima",
+    "channels.cu": "channel_norm",
+    "turns.cu": "turn",
 }
 _modules: dict[tuple[int, Any, str], DeviceKernels | None] = {}
 _compiling = threading.RLock()
@@ -96,7 +96,7 @@ def is_wide(dtype: Any) -> bool:
     return _TYPES[dtype][2] == "double"
 
 
-def kernels(dtype: Any, file: str = "device_kernels.cu") -> DeviceKernels | None:
+def kernels(dtype: Any, file: str = "kernels.cu") -> DeviceKernels | None:
     """Those of `file` and `dtype`; None where CuPy cannot compile them."""
     found = _modules.get((id(cuda.module()), dtype, file))
     return found or compiled(dtype, file, lambda: source(dtype, file), probe=_FILES[file])
@@ -125,10 +125,10 @@ def _compiled(dtype: Any, name: str, text: str, probe: str) -> DeviceKernels | N
     return made
 
 
-def source(dtype: Any, file: str = "device_kernels.cu") -> str:
+def source(dtype: Any, file: str = "kernels.cu") -> str:
     """A file of CUDA C, behind what an element of `dtype` is."""
     kind, stored, computed = _TYPES[dtype]
-    files = ("device_numbers.cu", "device_rows.cu", file)
+    files = ("numbers.cu", "rows.cu", file)
     text = "".join((Path(__file__).parent / name).read_text() for name in files)
     return f"#define KIND {kind}\n#define T {stored}\n#define C {computed}\n{text}"
 

@@ -1,6 +1,6 @@
 // Arithmetic of 16-bit floats in eager code on a CUDA device: operands read once, computed in f32, rounded once.
 //
-// In: dense arrays; before this text that of device_numbers.cu. Out: the arrays that are written.
+// In: dense arrays; before this text that of numbers.cu. Out: the arrays that are written.
 // Elements are moved eight at a time where `wide` says that all lie so (on 16 bytes, in multiples of eight).
 
 union Eight { uint4 whole; T each[8]; };

@@ -5,8 +5,8 @@ and one of them may be repeated: a row, a number, a number a channel. Out: the r
 and then the op's own rule computes it with CuPy. Of f32 only large arrays with channels last: CuPy's kernels go along
 the last dim.
 Why: that rule converts both operands to f32, which takes four launches and moves five times the bytes. The numbers are
-the same. Kernels: device_narrow.cu. Each kind is used once it has given the rule's numbers on the CPU, for each dtype
-(device_proof.py).
+the same. Kernels: narrow.cu. Each kind is used once it has given the rule's numbers on the CPU, for each dtype
+(proof.py).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import of
-from compiler_core.eager.device_kernels import F32, I32, I64, DeviceKernels, dense, kernels
-from compiler_core.eager.device_orders import as_it_lies, as_seen, last, lies_last, order_of
-from compiler_core.eager.device_proof import is_right_once
+from compiler_core.eager.device.kernels import F32, I32, I64, DeviceKernels, dense, kernels
+from compiler_core.eager.device.orders import as_it_lies, as_seen, last, lies_last, order_of
+from compiler_core.eager.device.proof import is_right_once
 from compiler_core.ops.on_device import NARROW
 from compiler_core.ops.registry import OPS, Array, run_eager
 
@@ -42,7 +42,7 @@ def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> A
     if not taken and not (is_join and narrow == _WIDE and any(map(_is_out_of_order, operands))):
         return None
     made = _plan(xp, op.name, operands, attrs)
-    k = None if made is None else kernels(narrow, "device_narrow.cu")
+    k = None if made is None else kernels(narrow, "narrow.cu")
     if k is None or not _is_right(op.name, k):
         return None
     return made(k)  # type: ignore[no-any-return]
@@ -93,14 +93,14 @@ def joined_with(k: DeviceKernels, name: str, a: Array, number: float) -> Array:
 def add_to_rows(rows: Array, row: Array) -> None:
     """Add a row to each of a dense array, which is written over; both of 16-bit floats."""
     row = dense(row)
-    k, n = kernels(rows.dtype, "device_narrow.cu"), row.size
+    k, n = kernels(rows.dtype, "narrow.cu"), row.size
     if k is None or not _is_right("add", k):
         rows[...] = run_eager(OPS["add"], [rows, cuda.module().broadcast_to(row, rows.shape)], {})
         return
     _join(k, "add", rows, _at(row), (n, 1, n), 0.0, _starts_well(rows, row), rows)
 
 
-Repeats = tuple[int, int, int]  # run, period, near: see device_narrow.cu
+Repeats = tuple[int, int, int]  # run, period, near: see narrow.cu
 
 
 def _join(
@@ -121,7 +121,7 @@ def _join(
 
 def widened_sum(wide: Array, narrow: Array) -> Array | None:
     """wide + narrow, of f32 and of 16-bit floats, dense and of one shape; None where there are no kernels."""
-    k = kernels(narrow.dtype, "device_narrow.cu")
+    k = kernels(narrow.dtype, "narrow.cu")
     if k is None or not is_right_once("16-bit add to f32", k, lambda: _other_sum(k)):
         return None
     return _widened_sum(k, wide, narrow)
@@ -136,7 +136,7 @@ def _widened_sum(k: DeviceKernels, wide: Array, narrow: Array) -> Array:
 
 def narrowed(x: Array, dtype: Any) -> Array | None:
     """f32 as 16-bit floats; None where no kernels take it."""
-    k = kernels(dtype, "device_narrow.cu")
+    k = kernels(dtype, "narrow.cu")
     made = _converted(cuda.module(), x, dtype) if x.size else None
     return None if made is None or k is None or not _is_right("cast", k) else made(k)
 

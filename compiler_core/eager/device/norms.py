@@ -1,11 +1,11 @@
-"""Eager definition of group norm on a CUDA device. See device_rules.py.
+"""Eager definition of group norm on a CUDA device. See rules.py.
 
 In: x, row-major, or with channels last in memory where one group has them all, of any dtype that there are kernels of;
 parameters of x's dtype, or, beside 16-bit floats, of f32. Out: a result that lies as x does; gradients of parameters in
 their own dtype, of sums that were never rounded to x's. Kept: mean and 1/std of each sample and group.
 Method: groups are shared by blocks, whose parts a second kernel joins, so that a few large groups keep a device busy,
 too. The backward adds up, for each sample and channel, g and g times what is normalised: of these few numbers both x's
-gradient and the parameters' are told. The order of adding depends on sizes alone. Kernels: device_groups.cu.
+gradient and the parameters' are told. The order of adding depends on sizes alone. Kernels: groups.cu.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from compiler_core.eager.device_define import Grads, define_there, empty
-from compiler_core.eager.device_kernels import F64, I32, I64, MOST, U32, DeviceKernels, kernels
-from compiler_core.eager.device_orders import Order, as_it_lies, as_seen, last, lies_last
-from compiler_core.eager.device_sums import NBYTES, added, levels, pieces
+from compiler_core.eager.device.define import Grads, define_there, empty
+from compiler_core.eager.device.kernels import F64, I32, I64, MOST, U32, DeviceKernels, kernels
+from compiler_core.eager.device.orders import Order, as_it_lies, as_seen, last, lies_last
+from compiler_core.eager.device.sums import NBYTES, added, levels, pieces
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
 
-_FILE = "device_groups.cu"
+_FILE = "groups.cu"
 _MOST = 1 << 31
 _BLOCKS = 1 << 12  # that keep a device busy
 _LEAST = 1 << 12  # elements of a part, at least

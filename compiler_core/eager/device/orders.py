@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from compiler_core import cuda
-from compiler_core.eager.device_kernels import I64, MOST_ROWS, U64, DeviceKernels, dense, is_known, kernels
-from compiler_core.eager.device_proof import is_right_once
+from compiler_core.eager.device.kernels import I64, MOST_ROWS, U64, DeviceKernels, dense, is_known, kernels
+from compiler_core.eager.device.proof import is_right_once
 from compiler_core.ops.on_device import ROW_MAJOR
 from compiler_core.ops.registry import Array
 
 Order = tuple[int, ...]
-FILE = "device_turns.cu"
+FILE = "turns.cu"
 _SIDE = 32  # of the squares that a block moves
 _FEW = 1 << 10  # elements, which CuPy moves as fast
 _CONVERTING = {(2, 4): "turn_wide", (4, 2): "turn_narrow"}  # by the sizes of what is read, and written

@@ -1,6 +1,6 @@
 // Names that the compiler's C++ has for what CUDA C calls otherwise: before the kernels of composites that are pointwise.
 //
-// In: before this text that of device_numbers.cu. Out: the functions by those names.
+// In: before this text that of numbers.cu. Out: the functions by those names.
 
 #define DC_INLINE __device__ inline
 #define dc_exp expf

@@ -1,7 +1,7 @@
-"""Eager definitions of composites that are pointwise, on a CUDA device: pointwise.py's, as kernels.
+"""Eager definitions of composites that are pointwise, on a CUDA device: eager/pointwise.py's, as kernels.
 
 In: a Composite that says it is pointwise; CuPy's arrays, of f32, f64, f16 or bf16, dense in any order of their dims.
-Out: its definition (ops/whole.py), whose result lies as its operand does, proved as all are (device_proof.py). The CUDA
+Out: its definition (ops/whole.py), whose result lies as its operand does, proved as all are (proof.py). The CUDA
 C that the compiler makes of it is kept in the artefact cache.
 """
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from compiler_core.dtype import float32, float64
-from compiler_core.eager.device_define import Grads, define_there, empty
-from compiler_core.eager.device_kernels import F64, I32, I64, DeviceKernels, compiled, is_wide
-from compiler_core.eager.device_kernels import source as text_of
-from compiler_core.eager.device_orders import as_it_lies, as_seen, order_of
+from compiler_core.eager.device.define import Grads, define_there, empty
+from compiler_core.eager.device.kernels import F64, I32, I64, DeviceKernels, compiled, is_wide
+from compiler_core.eager.device.kernels import source as text_of
+from compiler_core.eager.device.orders import as_it_lies, as_seen, order_of
 from compiler_core.eager.operands import single
 from compiler_core.eager.pointwise import are_plain, identity, told
 from compiler_core.ops.registry import Array
@@ -100,4 +100,4 @@ def source(composite: Composite, dtype: Any) -> str:
 
     key = make_key({"kind": "pointwise kernels", "computed in": wide.short, **identity(composite)})
     made = load_or_build(key, build).read(_FILE).decode()
-    return f"{text_of(dtype, 'device_pointwise.cu')}{made}"
+    return f"{text_of(dtype, 'pointwise.cu')}{made}"

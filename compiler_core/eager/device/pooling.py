@@ -1,9 +1,9 @@
-"""Eager definitions of pooling on a CUDA device: maxima and averages of windows. See device_rules.py.
+"""Eager definitions of pooling on a CUDA device: maxima and averages of windows. See rules.py.
 
 In: x: T[N, C, *n] of one or two dims n, row-major or with channels last in memory, of any dtype that there are kernels
 of. Out: results that lie as x does; x's gradient, in its dtype, of sums in the dtype computed in. Padding is nowhere
 written: a window ends where x does. Kept of a maximum: which element of its window it is, one byte. Kernels:
-device_pools.cu.
+pools.cu.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from compiler_core.eager.device_define import Grads, define_there, empty
-from compiler_core.eager.device_kernels import I32, U32, DeviceKernels, kernels
-from compiler_core.eager.device_orders import Order, as_it_lies, as_seen, last, lies_last
-from compiler_core.eager.device_sums import NBYTES
+from compiler_core.eager.device.define import Grads, define_there, empty
+from compiler_core.eager.device.kernels import I32, U32, DeviceKernels, kernels
+from compiler_core.eager.device.orders import Order, as_it_lies, as_seen, last, lies_last
+from compiler_core.eager.device.sums import NBYTES
 from compiler_core.ops.pooling import composite as composite_pooling  # noqa: F401  declares the composites
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
@@ -118,7 +118,7 @@ def define_pooling() -> None:
     """Define them."""
 
     def find(dtype: Any) -> DeviceKernels | None:
-        return kernels(dtype, "device_pools.cu")
+        return kernels(dtype, "pools.cu")
 
     define_there("maxima_of_windows", _maxima, _maxima_backward, reads=(), find=find, as_it_lies=True)
     define_there("averages_of_windows", _averages, _averages_backward, reads=(), find=find, as_it_lies=True)

@@ -1,7 +1,7 @@
 // Kernels of pooling in eager code on a CUDA device: maxima and averages of windows, and their gradients.
 //
 // In: x as [planes, H, W, channels]: of row-major arrays all planes, and one channel; with channels last in memory the
-// samples, and all channels; results as [planes, P, Q, channels]; before this text those of device_numbers.cu and device_rows.cu. Out: the
+// samples, and all channels; results as [planes, P, Q, channels]; before this text those of numbers.cu and rows.cu. Out: the
 // arrays that are written.
 // Window (p, q) begins at p * SH - LH, q * SW - LW, and what lies outside of x is none of its elements. A thread has a
 // place, and V channels of it at once: WIDTH where `wide` says that all lie so. Gradients are gathered: each thread looks

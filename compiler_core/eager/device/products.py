@@ -1,6 +1,6 @@
 """Eager definitions of layers on a CUDA device: `linear`, `addmm` where it is one, and a residual's sum.
 
-See device_rules.py. Products of f32 and f64 are CuPy's, of 16-bit floats our calls of cuBLAS
+See rules.py. Products of f32 and f64 are CuPy's, of 16-bit floats our calls of cuBLAS
 (runtime/cuda/eager_product.py), which adds a bias before it rounds. Under autocast weights come in f32: they are cast
 here, once in a region, and their gradients are f32 sums, never rounded to 16 bits. Sums of f32 and 16-bit floats are
 one kernel.
@@ -16,11 +16,11 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import of
-from compiler_core.eager.device_define import Grads, alike, define_there
-from compiler_core.eager.device_kernels import DeviceKernels
-from compiler_core.eager.device_narrow import narrowed, widened_sum
-from compiler_core.eager.device_orders import as_it_lies, as_seen, lies_last, order_of
-from compiler_core.eager.device_sums import column_sums
+from compiler_core.eager.device.define import Grads, alike, define_there
+from compiler_core.eager.device.kernels import DeviceKernels
+from compiler_core.eager.device.narrow import narrowed, widened_sum
+from compiler_core.eager.device.orders import as_it_lies, as_seen, lies_last, order_of
+from compiler_core.eager.device.sums import column_sums
 from compiler_core.ops.casting import lower_array
 from compiler_core.ops.on_device import PRODUCT
 from compiler_core.ops.registry import OPS, Array, run_eager

@@ -1,6 +1,6 @@
 """Before a composite's kernels are used on a device they give the composition's numbers there, once.
 
-In: a definition of device_rules.py, or one that is pointwise, and the kernels of a dtype. Out: whether its results and
+In: a definition of rules.py, or one that is pointwise, and the kernels of a dtype. Out: whether its results and
 gradients, of a few small operands, are those of the composition on the CPU up to rounding. A definition that raises, or
 gives others, is not used in this process; a warning says so, once. It costs a few milliseconds, and one wait for the
 device.
@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from compiler_core import cuda, log
-from compiler_core.eager.device_kernels import DeviceKernels
+from compiler_core.eager.device.kernels import DeviceKernels
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import COMPOSITES
 

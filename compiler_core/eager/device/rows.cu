@@ -1,6 +1,6 @@
 // What kernels that work row by row share: a block a row, and sums over it.
 //
-// In: before this text that of device_numbers.cu. Out: SUM and LARGEST of the threads' values, ALONG, a loop that they
+// In: before this text that of numbers.cu. Out: SUM and LARGEST of the threads' values, ALONG, a loop that they
 // share. A block has a power of two of threads, at most MOST, which stride along its row. Sums are of each thread's
 // elements, then of neighbours in a tree: the same bits at every call.
 

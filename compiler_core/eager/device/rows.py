@@ -1,7 +1,7 @@
-"""Eager definitions of composites that work by rows, on a CUDA device: rows.py's, as kernels of a few warps a row.
+"""Eager definitions of composites that work by rows, on a CUDA device: those of eager/rows.py, of some warps a row.
 
 In: a Composite that says it works by rows; CuPy's arrays, of f32, f64, f16 or bf16. Out: its definition (ops/whole.py),
-proved as all are (device_proof.py); its kernels, for definitions that use them (device_rules.py). Parameters' gradients
+proved as all are (proof.py); its kernels, for definitions that use them (rules.py). Parameters' gradients
 are sums of parts of the rows, of a block each, which are added up. What is kept of a row is of the dtype computed in.
 """
 
@@ -14,10 +14,10 @@ from typing import Any
 
 from compiler_core import cuda
 from compiler_core.dtype import float32, float64
-from compiler_core.eager.device_define import Grads, alike, define_there, empty
-from compiler_core.eager.device_kernels import F64, I64, MOST_ROWS, DeviceKernels, compiled, dense, is_wide
-from compiler_core.eager.device_kernels import source as text_of
-from compiler_core.eager.device_sums import added
+from compiler_core.eager.device.define import Grads, alike, define_there, empty
+from compiler_core.eager.device.kernels import F64, I64, MOST_ROWS, DeviceKernels, compiled, dense, is_wide
+from compiler_core.eager.device.kernels import source as text_of
+from compiler_core.eager.device.sums import added
 from compiler_core.eager.pointwise import identity, told
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import COMPOSITES, Composite, Made
@@ -32,7 +32,7 @@ def row_kernels(name: str, dtype: Any, present: tuple[bool, ...] = ()) -> Device
     """The kernels `forward`, `backward` and `columns` of a composite with these parameters."""
 
     def text() -> str:
-        return text_of(dtype, "device_pointwise.cu") + made_text(COMPOSITES[name], is_wide(dtype), present)
+        return text_of(dtype, "pointwise.cu") + made_text(COMPOSITES[name], is_wide(dtype), present)
 
     return compiled(dtype, f"{name}{present}", text, probe="forward")
 

@@ -1,10 +1,10 @@
-"""Eager definitions of composites on a CUDA device: rules.py's, with the kernels of device_kernels.cu.
+"""Eager definitions of composites on a CUDA device: eager/rules.py's, with the kernels of kernels.cu.
 
 In: CuPy's arrays of one device, of f32, f64, f16 or bf16, all operands alike. Out: see ops/whole.py. Each declines
 (None) anything else, empty arrays, and operands that the composition refuses, which then says why. 16-bit floats are
 computed in f32 and rounded at the end, as the composition has it. Products are CuPy's, so cuBLAS's.
 The kernels are always used, from the first call on, so that the same call gives the same bits throughout a run. Before
-that each composite and dtype has to give the composition's numbers, of the CPU, once (device_proof.py); where it does
+that each composite and dtype has to give the composition's numbers, of the CPU, once (proof.py); where it does
 not, a warning says so, and the composition it is.
 """
 
@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 
 from compiler_core import cuda
-from compiler_core.eager.device_attention import attended_in_blocks, blocks_backward
-from compiler_core.eager.device_batch_norm import define_batch_norm
-from compiler_core.eager.device_checks import ask
-from compiler_core.eager.device_convolution import define_convolutions
-from compiler_core.eager.device_define import Grads, alike, define_there, empty
-from compiler_core.eager.device_kernels import F64, I32, I64, MOST_ROWS, U32, U64, DeviceKernels, dense, kernels
-from compiler_core.eager.device_narrow import joined_with
-from compiler_core.eager.device_norms import define_norms
-from compiler_core.eager.device_orders import row_major
-from compiler_core.eager.device_pointwise import define_pointwise_there
-from compiler_core.eager.device_pooling import define_pooling
-from compiler_core.eager.device_products import define_products
-from compiler_core.eager.device_rows import define_rows_there, row_kernels
+from compiler_core.eager.device.attention import attended_in_blocks, blocks_backward
+from compiler_core.eager.device.batch_norm import define_batch_norm
+from compiler_core.eager.device.checks import ask
+from compiler_core.eager.device.convolution import define_convolutions
+from compiler_core.eager.device.define import Grads, alike, define_there, empty
+from compiler_core.eager.device.kernels import F64, I32, I64, MOST_ROWS, U32, U64, DeviceKernels, dense, kernels
+from compiler_core.eager.device.narrow import joined_with
+from compiler_core.eager.device.norms import define_norms
+from compiler_core.eager.device.orders import row_major
+from compiler_core.eager.device.pointwise import define_pointwise_there
+from compiler_core.eager.device.pooling import define_pooling
+from compiler_core.eager.device.products import define_products
+from compiler_core.eager.device.rows import define_rows_there, row_kernels
 from compiler_core.eager.operands import gathered, spreads
 from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.attention import sizes
@@ -68,7 +68,7 @@ def _factor(k: DeviceKernels, p: float) -> Any:
 
 
 def _with_number(k: DeviceKernels, x: Array, *, op: str, number: float) -> Made:
-    joins = kernels(x.dtype, "device_narrow.cu") if x.dtype.itemsize == 2 and x.size else None
+    joins = kernels(x.dtype, "narrow.cu") if x.dtype.itemsize == 2 and x.size else None
     return None if joins is None else (joined_with(joins, op, x, number), ())
 
 

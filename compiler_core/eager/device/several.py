@@ -2,7 +2,7 @@
 
 In: CuPy's arrays. Out: new arrays, without gradients, or arrays scaled in place; None (or False) where the caller is to
 compute them op by op: arrays of several devices or dtypes, kernels that do not compile, or that once gave other numbers
-than NumPy (as device_proof.py).
+than NumPy (as proof.py).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 
 from compiler_core import cuda
-from compiler_core.eager.device_batch_norm import channel_kernels, moved_by, statistics_of
-from compiler_core.eager.device_define import Find
-from compiler_core.eager.device_kernels import I32, I64, U32, U64, DeviceKernels, dense, is_known, kernels
-from compiler_core.eager.device_proof import is_right_once
+from compiler_core.eager.device.batch_norm import channel_kernels, moved_by, statistics_of
+from compiler_core.eager.device.define import Find
+from compiler_core.eager.device.kernels import I32, I64, U32, U64, DeviceKernels, dense, is_known, kernels
+from compiler_core.eager.device.proof import is_right_once
 from compiler_core.ops.registry import Array
 
 _OTHER = "other numbers"
-CHUNK, MANY = 32768, 128  # elements of a block, arrays of a launch: as device_kernels.cu has them
+CHUNK, MANY = 32768, 128  # elements of a block, arrays of a launch: as kernels.cu has them
 _MANY = np.dtype([("at", U64, MANY), ("sizes", I64, MANY), ("firsts", U32, MANY)])
 
 

@@ -1,6 +1,6 @@
 // Sums in eager code on a CUDA device: elements added in the dtype that is computed in, always in the same order.
 //
-// In: dense arrays; before this text those of device_numbers.cu and device_rows.cu. Out: the arrays that are written.
+// In: dense arrays; before this text those of numbers.cu and rows.cu. Out: the arrays that are written.
 // A block has MOST threads: `lanes` side by side (a power of two), in levels. A thread reads WIDTH elements at once
 // where `wide` says that all lie so (on 16 bytes, in multiples of WIDTH), else one.
 

@@ -7,7 +7,7 @@ over lies before what is kept (columns), behind it (rows), between, or around it
 block is left as parts in the dtype computed in, which a second kernel adds: the parts depend on sizes and places alone,
 so the bits are the same at every call. Around, a first kernel sums columns, or rows where they are long, and a second
 the rest.
-Used once the kernels have given the rule's numbers on the CPU, for each dtype (device_proof.py).
+Used once the kernels have given the rule's numbers on the CPU, for each dtype (proof.py).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 
 from compiler_core import cuda
-from compiler_core.eager.device_kernels import I32, I64, MOST, MOST_ROWS, U64, DeviceKernels, dense, is_known, kernels
-from compiler_core.eager.device_proof import is_right_once
+from compiler_core.eager.device.kernels import I32, I64, MOST, MOST_ROWS, U64, DeviceKernels, dense, is_known, kernels
+from compiler_core.eager.device.proof import is_right_once
 from compiler_core.ops.on_device import SUM
 from compiler_core.ops.registry import OPS, Array
 
-_FILE = "device_sums.cu"
+_FILE = "sums.cu"
 NBYTES = 16  # that a thread reads at once
 _BLOCKS = 1 << 12  # that keep a device busy
 _PARTS = 512  # of one sum, at most

@@ -1,6 +1,6 @@
 // Arrays laid out anew in eager code on a CUDA device: the last two of three dims exchanged, elements perhaps converted.
 //
-// In: dense x[outer, rows, columns]; before this text that of device_numbers.cu. Out: out[outer, columns, rows].
+// In: dense x[outer, rows, columns]; before this text that of numbers.cu. Out: out[outer, columns, rows].
 // A block moves a square of 32 by 32 through shared memory, so that both sides are read and written along rows.
 
 #define SIDE 32

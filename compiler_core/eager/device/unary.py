@@ -4,7 +4,7 @@ In: an op (tanh, sigmoid, sqrt, ...) and an array of f32, f64, f16 or bf16, as o
 derivative the cotangent, and the operand or the result, whichever the op's rule reads. Out: an array; or None, and then
 it is computed op by op with CuPy, in up to four launches.
 16-bit floats are computed in f32 and rounded once. Each kernel is used once it has given the rule's numbers on the CPU,
-for each dtype (device_proof.py); the CUDA C that the compiler makes is kept in the artefact cache.
+for each dtype (proof.py); the CUDA C that the compiler makes is kept in the artefact cache.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import float32, float64
-from compiler_core.eager.device_kernels import DeviceKernels, compiled, is_known, is_wide
-from compiler_core.eager.device_kernels import source as text_of
-from compiler_core.eager.device_pointwise import backward, forward
-from compiler_core.eager.device_proof import is_near, is_right_once
+from compiler_core.eager.device.kernels import DeviceKernels, compiled, is_known, is_wide
+from compiler_core.eager.device.kernels import source as text_of
+from compiler_core.eager.device.pointwise import backward, forward
+from compiler_core.eager.device.proof import is_near, is_right_once
 from compiler_core.eager.pointwise import compiler
 from compiler_core.ops.on_device import SLOPE, UNARY
 from compiler_core.ops.registry import OPS, Array, Op, bind
@@ -67,7 +67,7 @@ def source(name: str, dtype: Any) -> str:
         return {}
 
     key = make_key({"kind": "unary kernels", "op": name, "computed in": wide.short, "compiler": compiler()})
-    return text_of(dtype, "device_pointwise.cu") + load_or_build(key, build).read(_FILE).decode()
+    return text_of(dtype, "pointwise.cu") + load_or_build(key, build).read(_FILE).decode()
 
 
 def _told(name: str) -> Rows:

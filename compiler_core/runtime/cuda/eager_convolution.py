@@ -16,7 +16,7 @@ from typing import Any
 
 from compiler_core import log
 from compiler_core.dtype import DType, float32, of
-from compiler_core.eager.device_orders import as_it_lies, as_seen
+from compiler_core.eager.device.orders import as_it_lies, as_seen
 from compiler_core.graph.print import print_attrs
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.convolution.last import to_last

@@ -142,11 +142,12 @@ def _are_moved_at_once(x: Tensor, mean: Tensor, variance: Tensor, momentum: floa
     """Whether the running statistics were moved by one kernel, on the device that all are on. result: batch norm's."""
     if current_trace() is not None or not isinstance(momentum, float):
         return False
-    from compiler_core.eager import channels, device_several
+    from compiler_core.eager import channels
+    from compiler_core.eager.device import several
 
     arrays = x._read(), mean._read(), variance._read()
     if x.is_cuda:
-        moved = device_several.moved_statistics(*arrays, momentum, device_several.kept_by("batch_norm", result))
+        moved = several.moved_statistics(*arrays, momentum, several.kept_by("batch_norm", result))
     else:
         moved = channels.moved_statistics(*arrays, momentum)
     if moved is None:

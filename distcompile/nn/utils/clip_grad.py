@@ -97,7 +97,7 @@ def _norm_there(tensors: list[Tensor]) -> Tensor | None:
     """The Euclidean norm of arrays of one CUDA device, by a kernel for each; None where there is none."""
     if current_trace() is not None or not tensors[0].is_cuda:
         return None
-    from compiler_core.eager.device_several import norm
+    from compiler_core.eager.device.several import norm
 
     total = norm([tensor._read() for tensor in tensors])
     return None if total is None else Tensor._wrap(total)
@@ -158,7 +158,7 @@ def clip_grads_with_norm_(
 
 def _scale_there(gradients: list[Tensor], factor: Tensor) -> bool:
     """Scale them by a kernel for all. False if there is none, or if some share memory; then nothing is written."""
-    from compiler_core.eager.device_several import are_apart, scale
+    from compiler_core.eager.device.several import are_apart, scale
 
     with factor.device.working():
         values = [grad._read() for grad in gradients]

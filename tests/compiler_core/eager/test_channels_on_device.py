@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 
 from compiler_core import cuda
-from compiler_core.eager import device_batch_norm, device_kernels, device_orders, device_several
+from compiler_core.eager.device import batch_norm as device_batch_norm
+from compiler_core.eager.device import kernels as device_kernels
+from compiler_core.eager.device import orders as device_orders
+from compiler_core.eager.device import several as device_several
 from compiler_core.ops.registry import OPS, run_eager
 from compiler_core.ops.whole import COMPOSITES
 from tests.compiler_core.eager.test_whole_on_device import DTYPES, nvrtc_library
@@ -28,20 +31,6 @@ EPS = {"eps": 1e-5}
 def device() -> Iterator[Any]:
     with on_fake_device() as module:
         yield module
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kernels that were launched, those of proofs too."""
-    names: list[str] = []
-    launch = device_kernels.DeviceKernels._function
-
-    def noted(self: Any, name: str) -> Any:
-        names.append(name)
-        return launch(self, name)
-
-    monkeypatch.setattr(device_kernels.DeviceKernels, "_function", noted)
-    return names
 
 
 def there(array: Any, lies: str) -> Any:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from compiler_core import cuda
-from compiler_core.eager import device_kernels, device_orders, device_proof
+from compiler_core.eager.device import orders as device_orders
+from compiler_core.eager.device import proof as device_proof
 from compiler_core.ops import on_device
 from compiler_core.ops.convolution import composite as composite  # declares the composites
 from compiler_core.ops.whole import COMPOSITES
@@ -34,20 +35,6 @@ def dnn(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> Dnn:
     monkeypatch.setattr(cudnn, "_first_plans", {})
     monkeypatch.setattr(device_proof, "_proved", {})
     return add_cudnn(fake_cuda)
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Kernels that were launched."""
-    names: list[str] = []
-    launch = device_kernels.DeviceKernels._function
-
-    def noted(self: Any, name: str) -> Any:
-        names.append(name)
-        return launch(self, name)
-
-    monkeypatch.setattr(device_kernels.DeviceKernels, "_function", noted)
-    return names
 
 
 def there(array: Any, lies: str = "rows") -> Any:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from compiler_core import cuda
-from compiler_core.eager import device_depthwise, device_orders
+from compiler_core.eager.device import depthwise as device_depthwise
+from compiler_core.eager.device import orders as device_orders
 from compiler_core.ops.whole import COMPOSITES
 from tests.compiler_core.eager.test_whole_on_device import nvrtc_library
 from tests.fake_cupy import on_fake_device

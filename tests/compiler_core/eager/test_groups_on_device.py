@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from compiler_core import cuda
-from compiler_core.eager import device_kernels, device_proof
+from compiler_core.eager.device import kernels as device_kernels
+from compiler_core.eager.device import proof as device_proof
 from compiler_core.log import DistCompileWarning
 from compiler_core.ops.whole import COMPOSITES
-from tests.compiler_core.eager.test_narrow_on_device import asked  # noqa: F401  a fixture
 from tests.compiler_core.eager.test_whole_on_device import nvrtc_library
 from tests.fake_cupy import on_fake_device
 
@@ -60,7 +60,7 @@ CASES = [
 @pytest.mark.parametrize("dtype", [BF16, F16, F32, F64], ids=str)
 @pytest.mark.parametrize("lies", ["first", "last", "gaps"])
 @pytest.mark.parametrize(("shape", "groups"), CASES, ids=str)
-def test_numbers_and_gradients(shape: Any, groups: int, lies: str, dtype: Any, asked: list[str]) -> None:  # noqa: F811
+def test_numbers_and_gradients(shape: Any, groups: int, lies: str, dtype: Any, asked: list[str]) -> None:
     rng = np.random.default_rng(1)
     x, g = (rng.normal(0.5, size=shape).astype(dtype) for _ in range(2))
     w, b = (rng.normal(size=shape[1]).astype(F32 if dtype == BF16 else dtype) for _ in range(2))
@@ -91,7 +91,7 @@ def test_a_mean_that_is_far_off_costs_no_digits() -> None:
     np.testing.assert_allclose(cuda.fetch(made[0]), right, atol=2e-3)
 
 
-def test_what_is_wanted_alone_is_computed(asked: list[str]) -> None:  # noqa: F811
+def test_what_is_wanted_alone_is_computed(asked: list[str]) -> None:
     x = np.random.default_rng(0).normal(size=(2, 4, 30)).astype(F32)
     found, ones = COMPOSITES["group_norm"].on_device(), np.ones(4, F32)
     assert found is not None
@@ -113,7 +113,7 @@ def test_what_is_wanted_alone_is_computed(asked: list[str]) -> None:  # noqa: F8
 ])  # fmt: skip
 def test_a_kernel_that_is_wrong_is_not_used(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = device_kernels.source
-    assert old in right(F32, "device_groups.cu")
+    assert old in right(F32, "groups.cu")
     monkeypatch.setattr(device_kernels, "source", lambda dtype, file="": right(dtype, file).replace(old, new))
     monkeypatch.setattr(device_kernels, "_modules", {})
     found = COMPOSITES["group_norm"].on_device()
@@ -126,7 +126,7 @@ def test_the_kernels_compile_for_devices() -> None:
     """By NVRTC, as CuPy compiles them; it needs no device."""
     nvrtc = nvrtc_library()
     for dtype in (BF16, F16, F32, F64):
-        program, text = ctypes.c_void_p(), device_kernels.source(dtype, "device_groups.cu").encode()
+        program, text = ctypes.c_void_p(), device_kernels.source(dtype, "groups.cu").encode()
         assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"kernels.cu", 0, None, None)
         options = (ctypes.c_char_p * 2)(b"--gpu-architecture=compute_80", b"--std=c++17")
         assert nvrtc.nvrtcCompileProgram(program, 2, options) == 0

@@ -14,7 +14,9 @@ import pytest
 
 from compiler_core import cuda
 from compiler_core.dtype import of
-from compiler_core.eager import device_kernels, device_orders, device_proof
+from compiler_core.eager.device import kernels as device_kernels
+from compiler_core.eager.device import orders as device_orders
+from compiler_core.eager.device import proof as device_proof
 from compiler_core.log import DistCompileWarning
 from compiler_core.ops.registry import OPS, run_eager
 from tests.compiler_core.eager.test_whole_on_device import nvrtc_library
@@ -29,20 +31,6 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(device_proof, "_proved", {})
     with on_fake_device() as module:
         yield module
-
-
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kernels that were launched; those of the proof come first."""
-    names: list[str] = []
-    launch = device_kernels.DeviceKernels._function
-
-    def noted(self: Any, name: str) -> Any:
-        names.append(name)
-        return launch(self, name)
-
-    monkeypatch.setattr(device_kernels.DeviceKernels, "_function", noted)
-    return names
 
 
 def numbers(shape: Any, dtype: Any, rng: np.random.Generator) -> Any:
@@ -186,7 +174,7 @@ def test_conversions(shape: Any, dtype: Any, asked: list[str]) -> None:
 def test_a_kernel_that_is_wrong_is_not_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     right = device_kernels.source
 
-    def wrong(dtype: Any, file: str = "device_kernels.cu") -> str:
+    def wrong(dtype: Any, file: str = "kernels.cu") -> str:
         text = right(dtype, file)
         return text.replace("x + y", "x + y + 1").replace("= in(narrow", "= 2 * in(narrow")
 
@@ -203,7 +191,7 @@ def test_the_kernels_compile_for_devices() -> None:
     """By NVRTC, as CuPy compiles them; it needs no device."""
     nvrtc = nvrtc_library()
     for dtype in (BF16, F16):
-        program, text = ctypes.c_void_p(), device_kernels.source(dtype, "device_narrow.cu").encode()
+        program, text = ctypes.c_void_p(), device_kernels.source(dtype, "narrow.cu").encode()
         assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"kernels.cu", 0, None, None)
         options = (ctypes.c_char_p * 2)(b"--gpu-architecture=compute_80", b"--std=c++17")
         assert nvrtc.nvrtcCompileProgram(program, 2, options) == 0

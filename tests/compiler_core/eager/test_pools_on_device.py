@@ -11,13 +11,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from compiler_core.eager import device_kernels, device_proof
+from compiler_core.eager.device import kernels as device_kernels
+from compiler_core.eager.device import proof as device_proof
 from compiler_core.log import DistCompileWarning
 from compiler_core.ops.pooling import adaptive
 from compiler_core.ops.pooling import composite as F
 from compiler_core.tensor.autograd.tape import WholeNode
 from compiler_core.tensor.making.creation import tensor
-from tests.compiler_core.eager.test_narrow_on_device import asked  # noqa: F401  a fixture
 from tests.compiler_core.eager.test_whole_on_device import nvrtc_library
 from tests.fake_cupy import on_fake_device
 
@@ -106,7 +106,7 @@ def test_nan_and_infinities(lies: str) -> None:
         np.testing.assert_array_equal(grad.numpy(), slope.numpy())
 
 
-def test_one_launch_each_way(asked: list[str]) -> None:  # noqa: F811
+def test_one_launch_each_way(asked: list[str]) -> None:
     x = tensor(np.ones((2, 8, 6, 6), np.float32), device="cuda").requires_grad_()
     for function, name in ((F.max_pool2d, "maxima"), (F.avg_pool2d, "averages")):
         for _ in range(2):  # the proof is behind us the second time
@@ -116,7 +116,7 @@ def test_one_launch_each_way(asked: list[str]) -> None:  # noqa: F811
         assert asked == [name, f"{name}_backward"]
 
 
-def test_what_is_left_to_others(asked: list[str]) -> None:  # noqa: F811
+def test_what_is_left_to_others(asked: list[str]) -> None:
     x = tensor(np.arange(2.0 * 300).reshape(1, 2, 300), device="cuda").float()
     assert F.max_pool1d(x, 256).shape == (1, 2, 1)  # places of more than a byte
     deep = tensor(np.ones((1, 2, 4, 4, 4), np.float32), device="cuda")
@@ -133,7 +133,7 @@ def test_what_is_left_to_others(asked: list[str]) -> None:  # noqa: F811
 ])  # fmt: skip
 def test_a_kernel_that_is_wrong_is_not_used(old: str, new: str, function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     right = device_kernels.source
-    assert old in right(DTYPES[0], "device_pools.cu")
+    assert old in right(DTYPES[0], "pools.cu")
     monkeypatch.setattr(device_kernels, "source", lambda dtype, file="": right(dtype, file).replace(old, new))
     monkeypatch.setattr(device_kernels, "_modules", {})
     x = tensor(np.ones((2, 4, 4, 4), np.float32), device="cuda").requires_grad_()
@@ -147,7 +147,7 @@ def test_the_kernels_compile_for_devices() -> None:
     """By NVRTC, as CuPy compiles them; it needs no device."""
     nvrtc = nvrtc_library()
     for dtype in DTYPES:
-        program, text = ctypes.c_void_p(), device_kernels.source(dtype, "device_pools.cu").encode()
+        program, text = ctypes.c_void_p(), device_kernels.source(dtype, "pools.cu").encode()
         assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"kernels.cu", 0, None, None)
         options = (ctypes.c_char_p * 2)(b"--gpu-architecture=compute_80", b"--std=c++17")
         assert nvrtc.nvrtcCompileProgram(program, 2, options) == 0

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from compiler_core import cuda
-from compiler_core.eager import device_kernels, device_proof, device_sums
+from compiler_core.eager.device import kernels as device_kernels
+from compiler_core.eager.device import proof as device_proof
+from compiler_core.eager.device import sums as device_sums
 from compiler_core.log import DistCompileWarning
 from compiler_core.ops.registry import OPS, run_eager
-from tests.compiler_core.eager.test_narrow_on_device import asked  # noqa: F401  a fixture
 from tests.compiler_core.eager.test_whole_on_device import nvrtc_library
 from tests.fake_cupy import on_fake_device
 
@@ -50,7 +51,7 @@ CASES = [
 
 @pytest.mark.parametrize("dtype", [BF16, F16, F32, F64], ids=str)
 @pytest.mark.parametrize(("shape", "dims", "kernel"), CASES, ids=str)
-def test_the_rules_numbers(shape: Any, dims: Any, kernel: str, dtype: Any, asked: list[str]) -> None:  # noqa: F811
+def test_the_rules_numbers(shape: Any, dims: Any, kernel: str, dtype: Any, asked: list[str]) -> None:
     x = np.random.default_rng(2).normal(size=shape).astype(dtype)
     there = cuda.put(x, 0)
     run_eager(OPS["sum"], [there], {"dims": dims})
@@ -63,7 +64,7 @@ def test_the_rules_numbers(shape: Any, dims: Any, kernel: str, dtype: Any, asked
 
 
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
-def test_elements_that_lie_otherwise(dtype: Any, asked: list[str]) -> None:  # noqa: F811
+def test_elements_that_lie_otherwise(dtype: Any, asked: list[str]) -> None:
     rng, xp = np.random.default_rng(3), cuda.module()
     last = cuda.put(rng.normal(size=(3, 4, 5, 16)).astype(dtype), 0).transpose(0, 3, 1, 2)  # channels last
     ways: list[tuple[Any, Any, list[str]]] = [
@@ -105,7 +106,7 @@ def test_a_kernel_that_is_wrong_is_not_used(wrong: str, monkeypatch: pytest.Monk
         },
     )
 
-    def changed(dtype: Any, file: str = "device_kernels.cu") -> str:
+    def changed(dtype: Any, file: str = "kernels.cu") -> str:
         return right(dtype, file).replace(wrong, other.get(wrong, f"{wrong} + 1"))
 
     monkeypatch.setattr(device_kernels, "source", changed)
@@ -120,7 +121,7 @@ def test_the_kernels_compile_for_devices() -> None:
     """By NVRTC, as CuPy compiles them; it needs no device."""
     nvrtc = nvrtc_library()
     for dtype in (BF16, F16, F32, F64):
-        program, text = ctypes.c_void_p(), device_kernels.source(dtype, "device_sums.cu").encode()
+        program, text = ctypes.c_void_p(), device_kernels.source(dtype, "sums.cu").encode()
         assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"kernels.cu", 0, None, None)
         options = (ctypes.c_char_p * 2)(b"--gpu-architecture=compute_80", b"--std=c++17")
         assert nvrtc.nvrtcCompileProgram(program, 2, options) == 0

@@ -13,14 +13,15 @@ import pytest
 
 from compiler_core import cuda
 from compiler_core import dtype as dt
-from compiler_core.eager import device_kernels, device_proof, device_unary
+from compiler_core.eager.device import kernels as device_kernels
+from compiler_core.eager.device import proof as device_proof
+from compiler_core.eager.device import unary as device_unary
 from compiler_core.log import DistCompileWarning
 from compiler_core.ops import functional as F
 from compiler_core.ops.on_device import UNARY_OPS
 from compiler_core.ops.registry import OPS, run_eager
 from compiler_core.tensor.autograd.backward import grad
 from compiler_core.tensor.making.creation import tensor
-from tests.compiler_core.eager.test_narrow_on_device import asked  # noqa: F401  a fixture
 from tests.compiler_core.eager.test_whole_on_device import nvrtc_library
 from tests.fake_cupy import on_fake_device
 
@@ -37,7 +38,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", sorted(UNARY_OPS))
-def test_numbers_and_gradients_are_the_rules(name: str, dtype: Any, asked: list[str]) -> None:  # noqa: F811
+def test_numbers_and_gradients_are_the_rules(name: str, dtype: Any, asked: list[str]) -> None:
     op, x = OPS[name], np.array(CORNERS, np.float32)
     wide = x.astype(np.float64 if dtype == np.float64 else np.float32)
     with np.errstate(all="ignore"):
@@ -56,7 +57,7 @@ def test_numbers_and_gradients_are_the_rules(name: str, dtype: Any, asked: list[
         np.testing.assert_allclose(a.cpu().double().numpy(), b, rtol=tolerance, atol=tolerance)
 
 
-def test_one_launch_each_way(asked: list[str]) -> None:  # noqa: F811
+def test_one_launch_each_way(asked: list[str]) -> None:
     x = tensor(np.linspace(-2, 2, 96).reshape(8, 12), dtype=dt.float32, device="cuda").requires_grad_()
     ones = tensor(np.ones((8, 12)), dtype=dt.float32, device="cuda")
     for _ in range(2):  # the proof is behind us the second time
@@ -74,7 +75,7 @@ def test_gradients_of_gradients_are_the_rules() -> None:
     np.testing.assert_allclose(second.cpu().numpy(), -2 * t * (1 - t * t), rtol=1e-9, atol=1e-12)
 
 
-def test_what_is_not_taken(asked: list[str]) -> None:  # noqa: F811
+def test_what_is_not_taken(asked: list[str]) -> None:
     whole, empty = np.arange(1, 5) * (1 + 0j), np.zeros((0, 3), np.float32)
     for x in (whole, empty):
         run_eager(OPS["tanh"], [cuda.put(x, 0)], {})

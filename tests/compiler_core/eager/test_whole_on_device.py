@@ -15,16 +15,14 @@ import pytest
 from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.config import config
-from compiler_core.eager import (
-    device_batch_norm,
-    device_checks,
-    device_kernels,
-    device_pointwise,
-    device_proof,
-    device_rows,
-    device_rules,
-    device_several,
-)
+from compiler_core.eager.device import batch_norm as device_batch_norm
+from compiler_core.eager.device import checks as device_checks
+from compiler_core.eager.device import kernels as device_kernels
+from compiler_core.eager.device import pointwise as device_pointwise
+from compiler_core.eager.device import proof as device_proof
+from compiler_core.eager.device import rows as device_rows
+from compiler_core.eager.device import rules as device_rules
+from compiler_core.eager.device import several as device_several
 from compiler_core.errors import DeviceError, DTypeError, IndexError_
 from compiler_core.log import DistCompileWarning
 from compiler_core.ops import functional as F

@@ -10,7 +10,7 @@ import pytest
 
 import distcompile as dc
 from compiler_core.dtype import DType, bfloat16, float16, float32
-from compiler_core.eager import device_products
+from compiler_core.eager.device import products as device_products
 from compiler_core.errors import DeviceError
 from compiler_core.ops import prims
 from compiler_core.runtime.cuda import context, eager_product

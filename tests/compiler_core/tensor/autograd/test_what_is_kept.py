@@ -12,7 +12,7 @@ import pytest
 import distcompile as dc
 import distcompile.nn.functional as F
 from compiler_core import cuda
-from compiler_core.eager.device_proof import SAMPLES, operands_of
+from compiler_core.eager.device.proof import SAMPLES, operands_of
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, NotDifferentiable
 from compiler_core.ops.whole import COMPOSITES

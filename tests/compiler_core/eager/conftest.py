@@ -1,0 +1,23 @@
+"""What tests of eager kernels share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compiler_core.eager.device.kernels import DeviceKernels
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels on the stand-in device that were launched, those of proofs too."""
+    names: list[str] = []
+    launch = DeviceKernels._function
+
+    def noted(self: Any, name: str) -> Any:
+        names.append(name)
+        return launch(self, name)
+
+    monkeypatch.setattr(DeviceKernels, "_function", noted)
+    return names

@@ -11,6 +11,7 @@ time. Those are seen on a device (tests marked `gpu`).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -19,6 +20,7 @@ from typing import NoReturn
 import pytest
 
 from compiler_core.errors import DeviceError
+from tests.fake_cupy import raw
 from tests.fake_cupy.module import install
 
 __all__ = ["install", "on_fake_device"]
@@ -31,12 +33,17 @@ def on_fake_device(devices: int = 2) -> Iterator[ModuleType]:
     CUDA's libraries are not there, even where they are (PyTorch's wheels bring them): NumPy's memory would crash them.
     """
     from compiler_core import device
-    from compiler_core.runtime.cuda import driver
+    from compiler_core.runtime.cuda import driver, replay
 
     with pytest.MonkeyPatch.context() as patch, device.use_array_module(install(devices)) as module:
         for name in ("driver", "cublas", "cublaslt", "cudnn"):
             patch.setattr(driver, f"load_{name}", _no_library)
+        patch.setattr(replay, "launcher", lambda: raw.launch)
+        patch.setattr(replay.Noting, "settings", next(_settings))
         yield module
+
+
+_settings = itertools.count(1000)  # what one stand-in launched another must not
 
 
 def _no_library() -> NoReturn:

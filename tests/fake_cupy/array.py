@@ -8,11 +8,14 @@ Memory is counted for its device from the first array on it to the last view.
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 import weakref
 from typing import Any
 
 import numpy as np
+
+from compiler_core.runtime.cuda import replay
 
 _IMPLICIT = "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct a NumPy array"
 
@@ -57,8 +60,15 @@ class Memory:
 
     def __init__(self, host: np.ndarray[Any, Any], state: State, device: int, block: Any = None) -> None:
         self.ptr, self.mem, self._host = int(host.__array_interface__["data"][0]), block, host
+        self.state = state
         self.device_id = device
         self.device = DeviceOf(device)
+
+    def __add__(self, offset: int) -> Memory:
+        """As of CuPy's MemoryPointer: a place behind this one, in the same memory."""
+        made = Memory(self._host, self.state, self.device_id, self.mem)
+        made.ptr = self.ptr + offset
+        return made
 
     def copy_from_device_async(self, src: Memory, size: int, stream: Any = None) -> None:
         """`size` bytes from another device's memory, dense as this one's."""
@@ -121,6 +131,12 @@ def check_here(*arrays: Any) -> None:
     for a in arrays:
         if isinstance(a, ndarray) and a._device != a._state.current:
             raise WrongDeviceError(f"computed on cuda:{a._state.current}, an array of cuda:{a._device}")
+
+
+def _check_told() -> None:
+    """A call that will be made again by its launches alone must say where CuPy writes in place."""
+    note = replay.Noting.here.note
+    assert note is None or note.spoilt, "CuPy writes in place what runtime/cuda/replay.py would not make again"
 
 
 class ndarray:
@@ -277,10 +293,12 @@ class ndarray:
         if isinstance(value, np.ndarray) and value.ndim and not (isinstance(index, slice) and index == slice(None)):
             raise TypeError(f"Unsupported type {type(value)}")
         check_here(self, value)
+        _check_told()
         self._host[key_of(index, self.shape)] = value if isinstance(value, np.ndarray) else host_of(value)
 
     def fill(self, value: Any) -> None:
         check_here(self)
+        _check_told()
         self._host.fill(host_of(value))
 
     # ---- methods
@@ -319,6 +337,14 @@ class ndarray:
 
 def _placed(shape: tuple[int, ...], dtype: Any, pointer: Any, strides: Any) -> tuple[Any, ...]:
     """What a box is made of for an array at a pointer (cuda.MemoryPointer), whose bytes are counted already, or not."""
+    if isinstance(pointer, Memory):  # an array's
+        span = (
+            sum((n - 1) * step for n, step in zip(shape, strides))
+            if strides
+            else np.dtype(dtype).itemsize * math.prod(shape)
+        )
+        memory = (ctypes.c_char * (span + np.dtype(dtype).itemsize)).from_address(pointer.ptr)
+        return np.ndarray(shape, dtype, memory, 0, strides), pointer.state, pointer.device_id, pointer
     mem = pointer.mem
     is_block = isinstance(mem, Block)
     memory = mem.host if is_block else (ctypes.c_char * mem.size).from_address(mem.ptr)
@@ -379,6 +405,7 @@ def _binary(name: str) -> Any:
 
     def inplace(self: ndarray, other: Any) -> Any:
         check_here(self, other)
+        _check_told()
         self._host = getattr(operator, f"i{name.strip('_')}")(self._host, host_of(other))
         return self
 

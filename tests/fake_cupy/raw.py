@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import os
 import re
 import subprocess
 import tempfile
 import threading
+import types
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,8 @@ class RawModule:
             if failed:
                 raise RuntimeError(f"{name}: {_FAILURES[failed]}")
 
+        function.kernel = types.SimpleNamespace(ptr=next(_numbers))  # type: ignore[attr-defined]
+        _handles[function.kernel.ptr] = name, call, function  # type: ignore[attr-defined]
         return function
 
     def _as_c(self, value: Any, parameter: str) -> Any:
@@ -86,6 +90,22 @@ class RawModule:
         assert value.itemsize == self._sizes[kind], f"{parameter}: {value.dtype}"
         assert (value.dtype.kind == "f") == is_float, f"{parameter}: {value.dtype}"
         return np.array(value)
+
+
+_numbers = itertools.count(1 << 40)
+_handles: dict[int, Any] = {}  # functions by what the driver calls them
+
+
+def launch(function: Any, x: int, y: int, z: int, threads: int, *others: Any) -> int:
+    """The driver's cuLaunchKernel of these kernels: (function, grid, block, shared, stream, arguments, None)."""
+    name, call, _ = _handles[function.value]
+    one, also_one, shared, _, args, extra = others
+    assert (z, one, also_one, shared, extra) == (1, 1, 1, 0, None)
+    with _one_at_a_time:
+        failed = call(args, ctypes.c_uint(x), ctypes.c_uint(y), ctypes.c_uint(threads))
+    if failed:
+        raise RuntimeError(f"{name}: {_FAILURES[failed]}")
+    return 0
 
 
 def _split(text: str) -> list[str]:

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from compiler_core.eager.device.define import Grads, define_there, empty
+from compiler_core.eager.device.define import Grads, define_there
 from compiler_core.eager.device.kernels import F64, I32, I64, MOST, DeviceKernels, dense, kernels
 from compiler_core.eager.device.orders import Order, as_it_lies, as_seen, last, lies_last
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
+from compiler_core.runtime.cuda.replay import empty, replays, replays_backward
 
 FILE = "channels.cu"
 _MOST_UNITS = 1 << 31
@@ -96,6 +97,7 @@ def _fits(k: DeviceKernels, x: Array, *per_channel: Array | None) -> bool:
     return all(p is None or (p.shape == shape and p.dtype in dtypes) for p in per_channel)
 
 
+@replays
 def _batch_norm(
     k: DeviceKernels, x: Array, mean: Array | None, variance: Array | None, weight: Array | None, bias: Array | None, *,
     eps: float,
@@ -116,6 +118,7 @@ def _batch_norm(
     return as_seen(out, sizes.order), (statistics,)
 
 
+@replays_backward
 def _batch_norm_backward(
     k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, mean: Array | None,
     variance: Array | None, weight: Array | None, bias: Array | None, **__: Any,

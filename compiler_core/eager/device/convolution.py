@@ -32,6 +32,7 @@ from compiler_core.ops.on_device import CONVOLUTION
 from compiler_core.ops.registry import OPS, Array, run_eager
 from compiler_core.ops.whole import Made
 from compiler_core.runtime.cuda.eager_convolution import order_for
+from compiler_core.runtime.cuda.replay import replays, replays_backward, spoil
 
 _F32, _LAST = np.dtype(np.float32), last(4)
 _PLAIN = (0, 1, 2, 3)
@@ -43,6 +44,7 @@ def _by_cudnn(name: str, operands: Sequence[Array], attrs: dict[str, Any]) -> Ar
     return found
 
 
+@replays
 def _convolution(k: DeviceKernels, x: Array, weight: Array, bias: Array | None, **places: Any) -> Made:
     if k.wide != _F32 or not alike(k, weight, bias) or x.ndim != 4 or weight.ndim != 4:
         return None
@@ -55,6 +57,7 @@ def _convolution(k: DeviceKernels, x: Array, weight: Array, bias: Array | None, 
     if bias is None or one is not None:
         return out, ()
     if k.dtype == _F32:
+        spoil()
         out += bias[:, None, None]
     else:
         add_to_rows(as_it_lies(out, _LAST), bias)
@@ -66,6 +69,7 @@ def _depthwise(k: DeviceKernels, x: Array, weight: Array, places: dict[str, Any]
     return depthwise_of(x.shape, weight.shape, **places) if k.dtype.itemsize == 2 else None
 
 
+@replays_backward
 def _convolution_backward(
     k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None,
     **places: Any,

@@ -119,9 +119,5 @@ def alike(k: DeviceKernels, *arrays: Array | None) -> bool:
     return all(a is None or a.dtype == k.dtype for a in arrays)
 
 
-def empty(shape: tuple[int, ...], dtype: Any) -> Array:
-    return cuda.module().empty(shape, dtype)  # type: ignore[no-any-return]
-
-
 def dense_or_none(x: Array | None) -> Array | None:
     return None if x is None else dense(x)

@@ -13,13 +13,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from compiler_core import cuda
 from compiler_core.eager.device.kernels import I32, I64, MOST, MOST_ROWS, DeviceKernels, compiled, dense
 from compiler_core.eager.device.kernels import source as text_of
 from compiler_core.eager.device.orders import as_it_lies, as_seen, laid, last
 from compiler_core.eager.device.sums import wide_sum
 from compiler_core.ops.pooling.geometry import window_counts
 from compiler_core.ops.registry import Array
+from compiler_core.runtime.cuda.replay import empty
 
 Dims = tuple[int, ...]
 WIDEST = 32  # elements of a row of a kernel, and places that a thread reads of a row
@@ -113,7 +113,7 @@ def convolved(of: Depthwise, x: Array, weight: Array, bias: Array | None, flip: 
         return None
     rows, batch = _on_words(as_it_lies(x, _LAST)), len(x)
     own = None if bias is None else _on_words(bias)
-    out = cuda.module().empty((batch, *of.out, of.channels), x.dtype)
+    out = empty((batch, *of.out, of.channels), x.dtype)
     count = batch * of.out[0] * of.runs * (of.channels // 2)
     k.block("depthwise", rows, _taps(weight), own, out, I64(count), *of.numbers, I32(of.runs), I32(flip),
             grid=(-(-count // MOST),))  # fmt: skip
@@ -127,7 +127,7 @@ def slope_of_input(of: Depthwise, g: Array, weight: Array) -> Array | None:
     k = _kernels(of, g.dtype)
     if k is None:
         return None
-    dx = cuda.module().empty((len(g), *of.sizes, of.channels), g.dtype)
+    dx = empty((len(g), *of.sizes, of.channels), g.dtype)
     count = dx.size // 2
     k.block("depthwise_input", _on_words(as_it_lies(g, _LAST)), _taps(weight), dx, I64(count), *of.numbers,
             grid=(-(-count // MOST),))  # fmt: skip
@@ -145,7 +145,7 @@ def slope_of_weight(of: Depthwise, x: Array, g: Array, dtype: Any) -> Array | No
     splits = max(1, min(_BLOCKS // columns, runs // least))
     share = -(-runs // splits)
     splits = -(-runs // share)
-    parts = cuda.module().empty((splits, math.prod(of.kernel) * of.channels), k.wide)
+    parts = empty((splits, math.prod(of.kernel) * of.channels), k.wide)
     both = [_on_words(as_it_lies(array, _LAST)) for array in (x, g)]
     k.block("depthwise_weight", *both, parts, I64(runs), I64(share), I32(lanes), *of.numbers, I32(of.runs),
             grid=(columns, splits))  # fmt: skip

@@ -20,6 +20,7 @@ import numpy as np
 
 from compiler_core import cuda, log
 from compiler_core.ops.registry import Array
+from compiler_core.runtime.cuda.replay import launch
 
 I64, I32, U32, U64, F32, F64 = np.int64, np.int32, np.uint32, np.uint64, np.float32, np.float64
 MOST = 256  # threads of a block
@@ -60,20 +61,20 @@ class DeviceKernels:
 
     def rows(self, name: str, rows: int, n: int, *args: Any, columns: int = 1) -> None:
         """Kernel `name`, a block for each of `rows` rows of n elements."""
-        self._function(name)((rows, columns), (threads(n),), args)
+        launch(self._function(name), (rows, columns), (threads(n),), args)
 
     def lines(self, name: str, rows: int, n: int, *args: Any) -> None:
         """Kernel `name` of codegen/device_rows.py, for each of `rows` rows of n elements, several in a block."""
         lanes = lanes_of(n)
-        self._function(name)((-(-rows * lanes // MOST),), (MOST,), (I64(rows), I32(lanes), *args))
+        launch(self._function(name), (-(-rows * lanes // MOST),), (MOST,), (I64(rows), I32(lanes), *args))
 
     def all(self, name: str, n: int, *args: Any, blocks: int = BLOCKS) -> None:
         """Kernel `name`, over all of n elements, in at most so many blocks."""
-        self._function(name)((min(-(-n // MOST), blocks),), (MOST,), args)
+        launch(self._function(name), (min(-(-n // MOST), blocks),), (MOST,), args)
 
     def block(self, name: str, *args: Any, grid: tuple[int, ...] = (1,)) -> None:
         """Kernel `name` in blocks of MOST threads."""
-        self._function(name)(grid, (MOST,), args)
+        launch(self._function(name), grid, (MOST,), args)
 
 
 def threads(n: int) -> int:

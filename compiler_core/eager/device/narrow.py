@@ -24,6 +24,7 @@ from compiler_core.eager.device.orders import as_it_lies, as_seen, last, lies_la
 from compiler_core.eager.device.proof import is_right_once
 from compiler_core.ops.on_device import NARROW
 from compiler_core.ops.registry import OPS, Array, run_eager
+from compiler_core.runtime.cuda.replay import Address, Known, empty, replayed, spoil
 
 _NARROW = (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16))
 _WIDE = np.dtype(np.float32)
@@ -34,8 +35,17 @@ BLOCKS = 1 << 15
 _MANY = 1 << 16  # elements
 
 
+_known: Known = {}
+
+
 def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     """op(*operands, **attrs) on the current device."""
+    told, compute = (op.name, *attrs.values()), lambda: _run(xp, op, operands, attrs)
+    found: Array | None = replayed(_known, told, operands, compute)
+    return found
+
+
+def _run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     x, is_join = operands[0], op.name in _JOINS
     narrow = x.dtype if is_join or x.dtype != _WIDE else attrs["dtype"].numpy
     taken = narrow.itemsize == 2 and narrow in _NARROW
@@ -95,6 +105,7 @@ def add_to_rows(rows: Array, row: Array) -> None:
     row = dense(row)
     k, n = kernels(rows.dtype, "narrow.cu"), row.size
     if k is None or not _is_right("add", k):
+        spoil()
         rows[...] = run_eager(OPS["add"], [rows, cuda.module().broadcast_to(row, rows.shape)], {})
         return
     _join(k, "add", rows, _at(row), (n, 1, n), 0.0, _starts_well(rows, row), rows)
@@ -108,7 +119,7 @@ def _join(
 ) -> Array:
     """a, dense, op what repeats so from address b on, or the number; written to `out`, if it is given."""
     run, period, near = repeats
-    made: Array = cuda.module().empty(a.shape, a.dtype) if out is None else out
+    made: Array = empty(a.shape, a.dtype) if out is None else out
     vector = VECTOR_NBYTES // a.itemsize
     fits = 0 if near % vector else 1
     if near == 1 and (period == 1 or not run % vector):
@@ -128,7 +139,7 @@ def widened_sum(wide: Array, narrow: Array) -> Array | None:
 
 
 def _widened_sum(k: DeviceKernels, wide: Array, narrow: Array) -> Array:
-    out: Array = cuda.module().empty(wide.shape, _WIDE)
+    out: Array = empty(wide.shape, _WIDE)
     is_wide = _starts_well(wide, narrow) and not wide.size % VECTOR
     k.all("add_wide", _steps(wide.size, is_wide), wide, narrow, out, I64(wide.size), I32(is_wide), blocks=BLOCKS)
     return out
@@ -165,7 +176,7 @@ def _converted(xp: Any, x: Array, dtype: Any) -> Any:
     given = as_it_lies(x, order)
 
     def made(k: DeviceKernels) -> Array:
-        out: Array = xp.empty(given.shape, dtype)
+        out: Array = empty(given.shape, dtype)
         is_wide = not x.size % VECTOR and _starts_well(x)
         name = "widen" if dtype == _WIDE else "narrow"
         k.all(name, _steps(x.size, is_wide), given, out, I64(x.size), I32(is_wide), blocks=BLOCKS)
@@ -180,7 +191,7 @@ def _starts_well(*arrays: Array) -> bool:
 
 def _at(x: Any) -> Any:
     """Its address: of one that repeats, of which CuPy would hand over no more."""
-    return np.uint64(x.data.ptr)
+    return Address(x.data.ptr)
 
 
 def _steps(n: int, is_wide: bool) -> int:

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from compiler_core.eager.device.define import Grads, define_there, empty
+from compiler_core.eager.device.define import Grads, define_there
 from compiler_core.eager.device.kernels import F64, I32, I64, MOST, U32, DeviceKernels, kernels
 from compiler_core.eager.device.orders import Order, as_it_lies, as_seen, last, lies_last
 from compiler_core.eager.device.sums import NBYTES, added, levels, pieces
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
+from compiler_core.runtime.cuda.replay import empty, replays, replays_backward
 
 _FILE = "groups.cu"
 _MOST = 1 << 31
@@ -81,6 +82,7 @@ def _as_computed(k: DeviceKernels, parameter: Array | None) -> Array | None:
     return None if parameter is None else as_it_lies(parameter, (0,)).astype(k.wide, copy=False)
 
 
+@replays
 def _group_norm(
     k: DeviceKernels, x: Array, weight: Array | None, bias: Array | None, *, groups: int, eps: float
 ) -> Made:
@@ -102,6 +104,7 @@ def _group_norm(
     return as_seen(out, order), (mean, scale)
 
 
+@replays_backward
 def _group_norm_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array | None, bias: Array | None, *, groups: int, eps: float) -> Grads | None:  # fmt: skip  # noqa: E501
     is_last = groups == 1 and lies_last(x)
     order = last(x.ndim) if is_last else tuple(range(x.ndim))

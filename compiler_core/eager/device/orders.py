@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from compiler_core import cuda
-from compiler_core.eager.device.kernels import I64, MOST_ROWS, U64, DeviceKernels, dense, is_known, kernels
+from compiler_core.eager.device.kernels import I64, MOST_ROWS, DeviceKernels, dense, is_known, kernels
 from compiler_core.eager.device.proof import is_right_once
 from compiler_core.ops.on_device import ROW_MAJOR
 from compiler_core.ops.registry import Array
+from compiler_core.runtime.cuda.replay import Address, empty
 
 Order = tuple[int, ...]
 FILE = "turns.cu"
@@ -64,7 +65,7 @@ def lies_last(x: Array) -> bool:
 
 def empty_in(order: Order, shape: tuple[int, ...], dtype: Any) -> Array:
     """A new array of this shape, whose dims lie in that order."""
-    made = cuda.module().empty(tuple([shape[d] for d in order]), dtype)
+    made = empty(tuple([shape[d] for d in order]), dtype)
     return as_seen(made, order)
 
 
@@ -112,7 +113,7 @@ def _by_kernel(x: Array, turned: Array, order: Order, dtype: Any) -> Array | Non
     k = kernels(narrow, FILE) if name and is_known(narrow) and is_known(x.dtype) and is_known(np.dtype(dtype)) else None
     if k is None or not is_right_once("laying out", k, lambda: _difference(k)):
         return None
-    out: Array = cuda.module().empty(turned.shape, dtype)
+    out: Array = empty(turned.shape, dtype)
     return out if name and _turn(k, name, x, out, len(x), rows, columns) else None
 
 
@@ -121,7 +122,7 @@ def _turn(k: DeviceKernels, name: str, x: Array, out: Array, outer: int, rows: i
     squares = outer * -(-rows // _SIDE) * -(-columns // _SIDE)
     if squares >= MOST_ROWS:
         return False
-    k.block(name, U64(x.data.ptr), out, I64(rows), I64(columns), grid=(squares,))  # type: ignore[attr-defined]
+    k.block(name, Address(x.data.ptr), out, I64(rows), I64(columns), grid=(squares,))  # type: ignore[attr-defined]
     return True
 
 

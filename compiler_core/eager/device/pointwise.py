@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler_core.dtype import float32, float64
-from compiler_core.eager.device.define import Grads, define_there, empty
+from compiler_core.eager.device.define import Grads, define_there
 from compiler_core.eager.device.kernels import F64, I32, I64, DeviceKernels, compiled, is_wide
 from compiler_core.eager.device.kernels import source as text_of
 from compiler_core.eager.device.orders import as_it_lies, as_seen, order_of
@@ -21,6 +21,7 @@ from compiler_core.eager.pointwise import are_plain, identity, told
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Composite, Made
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
+from compiler_core.runtime.cuda.replay import empty, replays, replays_backward
 
 _FILE = "kernels.cu"
 _NBYTES = 16  # that are moved at once
@@ -34,11 +35,13 @@ def define_pointwise_there(composite: Composite) -> None:
     def numbers(given: dict[str, float]) -> list[Any]:
         return [F64(given[name]) for name in names]
 
+    @replays
     def made(k: DeviceKernels, x: Array, *others: Array | None, **given: float) -> Made:
         fits = all(y is not None and y.shape == x.shape and y.dtype == x.dtype for y in others)
         fits = fits and len(others) == composite.operands - 1
         return (forward(k, (x, *others), numbers(given)), ()) if fits and x.size and are_plain(given) else None  # type: ignore[arg-type]
 
+    @replays_backward
     def made_backward(
         k: DeviceKernels, needs: Sequence[bool], g: Array, out: Array, kept: Any, *operands: Array, **given: float
     ) -> Grads:

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from compiler_core.eager.device.define import Grads, define_there, empty
+from compiler_core.eager.device.define import Grads, define_there
 from compiler_core.eager.device.kernels import I32, U32, DeviceKernels, kernels
 from compiler_core.eager.device.orders import Order, as_it_lies, as_seen, last, lies_last
 from compiler_core.eager.device.sums import NBYTES
 from compiler_core.ops.pooling import composite as composite_pooling  # noqa: F401  declares the composites
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
+from compiler_core.runtime.cuda.replay import empty, replays, replays_backward
 
 Dims = tuple[int, ...]
 _MOST = 1 << 31
@@ -67,6 +68,7 @@ def _takes(x: Array, kernel: Dims, windows: Dims) -> bool:
     return rank in (1, 2) and x.ndim == rank + 2 and min(sizes) > 0 and max(sizes) < _MOST
 
 
+@replays
 def _maxima(
     k: DeviceKernels, x: Array, *, kernel: Dims, stride: Dims, dilation: Dims, low: Dims, high: Dims
 ) -> Made:  # fmt: skip
@@ -81,6 +83,7 @@ def _maxima(
     return as_seen(out, order), (as_seen(chosen, order),)
 
 
+@replays_backward
 def _maxima_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Any, *, kernel: Dims, stride: Dims, dilation: Dims, low: Dims, high: Dims) -> Grads:  # fmt: skip  # noqa: E501
     order = _order(kept[0])
     dx, slope = _empty_in(order, x.shape, g.dtype), as_it_lies(g, order)
@@ -90,6 +93,7 @@ def _maxima_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, 
     return (as_seen(dx, order),)
 
 
+@replays
 def _averages(
     k: DeviceKernels, x: Array, *, kernel: Dims, stride: Dims, low: Dims, high: Dims, counts: Dims,
     count_include_pad: bool, divisor_override: int | None,
@@ -104,6 +108,7 @@ def _averages(
     return as_seen(out, order), ()
 
 
+@replays_backward
 def _averages_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Any, *, kernel: Dims, stride: Dims, low: Dims, high: Dims, counts: Dims, count_include_pad: bool, divisor_override: int | None) -> Grads:  # fmt: skip  # noqa: E501
     order = _order(g)
     dx, slope = _empty_in(order, x.shape, g.dtype), as_it_lies(g, order)

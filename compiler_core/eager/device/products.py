@@ -25,10 +25,12 @@ from compiler_core.ops.casting import lower_array
 from compiler_core.ops.on_device import PRODUCT
 from compiler_core.ops.registry import OPS, Array, run_eager
 from compiler_core.ops.whole import Made
+from compiler_core.runtime.cuda.replay import replays, replays_backward, spoil
 
 _F32 = np.dtype(np.float32)
 
 
+@replays
 def _linear(k: DeviceKernels, x: Array, weight: Array, bias: Array | None) -> Made:
     if not alike(k, weight, bias) or (bias is not None and bias.shape != weight.shape[:1]):
         return None
@@ -44,10 +46,12 @@ def _product(k: DeviceKernels, rows: Array, factor: Array, bias: Array | None) -
         return _narrow_product(rows, factor, *(() if bias is None else (bias,)))
     out: Array = cuda.module().matmul(rows, factor)
     if bias is not None:
+        spoil()
         out += bias
     return out
 
 
+@replays
 def _affine(k: DeviceKernels, x: Array, weight: Array, bias: Array) -> Made:
     if not alike(k, weight, bias) or bias.shape != weight.shape[1:] or not (x.size and weight.size):
         return None
@@ -55,6 +59,7 @@ def _affine(k: DeviceKernels, x: Array, weight: Array, bias: Array) -> Made:
     return None if out is None else (out, ())
 
 
+@replays_backward
 def _affine_backward(
     k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array
 ) -> Grads | None:
@@ -75,6 +80,7 @@ def _narrow_product(*operands: Array, **how: Any) -> Array | None:
     return found
 
 
+@replays_backward
 def _linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None) -> Grads | None:  # fmt: skip  # noqa: E501
     multiply = _narrow_product if k.dtype.itemsize == 2 else cuda.module().matmul
     rows = g.reshape(-1, g.shape[-1])
@@ -122,6 +128,7 @@ def _sums(rows: Array) -> Array:
     return found
 
 
+@replays_backward
 def _lowered_linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None) -> Grads | None:  # fmt: skip  # noqa: E501
     rows = g.reshape(-1, g.shape[-1])
     dx = _narrow_product(rows, kept[0]) if needs[0] else None
@@ -132,6 +139,7 @@ def _lowered_linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, 
     return None if dx is None else dx.reshape(x.shape), dw, db
 
 
+@replays_backward
 def _lowered_affine_backward(
     k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array
 ) -> Grads | None:
@@ -145,6 +153,7 @@ def _lowered_affine_backward(
 # ---- sums
 
 
+@replays
 def _widened_sum(k: DeviceKernels, a: Array, b: Array) -> Made:
     wide, narrow = (a, b) if a.dtype == _F32 else (b, a)
     if wide.dtype != _F32 or narrow.dtype.itemsize != 2 or a.shape != b.shape or not a.size:
@@ -154,6 +163,7 @@ def _widened_sum(k: DeviceKernels, a: Array, b: Array) -> Made:
     return None if made is None else (as_seen(made, order), ())
 
 
+@replays_backward
 def _widened_sum_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, a: Array, b: Array) -> Grads:  # fmt: skip  # noqa: E501
     both = zip(needs, (a.dtype, b.dtype))
     return [

@@ -14,7 +14,7 @@ from typing import Any
 
 from compiler_core import cuda
 from compiler_core.dtype import float32, float64
-from compiler_core.eager.device.define import Grads, alike, define_there, empty
+from compiler_core.eager.device.define import Grads, alike, define_there
 from compiler_core.eager.device.kernels import F64, I64, MOST_ROWS, DeviceKernels, compiled, dense, is_wide
 from compiler_core.eager.device.kernels import source as text_of
 from compiler_core.eager.device.sums import added
@@ -22,6 +22,7 @@ from compiler_core.eager.pointwise import identity, told
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import COMPOSITES, Composite, Made
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
+from compiler_core.runtime.cuda.replay import empty, replays, replays_backward
 
 _FILE = "kernels.cu"
 _ROWS_A_PART, _PARTS = 32, 1024  # of a sum down the rows: rows of a part, which a block makes, at least, and parts
@@ -56,7 +57,8 @@ def define_rows_there(composite: Composite) -> None:
     """Give it the definition for devices that is made of its composition."""
     made = _Definition(composite)
     find, from_result = made.find, composite.gradient is not None
-    define_there(composite.name, made.forward, made.backward, reads=(), reads_out=from_result, find=find)
+    forward, backward = replays(made.forward), replays_backward(made.backward)
+    define_there(composite.name, forward, backward, reads=(), reads_out=from_result, find=find)
 
 
 class _Definition:

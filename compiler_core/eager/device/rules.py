@@ -21,7 +21,7 @@ from compiler_core.eager.device.attention import attended_in_blocks, blocks_back
 from compiler_core.eager.device.batch_norm import define_batch_norm
 from compiler_core.eager.device.checks import ask
 from compiler_core.eager.device.convolution import define_convolutions
-from compiler_core.eager.device.define import Grads, alike, define_there, empty
+from compiler_core.eager.device.define import Grads, alike, define_there
 from compiler_core.eager.device.kernels import F64, I32, I64, MOST_ROWS, U32, U64, DeviceKernels, dense, kernels
 from compiler_core.eager.device.narrow import joined_with
 from compiler_core.eager.device.norms import define_norms
@@ -38,6 +38,7 @@ from compiler_core.ops.indexing.adding import add_at
 from compiler_core.ops.random.op import least_kept
 from compiler_core.ops.registry import OPS, Array
 from compiler_core.ops.whole import DEFINITIONS_THERE, Composite, Made
+from compiler_core.runtime.cuda.replay import empty, replays, replays_backward
 
 _BOOL, _INT64 = np.dtype(np.bool_), np.dtype(np.int64)
 
@@ -67,11 +68,13 @@ def _factor(k: DeviceKernels, p: float) -> Any:
     return F64(np.float64(1.0 / (1.0 - p)).astype(k.dtype))
 
 
+@replays
 def _with_number(k: DeviceKernels, x: Array, *, op: str, number: float) -> Made:
     joins = kernels(x.dtype, "narrow.cu") if x.dtype.itemsize == 2 and x.size else None
     return None if joins is None else (joined_with(joins, op, x, number), ())
 
 
+@replays_backward
 def _with_number_backward(k: DeviceKernels, needs: Any, g: Array, _: Any, kept: Any, x: Array, **how: Any) -> Any:
     made = _with_number(k, g, **how)
     return None if made is None else (made[0],)

@@ -25,6 +25,7 @@ from compiler_core.eager.pointwise import compiler
 from compiler_core.ops.on_device import SLOPE, UNARY
 from compiler_core.ops.registry import OPS, Array, Op, bind
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
+from compiler_core.runtime.cuda.replay import Known, replayed
 
 if TYPE_CHECKING:
     from compiler_core.codegen.row_values import Rows
@@ -32,9 +33,17 @@ if TYPE_CHECKING:
 _FILE = "kernels.cu"
 
 
+_known: Known = {}
+
+
 def run(xp: Any, op: Op, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     """op(x) on the current device."""
-    k = _proved(op.name, operands[0].dtype)
+    found: Array | None = replayed(_known, (op.name,), operands, lambda: _run(op.name, operands))
+    return found
+
+
+def _run(name: str, operands: Sequence[Array]) -> Array | None:
+    k = _proved(name, operands[0].dtype)
     return None if k is None or not operands[0].size else forward(k, operands)
 
 
@@ -49,6 +58,11 @@ def slope(name: str, g: Array, out: Any, x: Any) -> Array | None:
     if cuda.current() != number:
         with cuda.on(number):
             return slope(name, g, out, x)
+    found: Array | None = replayed(_known, (name, "slope"), (g, read), lambda: _slope(name, g, read))
+    return found
+
+
+def _slope(name: str, g: Array, read: Array) -> Array | None:
     k = _proved(name, g.dtype)
     return None if k is None else backward(k, (True,), g, (read,))[0]
 

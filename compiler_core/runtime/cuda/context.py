@@ -23,7 +23,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.runtime.cuda import driver
-from compiler_core.runtime.cuda.entry import CudaFunction
+from compiler_core.runtime.cuda.entry import WORKSPACE_NBYTES, CudaFunction
 
 _NO_REDUCED_REDUCTION = 16  # CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION: sums of 16-bit floats stay in f32
 
@@ -97,6 +97,15 @@ def eager_blas_handle() -> int:
         driver.call("cublasSetStream_v2", ctypes.c_void_p(handle), ctypes.c_void_p(stream))
         _threads.eager_handles[device] = handle, stream
     return handle
+
+
+def eager_workspace() -> int:
+    """The address of this thread's block of WORKSPACE_NBYTES bytes for eager products on the current device and stream;
+    a program that calls an op back has an arena of its own."""
+    xp = cupy()
+    with nested_arena():
+        block = arena(WORKSPACE_NBYTES, xp.cuda.runtime.getDevice(), xp.cuda.get_current_stream().ptr)
+    return int(block.data.ptr)
 
 
 def _new_blas_handle() -> int:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from compiler_core.config import config
@@ -25,7 +26,7 @@ from compiler_core.graph.parse import parse_attrs
 from compiler_core.meta import Shape
 from compiler_core.ops.routine import Strided, told_of_all_dims
 from compiler_core.runtime.callback import Callback
-from compiler_core.runtime.cuda import context, driver, measure
+from compiler_core.runtime.cuda import context, driver, measure, replay
 
 TYPES: dict[DType, int] = {float16: 2, bfloat16: 9}  # cudnnDataType_t, of what compiled graphs give it
 _F32 = 0
@@ -80,6 +81,7 @@ def enable(enabled: bool) -> None:
     """Whether code that is compiled from now on may call cuDNN."""
     global _enabled
     _enabled = enabled
+    replay.Noting.settings += 1
 
 
 def is_enabled() -> bool:
@@ -282,22 +284,44 @@ def _measured(plan: ctypes.c_void_p, addresses: list[int], workspace: int) -> fl
 
 def execute(plan: ctypes.c_void_p, addresses: Sequence[int], workspace: int) -> None:
     """Run `plan` on CuPy's current stream."""
-    handle, stream = ctypes.c_void_p(_handle()), context.cupy().cuda.get_current_stream()
-    driver.call("cudnnSetStream", handle, ctypes.c_void_p(stream.ptr))
-    pack = _pack(addresses, workspace)
-    try:
-        driver.call("cudnnBackendExecute", handle, plan, pack)
-    finally:
-        driver.call("cudnnBackendDestroyDescriptor", pack)
+    replay.action(partial(_execution, plan), (*addresses, workspace))
 
 
-def _pack(addresses: Sequence[int], workspace: int) -> ctypes.c_void_p:
-    """What a plan runs on."""
-    pack, count = _make(_PACK), len(addresses)
-    _set_int64s(pack, 1000, range(1, count + 1))
-    _set(pack, 1001, _POINTER, (ctypes.c_void_p * count)(*addresses), count)
-    _set(pack, 1003, _POINTER, ctypes.c_void_p(workspace))
-    return _finalize(pack)
+def _execution(plan: ctypes.c_void_p, words: Any) -> Callable[[], None]:
+    """What runs `plan`. words: the addresses of operands and result, and of the workspace behind them, when it runs.
+
+    A pack of pointers is made anew each time: one that is complete cannot be changed.
+    """
+    handle, count, pack = ctypes.c_void_p(_handle()), len(words) - 1, ctypes.c_void_p()
+    stream = ctypes.c_void_p(context.cupy().cuda.get_current_stream().ptr)
+    numbers = (ctypes.c_int64 * count)(*range(1, count + 1))
+    workspace = ctypes.c_void_p.from_buffer(words, count * ctypes.sizeof(ctypes.c_void_p))
+    sets = [  # attribute, type, count, values
+        (1000, _INT64, ctypes.c_int64(count), ctypes.byref(numbers)),
+        (1001, _POINTER, ctypes.c_int64(count), ctypes.byref(words)),
+        (1003, _POINTER, ctypes.c_int64(1), ctypes.byref(workspace)),
+    ]
+    steps: list[tuple[str, Any, tuple[Any, ...]]] = [
+        (name, driver.function(name), args)
+        for name, args in (
+            *(("cudnnBackendSetAttribute", (pack, *values)) for values in sets),
+            ("cudnnBackendFinalize", (pack,)),
+            ("cudnnBackendExecute", (handle, plan, pack)),
+        )
+    ]
+
+    def execute() -> None:
+        driver.call("cudnnSetStream", handle, stream)
+        driver.call("cudnnBackendCreateDescriptor", _PACK, ctypes.byref(pack))
+        try:
+            for name, function, args in steps:
+                code = function(*args)
+                if code:
+                    raise driver.failure(name, code)
+        finally:
+            driver.call("cudnnBackendDestroyDescriptor", pack)
+
+    return execute
 
 
 # ---- plans

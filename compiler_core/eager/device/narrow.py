@@ -40,20 +40,20 @@ _known: Known = {}
 
 def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     """op(*operands, **attrs) on the current device."""
-    told, compute = (op.name, *attrs.values()), lambda: _run(xp, op, operands, attrs)
-    found: Array | None = replayed(_known, told, operands, compute)
-    return found
-
-
-def _run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     x, is_join = operands[0], op.name in _JOINS
     narrow = x.dtype if is_join or x.dtype != _WIDE else attrs["dtype"].numpy
     taken = narrow.itemsize == 2 and narrow in _NARROW
     if not taken and not (is_join and narrow == _WIDE and any(map(_is_out_of_order, operands))):
         return None
-    made = _plan(xp, op.name, operands, attrs)
+    told, compute = (op.name, *attrs.values()), lambda: _run(xp, op.name, narrow, operands, attrs)
+    found: Array | None = replayed(_known, told, operands, compute)
+    return found
+
+
+def _run(xp: Any, name: str, narrow: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
+    made = _plan(xp, name, operands, attrs)
     k = None if made is None else kernels(narrow, "narrow.cu")
-    if k is None or not _is_right(op.name, k):
+    if k is None or not _is_right(name, k):
         return None
     return made(k)  # type: ignore[no-any-return]
 
@@ -147,6 +147,11 @@ def _widened_sum(k: DeviceKernels, wide: Array, narrow: Array) -> Array:
 
 def narrowed(x: Array, dtype: Any) -> Array | None:
     """f32 as 16-bit floats; None where no kernels take it."""
+    found: Array | None = replayed(_known, ("narrowed", dtype), (x,), lambda: _narrowed(x, dtype))
+    return found
+
+
+def _narrowed(x: Array, dtype: Any) -> Array | None:
     k = kernels(dtype, "narrow.cu")
     made = _converted(cuda.module(), x, dtype) if x.size else None
     return None if made is None or k is None or not _is_right("cast", k) else made(k)

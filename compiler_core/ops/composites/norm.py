@@ -150,6 +150,7 @@ def _without_channels(x: Value) -> Value:
     return as_new(x)
 
 
+@remembered
 def batch_norm(
     input: Value,
     running_mean: Value | None,

@@ -58,7 +58,11 @@ class _Note:
 
 
 class _Here(threading.local):
-    note: _Note | None = None
+    """A thread's note that is being made, and what its notes are known by: ids of threads come again."""
+
+    def __init__(self) -> None:
+        self.note: _Note | None = None
+        self.token = object()
 
 
 class Noting:
@@ -198,12 +202,13 @@ def _parted(result: Any, arrays: list[Array]) -> Any:
 def replayed(known: Known, told: tuple[Any, ...], operands: Sequence[Any], compute: Callable[[], Any]) -> Any:
     """`compute()`, which is a function of `operands` (arrays, None, what stands for arrays, numbers of NumPy's) and of
     what is told. known: the calls of this function so far."""
-    if (Noting.count and Noting.here.note is not None) or not Noting.is_on:
+    here = Noting.here
+    if (Noting.count and here.note is not None) or not Noting.is_on:
         return compute()
     kind: Any = cuda.array_types[0]
     number = -1 if cuda.is_alone() else cuda.current()
     stream = cuda.module().cuda.get_current_stream().ptr
-    signature: list[Any] = [told, threading.get_ident(), number, stream, Noting.settings, cuda.precision.tf32]
+    signature: list[Any] = [told, here.token, number, stream, Noting.settings, cuda.precision.tf32]
     given: list[Array] = []
     pointers: list[int] = []
     for x in operands:

@@ -153,7 +153,10 @@ def _are_moved_at_once(x: Tensor, mean: Tensor, variance: Tensor, momentum: floa
     if moved is None:
         return False
     for running, array in zip((mean, variance), moved):
-        running._assign(Tensor._wrap(array))
+        if running._view is None:
+            running._cell.write(array)
+        else:
+            running._assign(Tensor._wrap(array))
     return True
 
 

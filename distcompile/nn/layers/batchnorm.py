@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from compiler_core.dtype import DType, int64
 from compiler_core.errors import ShapeError
 from compiler_core.tensor.making.creation import DeviceLike
+from compiler_core.tensor.straight import counted
 from compiler_core.tensor.tensor import Tensor
 from distcompile import ones, zeros
 from distcompile.nn import functional as F
@@ -59,7 +60,8 @@ class _NormBase(_Affine):
     def _share(self) -> float | Tensor:
         """The weight of this batch in the running statistics, f64[] with momentum=None; counts the batch."""
         if self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
+            if not counted(self.num_batches_tracked):
+                self.num_batches_tracked.add_(1)
             if self.momentum is None:
                 return 1.0 / self.num_batches_tracked.double()
         return 0.0 if self.momentum is None else self.momentum

@@ -274,3 +274,25 @@ def test_a_number_keeps_the_order_and_dropout_draws_by_elements() -> None:
         dx, _ = drops.backward([True, False], there(x, lies), None, kept, there(x, lies), key, p=0.4, stream=2)
         results.append([cuda.fetch(out).tobytes(), cuda.fetch(dx).tobytes()])
     assert results[0] == results[1]
+
+
+def test_a_norm_counts_its_batches_as_on_the_cpu() -> None:
+    """The count, the running statistics and their versions; a count that is a view, or wanted elsewhere, is one too."""
+    import distcompile as torch
+
+    states = []
+    for place in ("cpu", "cuda"):
+        norm = torch.nn.BatchNorm2d(3).to(place)
+        x = torch.linspace(-1, 2, 2 * 3 * 4 * 4, device=place).reshape(2, 3, 4, 4)
+        held, mean = norm.num_batches_tracked.detach(), norm.running_mean.detach()
+        before = held._version, mean._version  # a move makes new tensors
+        for _ in range(3):
+            norm(x)
+        counts = torch.zeros(2, dtype=torch.int64, device=place)
+        norm.register_buffer("num_batches_tracked", counts[1])
+        norm(x)
+        numbers = [held.item(), counts.tolist(), held._version - before[0], counts._version, mean._version - before[1]]
+        states.append((numbers, norm.running_mean.cpu().numpy(), norm.running_var.cpu().numpy()))
+    assert states[0][0] == states[1][0]
+    for ours, theirs in zip(states[0][1:], states[1][1:], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)

@@ -53,7 +53,7 @@ def _forward_there(
         dtype = arrays[0].dtype
         if number is None or not is_known(dtype):
             return None
-        if cuda.current() != number:
+        if not cuda.is_alone() and cuda.current() != number:
             with cuda.on(number):
                 return forwards(*arrays, **attrs)
         found = find(dtype)
@@ -74,10 +74,10 @@ def _backward_there(backward: Callable[..., Any], find: Find, as_it_lies: bool) 
 
     def backwards(needs: Sequence[bool], g: Any, out: Any, kept: Any, *arrays: Any, **attrs: Any) -> Any:
         number = _number_of(arrays)
-        if cuda.current() != number:
+        if not cuda.is_alone() and cuda.current() != number:
             with cuda.on(number):
                 return backwards(needs, g, out, kept, *arrays, **attrs)
-        if not cuda.is_on(g, number):  # a constant
+        if type(g) is not cuda.array_types[0] or not (cuda.is_alone() or cuda.is_on(g, number)):  # a constant
             g = cuda.put(g, number)
         found = find(arrays[0].dtype)
         try:
@@ -92,6 +92,8 @@ def _backward_there(backward: Callable[..., Any], find: Find, as_it_lies: bool) 
 
 def _number_of(arrays: Sequence[Any]) -> int:
     """The device of a backward's operands, of which the tape may have let go."""
+    if cuda.is_alone():
+        return 0
     first = next((array for array in arrays if cuda.is_array(array)), None)
     number: int = arrays[0].place.index if first is None else first.data.device_id
     return number
@@ -100,8 +102,12 @@ def _number_of(arrays: Sequence[Any]) -> int:
 def _device_of(arrays: Sequence[Any]) -> int | None:
     """The device that all are on but keys of draws; None where that is not one."""
     found: int | None = None
+    kind: Any = cuda.array_types[0] if cuda.is_alone() else None
     for array in arrays:
         if array is None:
+            continue
+        if type(array) is kind:
+            found = 0
             continue
         if not cuda.is_array(array):
             if type(array) is np.ndarray and array.dtype == np.uint64 and found is not None:

@@ -27,6 +27,7 @@ from compiler_core import log
 from compiler_core.backend import NATIVE, Executable, at_other_sizes, come_in_many_sizes
 from compiler_core.codegen.failed import explained
 from compiler_core.config import available_cores, config
+from compiler_core.dtype import bfloat16
 from compiler_core.errors import BackendError, CompilerFailedError, DistCompileError
 from compiler_core.graph.ir import Graph
 from compiler_core.graph.passes import SIMPLIFY_JOINT, ChannelsLast, PoolingComposed, run_passes
@@ -38,7 +39,7 @@ from compiler_core.runtime.constants import read_constants, write_constants
 from compiler_core.runtime.executor import EntryPoint, NativeExecutable, load_library
 from compiler_core.runtime.lasting_memory import is_pooled
 from compiler_core.runtime.profiler import ProfileSource, StepCost
-from compiler_core.runtime.toolchain import Toolchain, find_toolchain
+from compiler_core.runtime.toolchain import Toolchain, find_toolchain, multiplies_bf16
 from compiler_core.steps import compiling, record, unrecorded
 from compiler_core.tensor.memory.ownership import POOLS
 
@@ -144,7 +145,7 @@ def generate(graphs: Sequence[Graph], name: str, *, opened: bool = False) -> tup
     from compiler_core.lowering.target import CPU
     from compiler_core.schedule.from_graphs import lower_and_schedule
 
-    target = replace(CPU, many_sizes=opened)
+    target = replace(CPU, many_sizes=opened, halves=frozenset({bfloat16} if multiplies_bf16() else ()))
     programs = with_symbols(lower_and_schedule(graphs, name, target), named=not opened)
     with compiling(name, "emit"):
         source = print_source(programs, opened=opened, units=available_cores())

@@ -20,8 +20,10 @@ import numpy as np
 from compiler_core import log
 from compiler_core.errors import BackendError, DistCompileError, LoweringError
 from compiler_core.ops.registry import Array
+from compiler_core.runtime import pool
 from compiler_core.runtime.cache import Manifest, load_or_build, make_key
 from compiler_core.runtime.freed_memory import keep_freed
+from compiler_core.runtime.toolchain import multiplies_bf16
 from compiler_core.showing.notice import noticed
 
 LARGE = 1 << 15  # elements of the first array, from which on a call releases the GIL
@@ -44,6 +46,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "nll_loss_backward": (_INT,),
     "add_rows": (),
     "choose": (_INT,),
+    "product_of_bf16": (_INT,),
     "depthwise_weight": (),
     "depthwise_dilated_weight": (),
     "depthwise_input": (),
@@ -61,6 +64,25 @@ EXPORT dc_primitives_of(void* arrays, int64_t plan, int64_t scratch) {
   return dc_primitives((const void*)plan, (char*)scratch, data);
 }
 """
+# a (*batch, m, k), b (*batch, k, n), out, dense; rows of a and of b, or their columns, are dense.
+_PRODUCTS_OF_BF16 = """
+DC_INLINE dc_bf16_matrix matrix_of(const Array* x) {
+  const int64_t row = x->strides[x->ndim - 2] / 2, column = x->strides[x->ndim - 1] / 2;
+  const bool turned = column != 1 && x->shape[x->ndim - 1] != 1;
+  return dc_bf16_matrix{(const dc_bf16*)x->data, turned ? column : row, turned};
+}
+EXPORT dc_product_of_bf16(void* arrays, int64_t scratch) {
+  const Tuple* t = (const Tuple*)arrays;
+  const Array *a = t->items[0], *b = t->items[1], *out = t->items[2];
+  dc_bf16_axis axes[64] = {};
+  const int32_t batch = a->ndim - 2;
+  for (int32_t d = 0; d < batch; ++d)
+    axes[d] = {a->shape[d], a->strides[d] / 2, b->strides[d] / 2, out->strides[d] / 2};
+  const int64_t m = a->shape[batch], k = a->shape[batch + 1], n = b->shape[batch + 1];
+  dc_bf16_gemm(matrix_of(a), matrix_of(b), (dc_bf16*)out->data, n, m, n, k, axes, batch, (char*)scratch);
+  return 0;
+}
+"""
 L = TypeVar("L", bound="EagerLibrary")
 Kernel: TypeAlias = Callable[..., int]  # (arrays, *numbers) -> 0, or 1 for an index out of range
 
@@ -70,6 +92,10 @@ class EagerLibrary:
 
     def __init__(self, path: Path) -> None:
         self._quick, self._calls = ctypes.PyDLL(str(path)), ctypes.CDLL(str(path))
+
+    def share_out(self) -> None:
+        """Compute with the pool's threads what is shared out among them."""
+        pool.give(self._calls)
 
     def is_as_told(self) -> bool:
         """Whether arrays lie in memory as the kernels read them."""
@@ -119,12 +145,15 @@ class RowKernels(EagerLibrary):
 def source() -> str:
     """The kernels as one translation unit."""
     from compiler_core.codegen.cpp.helpers import TYPES, helper_text, libm_declarations
+    from compiler_core.codegen.cpp.program import POOL
     from compiler_core.ops.convolution.last import PRIMITIVES
+    from compiler_core.ops.linear_algebra.gemm_bf16 import NEEDS, TEXT
 
     declared = libm_declarations(["exp", "log"])
-    helpers = helper_text(["exp", "philox", "reduce_max"])
+    helpers = helper_text(["exp", "philox", "reduce_max", *(NEEDS if multiplies_bf16() else ())])
     texts = "".join(map(text_of, ("arrays.h", "kernels.h", "planes.h", "sparse.h")))
-    return f"{TYPES}{helpers}{declared}{texts}{PRIMITIVES}{_PRIMITIVES}"
+    products = f"{POOL}{TEXT}{_PRODUCTS_OF_BF16}" if multiplies_bf16() else ""
+    return f"{TYPES}{helpers}{declared}{texts}{PRIMITIVES}{_PRIMITIVES}{products}"
 
 
 def text_of(name: str) -> str:
@@ -136,7 +165,10 @@ def text_of(name: str) -> str:
 def kernels() -> RowKernels | None:
     """The library, built if need be; None where it cannot be had, which is said once."""
     keep_freed()
-    return loaded(RowKernels, "eager", source, "eager composites")
+    library = loaded(RowKernels, "eager", source, "eager composites")
+    if library is not None:
+        library.share_out()
+    return library
 
 
 def loaded(

@@ -41,12 +41,12 @@ _SIDE_BY_SIDE = 16  # elements behind a dim from which places along it are sough
 _MAX_PIECES = 8  # of a concatenation that is one expression
 
 
-def define(graph: Graph, *, half_products: bool = False) -> d.Defined:
+def define(graph: Graph, halves: frozenset[DType] = frozenset()) -> d.Defined:
     """The definitions of everything that `graph`'s outputs need.
 
-    half_products: the library multiplies 16-bit floats, summing in f32; else they are converted for it.
+    halves: the 16-bit floats that the library multiplies, summing in f32; others are converted for it.
     """
-    definer = Definer(half_products)
+    definer = Definer(halves)
     definer.result.name = graph.name
     products_out = {node for node in graph.outputs if _shows_product(node)}
     for node in live_nodes(graph):
@@ -81,10 +81,10 @@ def live_nodes(graph: Graph) -> list[Node]:
 
 
 class Definer:
-    """Holds the definitions while nodes are visited in order. half_products: see `define`."""
+    """Holds the definitions while nodes are visited in order. halves: see `define`."""
 
-    def __init__(self, half_products: bool = False) -> None:
-        self.half_products = half_products
+    def __init__(self, halves: frozenset[DType] = frozenset()) -> None:
+        self.halves = halves
         self.result = d.Defined()
         self._inline: dict[str, d.Element] = {}
         self._emitter = Emitter()

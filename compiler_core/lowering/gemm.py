@@ -4,7 +4,7 @@ In: a matmul node (*batch, M, K) x (*batch, K, N). Out: a `Gemm` definition (and
 dimension describes). An operand's index, composed through its views, is an offset plus a stride per axis; BLAS needs
 one of the row and column strides to be 1. Batch axes are merged where all three matrices allow it, and fold into M
 when B is the same for all of them. 16-bit floats are cast to f32, multiplied, and rounded once; where the library takes
-them as they are (`Definer.half_products`), it does that.
+them as they are (`Definer.halves`), it does that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def define_matmul(definer: Definer, node: Call) -> None:
     if a.shape[-1] == 0:
         definer.add_element(node, x.Const(0, node.dtype))
         return
-    if node.dtype.compute is node.dtype or definer.half_products:
+    if node.dtype.compute is node.dtype or node.dtype in definer.halves:
         definer.add(make_gemm(node, node.name, _operand(definer, a), _operand(definer, b), node.dtype), node.meta)
         return
     wide = node.meta.with_dtype(node.dtype.compute)

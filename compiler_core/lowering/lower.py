@@ -35,7 +35,7 @@ def lower(graphs: Sequence[Graph], name: str = "", target: Target = CPU) -> list
         if graph is not before:
             record_graph(name, "expand", graph, part=graph.name, artefact="aot")
     with compiling(name, "define"):
-        defined = [define(graph, half_products=graph.on_gpu) for graph in expanded]
+        defined = [define(graph, target.halves) for graph in expanded]
     _record(name, "define", defined)
     for one in PASSES:
         if one.is_for(target):

@@ -39,6 +39,6 @@ PASSES: tuple[DefinitionPass, ...] = (
     DefinitionPass("inline", lambda defined, target: inline_reordered(defined, target)),
     DefinitionPass("round", lambda defined, _: round_results(defined), on_gpu=True),
     DefinitionPass("epilogue", lambda defined, _: add_biases(defined), on_gpu=True),
-    DefinitionPass("place", lambda defined, _: place_products(defined)),
+    DefinitionPass("place", lambda defined, target: place_products(defined, widens=target.is_gpu)),
     DefinitionPass("triangle", lambda defined, _: skip_masked_blocks(defined)),
 )

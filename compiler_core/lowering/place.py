@@ -3,8 +3,8 @@
 In: `Defined`. Out: `Defined` with fewer definitions. Rewrites of an Element v that alone reads a Gemm g:
 
     v = s * g[permuted]         ->  g writes v's layout, s becomes alpha (a number) or scale (read at run time)
-    v = f32(g), g of 16 bits    ->  g writes what it summed in f32 (a weight's gradient under autocast), unless a kernel
-                                    reads v and converts what it reads
+    v = f32(g), g of 16 bits    ->  on a GPU: g writes what it summed in f32 (a weight's gradient under autocast),
+                                    unless a kernel reads v and converts what it reads
     v = cat(g1, g2, ...)        ->  each g writes its part of v, and v is an Assembly of them
     v = g + bias, only read by other products or by the caller  ->  v starts as the bias and g adds onto it (beta = 1)
     v = scatter onto g          ->  g is written where v lies: an embedding's gradient onto that of the head tied to it
@@ -29,9 +29,9 @@ from compiler_core.lowering.layout import is_contiguous, relayout
 from compiler_core.symbolic.index import Axis, of_axis
 
 
-def place_products(defined: d.Defined) -> d.Defined:
-    """`defined` after the rewrites, in the order of its definitions."""
-    placer = _Placer(defined)
+def place_products(defined: d.Defined, *, widens: bool = True) -> d.Defined:
+    """`defined` after the rewrites, in the order of its definitions. widens: whether g may write f32 for 16 bits."""
+    placer = _Placer(defined, widens)
     for definition in [*defined.definitions.values()]:
         if isinstance(definition, d.Element) and definition.numel:
             placer.visit(definition)
@@ -51,7 +51,8 @@ class _Scaled:
 
 
 class _Placer:
-    def __init__(self, defined: d.Defined) -> None:
+    def __init__(self, defined: d.Defined, widens: bool) -> None:
+        self.widens = widens
         self.definitions = dict(defined.definitions)
         self.metas = dict(defined.metas)
         self.storage = dict(defined.storage)
@@ -143,7 +144,7 @@ class _Placer:
         """`value` as a number times a run-time scale times one load of a product of its own."""
         if isinstance(value, x.Load):
             return _Scaled(value, value.dtype) if self._own_gemm(value) is not None else None
-        if isinstance(value, x.Cast) and value.dtype is float32 and isinstance(value.arg, x.Load):
+        if self.widens and isinstance(value, x.Cast) and value.dtype is float32 and isinstance(value.arg, x.Load):
             is_half = value.arg.dtype.is_floating_point and value.arg.dtype.itemsize == 2
             scaled = self._scaled(value.arg) if is_half else None
             return replace(scaled, dtype=float32) if scaled is not None else None

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from compiler_core.dtype import DType, bfloat16, float16
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -19,6 +21,7 @@ class Target:
     small: elements of what is computed in less time than a launch takes.
     many_sizes: the graph is one of many that differ in sizes, and that are to make the same code where they can.
     stacked: values that lie one after another in one block, if they are written over (schedule/lending.py).
+    halves: the 16-bit floats that its library multiplies, summing in f32; others are converted for it.
     """
 
     kind: Literal["cpu", "gpu"]
@@ -27,6 +30,7 @@ class Target:
     small: int = 0
     many_sizes: bool = False
     stacked: frozenset[str] = frozenset()
+    halves: frozenset[DType] = frozenset()
 
     @property
     def is_gpu(self) -> bool:
@@ -34,4 +38,4 @@ class Target:
 
 
 CPU = Target("cpu")
-GPU = Target("gpu", multiprocessors=132, patience=4, small=4096)
+GPU = Target("gpu", multiprocessors=132, patience=4, small=4096, halves=frozenset({float16, bfloat16}))

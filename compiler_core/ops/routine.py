@@ -249,7 +249,8 @@ class Routine:
     """One library routine, whole.
 
     define(out, *operands, **attrs): writes `out`; arrays lie as accepted. The definition of all other forms.
-    native: its C call; None: native code calls `define` back, and `why` says why. accepts, accepts_result(layout):
+    native: its C call; None: native code calls `define` back, and `why` says why. native_half: that of 16-bit floats,
+    where it is another. accepts, accepts_result(layout):
     whether an operand, or the result, may lie so. reads_result(attrs): whether what stands in the result matters.
     flops(*operand metas, **attrs): floating-point operations. On a CUDA device, kernels: its Triton functions; cuda: a
     library call where they do not take a call; where neither does, `define` is called back, with arrays of that device.
@@ -265,10 +266,13 @@ class Routine:
     flops: Callable[..., int] = _free
     cuda: CudaCall | None = None
     kernels: TritonKernels | None = None
+    native_half: Native | None = None
 
     def native_for(self, dtype: DType, attrs: Attrs) -> Native | None:
         """The C call, if there is one for a first operand of `dtype`."""
-        return self.native if self.native is not None and self.native.takes(dtype, attrs) else None
+        is_half = self.native_half is not None and dtype.kind == "f" and dtype.itemsize == 2
+        native = self.native_half if is_half else self.native
+        return native if native is not None and native.takes(dtype, attrs) else None
 
 
 ROUTINES: dict[str, Routine] = {}  # by name: what texts and artefacts refer to

@@ -103,6 +103,11 @@ def cpu_features() -> frozenset[str]:
     return frozenset(_cpuinfo().get("flags", _cpuinfo().get("Features", "")).split())
 
 
+def multiplies_bf16() -> bool:
+    """Whether this CPU does (AVX512_BF16), and so computes products of bf16 (ops/linear_algebra/gemm_bf16.py)."""
+    return platform.machine() in ("x86_64", "AMD64") and "avx512_bf16" in cpu_features()
+
+
 @cache
 def cpu_identity() -> str:
     """What `-march=native` looks at: machine, model and instruction sets, as a short digest."""

@@ -199,9 +199,9 @@ RAISED = (
         "        if not any(isinstance(call.op.lower, Expansion) for call",
         "        raise KeyError('planted')\n        if not any(isinstance(call.op.lower, Expansion) for call",
     ),
-    raising("define", "def define(graph: Graph, *, half_products: bool = False) -> d.Defined:"),
+    raising("define", "def define(graph: Graph, halves: frozenset[DType] = frozenset()) -> d.Defined:"),
     raising("inline", "def inline_reordered(defined: d.Defined, target: Target = CPU) -> d.Defined:"),
-    raising("place", "def place_products(defined: d.Defined) -> d.Defined:"),
+    raising("place", "def place_products(defined: d.Defined, *, widens: bool = True) -> d.Defined:"),
     raising("triangle", "def skip_masked_blocks(defined: d.Defined) -> d.Defined:"),
     raising("schedule", "def plan_memory(lives: Sequence[Life]) -> tuple[dict[str, int], int]:"),
     Staged(

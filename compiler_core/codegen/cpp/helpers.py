@@ -162,6 +162,40 @@ template <class T> DC_INLINE T dc_smaller(T a, T b) {
 """),
     "offer_max": (("reduce_max",), _OFFER.replace("BEST", "max").replace("BEATS", ">")),
     "offer_min": (("reduce_min",), _OFFER.replace("BEST", "min").replace("BEATS", "<")),
+    "turn": ((), """\
+// to[c][r] = from[r][c] for a square of NBYTES a row; rows lie ldf and ldt apart.
+template <class T, int NBYTES> static void dc_turn(const T* from, int64_t ldf, T* to, int64_t ldt) {
+  enum { lanes = NBYTES / sizeof(T) };
+#if defined(__clang__)
+  for (int r = 0; r < lanes; ++r)
+    for (int c = 0; c < lanes; ++c) to[c * ldt + r] = from[r * ldf + c];
+#else
+  typedef T vector __attribute__((vector_size(NBYTES)));
+  typedef vector loose __attribute__((aligned(2), may_alias));
+  typedef decltype(vector{} == vector{}) places;
+  places low, high;
+  for (int k = 0; k < lanes; ++k) {
+    low[k] = k / 2 + k % 2 * lanes;
+    high[k] = low[k] + lanes / 2;
+  }
+  vector rows[lanes], mixed[lanes];
+#pragma GCC unroll 16
+  for (int r = 0; r < lanes; ++r) rows[r] = *(const loose*)(from + r * ldf);
+#pragma GCC unroll 4
+  for (int done = 1; done < lanes; done *= 2) {
+#pragma GCC unroll 8
+    for (int r = 0; r < lanes / 2; ++r) {
+      mixed[2 * r] = __builtin_shuffle(rows[r], rows[r + lanes / 2], low);
+      mixed[2 * r + 1] = __builtin_shuffle(rows[r], rows[r + lanes / 2], high);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < lanes; ++r) rows[r] = mixed[r];
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < lanes; ++r) *(loose*)(to + r * ldt) = rows[r];
+#endif
+}
+"""),
     "sign": ((), """\
 template <class T> DC_INLINE T dc_sign(T x) { return x > 0 ? (T)1 : x < 0 ? (T)-1 : (T)0; }
 """),

@@ -1,6 +1,6 @@
 """C++ of attention: the text that stands once in a source that calls it. See attention/native.py.
 
-In: dc_parallel, dc_exp, exp, log and logf declared before it. Out: `dc_attention` and `dc_attention_backward`.
+In: dc_parallel, dc_exp, dc_turn, exp, log and logf declared before it. Out: `dc_attention` and `dc_attention_backward`.
 Scores are held transposed, keys by queries, in panels of two vectors of queries: so the softmax's maxima and sums are
 vectors too, keys and values are read as they lie, and only the queries of a block are transposed. Blocks: DC_QUERIES
 queries by DC_KEYS keys; only `dc_product` contracts products and sums (as a library's GEMM does).
@@ -62,36 +62,8 @@ __attribute__((noinline DC_FUSED)) static void dc_product(const T* a, const T* b
     for (int v = 0; v < V; ++v) *(vector*)(c + r * LDC + v * lanes) = sum[r][v];
 }
 
-// to[c][r] = from[r][c] for a square of one vector's width; rows lie LDF and LDT apart.
-template <class T> static void dc_turn(const T* from, int64_t ldf, T* to, int64_t ldt) {
-  enum { lanes = dc_wide_nbytes / sizeof(T) };
-#if defined(__clang__)
-  for (int r = 0; r < lanes; ++r)
-    for (int c = 0; c < lanes; ++c) to[c * ldt + r] = from[r * ldf + c];
-#else
-  typedef T vector __attribute__((vector_size(dc_wide_nbytes)));
-  typedef decltype(vector{} == vector{}) places;
-  places low, high;
-  for (int k = 0; k < lanes; ++k) {
-    low[k] = k / 2 + k % 2 * lanes;
-    high[k] = low[k] + lanes / 2;
-  }
-  vector rows[lanes], mixed[lanes];
-#pragma GCC unroll 16
-  for (int r = 0; r < lanes; ++r) rows[r] = *(const vector*)(from + r * ldf);
-#pragma GCC unroll 4
-  for (int done = 1; done < lanes; done *= 2) {
-#pragma GCC unroll 8
-    for (int r = 0; r < lanes / 2; ++r) {
-      mixed[2 * r] = __builtin_shuffle(rows[r], rows[r + lanes / 2], low);
-      mixed[2 * r + 1] = __builtin_shuffle(rows[r], rows[r + lanes / 2], high);
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < lanes; ++r) rows[r] = mixed[r];
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < lanes; ++r) *(vector*)(to + r * ldt) = rows[r];
-#endif
+template <class T> DC_INLINE void dc_turn(const T* from, int64_t ldf, T* to, int64_t ldt) {
+  dc_turn<T, dc_wide_nbytes>(from, ldf, to, ldt);
 }
 
 // Rows of W elements, the first `columns` of the first `rows` from memory, times factor; the rest 0.

@@ -147,7 +147,7 @@ def _emit_backward(call: CCall) -> Iterator[str]:
     yield "  }"
 
 
-_HELPERS, _LIBM = ("exp",), ("exp", "log", "logf")
+_HELPERS, _LIBM = ("exp", "turn"), ("exp", "log", "logf")
 
 
 def _takes(dtype: DType, attrs: Attrs) -> bool:

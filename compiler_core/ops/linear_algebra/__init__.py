@@ -9,6 +9,8 @@
   svd, qr, lu.
 - `gemm.py`: GEMM as a library routine: C = alpha * scale * A @ B + beta * C, batched, f32, f64, c64 or c128, by
   strides.
+- `gemm_bf16.py`: Products of bf16 on a CPU that multiplies them (AVX512_BF16): C++ of our own, as OpenBLAS has none
+  that rounds once.
 - `gemm_cuda.py`: GEMM on a CUDA device: cuBLAS, by strides. f32, f64, f16, bf16, c64, c128; 16-bit floats are
   summed in f32.
 - `gemm_product.py`: A product as cuBLASLt is asked for it: what its descriptors say, and what its algorithm is

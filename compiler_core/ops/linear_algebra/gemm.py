@@ -1,6 +1,7 @@
 """GEMM as a library routine: C = alpha * scale * A @ B + beta * C, batched, f32, f64, c64 or c128, by strides.
 
-On a CUDA device also f16 and bf16, summed in f32, whose C may be f32 too.
+On a CUDA device also f16 and bf16, summed in f32, whose C may be f32 too; on a CPU that multiplies it bf16
+(gemm_bf16.py).
 Operands: a (*batch, m, k), b (*batch, k, n), and perhaps scale, one element read at run time, of C's dtype; on a CUDA
 device perhaps bias (n,), of C's dtype, added to each row. Result: c (*batch, m, n).
 attrs: real numbers alpha, beta (0: c is not read). Of a matrix's row and column strides one is 1 and the other at least
@@ -23,6 +24,7 @@ import numpy as np
 from compiler_core.dtype import DType, bfloat16, complex64, complex128, float16, float32, float64
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.linear_algebra.blas_layout import order
+from compiler_core.ops.linear_algebra.gemm_bf16 import BF16_GEMM
 from compiler_core.ops.linear_algebra.gemm_cuda import CUBLAS_GEMM
 from compiler_core.ops.routine import (
     Array,
@@ -39,7 +41,7 @@ _SYMBOL: dict[DType, str] = {
     float32: "cblas_sgemm", float64: "cblas_dgemm", complex64: "cblas_cgemm", complex128: "cblas_zgemm",
 }  # fmt: skip
 _VECTOR: dict[DType, str] = {float32: "cblas_sgemv", float64: "cblas_dgemv"}
-_DEVICE_ONLY = (float16, bfloat16)
+_HALVES = (float16, bfloat16)
 
 # A part that a thread computes of a product has at least so many multiplications and additions (about 20 microseconds
 # of one core; below, OpenBLAS has kernels of another order), and is a multiple of so many rows or columns, whole tiles
@@ -136,7 +138,7 @@ def _define(out: Array, a: Array, b: Array, *others: Array, alpha: float, beta: 
 
 
 def _accepts(layout: Strided) -> bool:
-    if layout.dtype not in _SYMBOL and layout.dtype not in _DEVICE_ONLY:
+    if layout.dtype not in _SYMBOL and layout.dtype not in _HALVES:
         return False
     if len(layout.shape) < 2:
         return layout.strides in ((), (1,))  # scale, bias
@@ -217,6 +219,7 @@ GEMM = register_routine(
         "gemm",
         _define,
         native=Native(_symbols, _emit, _HELPER),
+        native_half=BF16_GEMM,
         cuda=CUBLAS_GEMM,
         accepts=_accepts,
         accepts_result=_accepts_result,

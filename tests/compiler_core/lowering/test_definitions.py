@@ -61,7 +61,7 @@ definitions kinds
 
 def stages(graph: Graph, target: Target) -> Iterator[tuple[str, Defined]]:
     """What define made, and each pass after it."""
-    defined = define(graph, half_products=target.is_gpu)
+    defined = define(graph, target.halves)
     yield "define", defined
     for one in passes.PASSES:
         if one.is_for(target):

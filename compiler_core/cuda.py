@@ -47,6 +47,16 @@ _found = _Found()
 array_types: list[type] = []  # CuPy's ndarray, once it is loaded
 
 
+class _Lone:
+    """array: CuPy's ndarray where there is one CUDA device, so that each of this very class is there; None where there
+    is none, or several. For who has no time to call `is_array` and `is_alone`."""
+
+    array: type | None = None
+
+
+lone = _Lone()
+
+
 def _look() -> _Found:
     """Load CuPy and ask the driver, once."""
     if _found.why is not None:
@@ -69,6 +79,7 @@ def _take(module: Any) -> None:
     _found.why = "" if count else "CUDA finds no device"
     _found.module, _found.count = module, count
     array_types[:] = [module.ndarray]
+    lone.array = module.ndarray if count == 1 else None
     _found.memory = _Memory(module)
     module.cuda.set_allocator(_found.memory.allocate)
     if count and config.cuda_device >= 0:
@@ -78,13 +89,13 @@ def _take(module: Any) -> None:
 @contextmanager
 def use(module: Any) -> Iterator[Any]:
     """In this block `module` stands in CuPy's place, in all threads: for tests. Tensors made in it end with it."""
-    before = (_found.module, _found.why, _found.count, _found.memory, list(array_types))
+    before = (_found.module, _found.why, _found.count, _found.memory, list(array_types), lone.array)
     try:
-        _found.module, _found.why, _found.count = None, None, 0
+        _found.module, _found.why, _found.count, lone.array = None, None, 0, None
         _take(module)
         yield module
     finally:
-        _found.module, _found.why, _found.count, _found.memory, array_types[:] = before
+        _found.module, _found.why, _found.count, _found.memory, array_types[:], lone.array = before
 
 
 def why_not() -> str:
@@ -133,6 +144,9 @@ def on(number: int) -> AbstractContextManager[Any]:
 
 def is_array(value: object) -> bool:
     """Whether this is an array on a CUDA device."""
+    kind = type(value)
+    if kind is np.ndarray or kind is lone.array:
+        return kind is not np.ndarray
     return bool(array_types) and isinstance(value, array_types[0])
 
 

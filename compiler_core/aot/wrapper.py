@@ -32,7 +32,8 @@ from compiler_core.errors import AutogradError, GraphError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.overrides.state import other_layouts
-from compiler_core.tensor.autograd.tape import Edge, GradNode, freed_error
+from compiler_core.tensor.autograd.gone import freed_error
+from compiler_core.tensor.autograd.tape import Edge, GradNode
 from compiler_core.tensor.memory.cell import Cell
 
 if TYPE_CHECKING:

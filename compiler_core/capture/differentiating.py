@@ -27,7 +27,8 @@ from compiler_core.ops.primitives.arithmetic import add_gradients
 from compiler_core.ops.primitives.convert import DETACH
 from compiler_core.ops.primitives.custom_gradient import BEGINS, CUSTOM_GRADIENT, ENDS, Rule, rule_of
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, current_trace, use_trace
-from compiler_core.tensor.autograd.tape import GradNode, Poison, demand, freed_error
+from compiler_core.tensor.autograd.gone import Poison, demand, freed_error
+from compiler_core.tensor.autograd.tape import GradNode
 
 if TYPE_CHECKING:
     from compiler_core.capture.trace import CaptureTrace

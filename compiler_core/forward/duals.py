@@ -17,7 +17,8 @@ from compiler_core.forward import level
 from compiler_core.forward.level import give, resting, tangent_of
 from compiler_core.forward.rules import tangent, zeros_like
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Value, bind
-from compiler_core.tensor.autograd.tape import OpNode, demand
+from compiler_core.tensor.autograd.gone import demand
+from compiler_core.tensor.autograd.tape import OpNode
 from compiler_core.tensor.memory.cell import ViewCell
 from compiler_core.tensor.methods import operators
 from compiler_core.tensor.tensor import Tensor

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from compiler_core import births
+from compiler_core.cuda import lone
 from compiler_core.device import Device, cpu
 from compiler_core.dtype import BY_VALUES, DType, of
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak
@@ -51,6 +52,7 @@ from compiler_core.tensor.methods.of_functions import FunctionMethods
 from compiler_core.tensor.methods.of_layouts import ACCUMULATE, LayoutMethods
 from compiler_core.tensor.methods.operators import Operators
 from compiler_core.tensor.methods.rare import RareMethods
+from compiler_core.tensor.operands import Operands
 from compiler_core.tensor.pieces import pieces
 from compiler_core.tensor.recalling import recall, whole_node
 from compiler_core.tensor.size import Size, told
@@ -111,7 +113,8 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
     @staticmethod
     def _wrap(value: Value) -> Tensor:
         """A handle on a new cell that holds `value`."""
-        return Tensor._from_cell(inference.made(Cell(value) if type(value) is np.ndarray else cell_of(value)))
+        cell = cell_of(value)
+        return Tensor._from_cell(inference.made(cell) if Inference.entered else cell)
 
     # ---- the value
 
@@ -144,12 +147,14 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
     def shape(self) -> Size:
         """Sizes, outermost first."""
         raw = self._cell.raw  # whose shape is known, also of a value that is on its way
-        return Size(raw.shape if type(raw) is np.ndarray else told(raw.shape))
+        kind = type(raw)
+        return Size(raw.shape if kind is np.ndarray or kind is lone.array else told(raw.shape))
 
     @property
     def dtype(self) -> DType:
         """The element type."""
-        return BY_VALUES.get(self._cell.raw.dtype) or of(self._cell.raw.dtype)
+        dtype = self._cell.raw.dtype
+        return BY_VALUES.get(dtype) or of(dtype)
 
     @property
     def ndim(self) -> int:
@@ -370,12 +375,11 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         if op is _DETACH:
             tensor: Tensor = values[0]
             return tensor.detach()
-        arrays = []
-        for v in values:
-            arrays.append(v._cell.current() if isinstance(v, Tensor) else v)
-        out: Any = run_eager(op, arrays, attrs)
+        given = Operands(values)
+        out: Any = run_eager(op, given.arrays, attrs)
         on_host = type(out) is np.ndarray
-        if not on_host:
+        is_simple = on_host or given.is_there  # no levels of vmap, all on one device
+        if not is_simple:
             check_together(values)
         if op.shares and isinstance(values[0], Tensor):
             base = values[0]._cell
@@ -383,21 +387,15 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
                 return straight.shown(values[0], op, attrs, out)
             if lent.is_lent(base):
                 out = lent.apart(out, base)
-        cell = Cell(out) if on_host else cell_of(out)
-        if op.follows:
-            for v in values:
-                if isinstance(v, Tensor) and not v._cell.is_ordered:
-                    cell = layout.cell_as(cell, values)
-                    break
+        cell = cell_of(out)
+        if op.follows and not given.is_ordered:
+            cell = layout.cell_as(cell, values)
         result = Tensor._from_cell(cell)
-        if thread_mode.enabled and out.dtype.kind not in "biu":
-            edges = [v._edge() if isinstance(v, Tensor) else None for v in values]
-            for edge in edges:
-                if edge is not None:
-                    saved = [v._cell if isinstance(v, Tensor) else v for v in values]
-                    result._node = OpNode(op, attrs, edges if on_host else lifted(edges, saved, out), saved, cell)
-                    break
-        elif Inference.entered:
+        if given.is_recorded and out.dtype.kind not in "biu":
+            saved = given.cells(values)
+            edges = given.edges if is_simple else lifted(given.edges, saved, out)
+            result._node = OpNode(op, attrs, edges, saved, cell)
+        elif Inference.entered and not given.records:
             inference.made(cell)
         return result
 
@@ -406,34 +404,25 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         """`composite` computed whole and recorded as one node; None where that cannot be: then op by op."""
         if current_trace() is not None:
             return None
-        arrays: list[Value] = []
-        edges: list[Edge] = []
-        on_host, is_ordered, is_recorded, records = True, True, False, thread_mode.enabled
-        for v in operands:
-            edge = None
-            if isinstance(v, Tensor):
-                edge, cell = v._edge() if records else None, v._cell
-                is_recorded, is_ordered = is_recorded or edge is not None, is_ordered and cell.is_ordered
-                v = cell.current()
-            on_host = on_host and (type(v) is np.ndarray or v is None)
-            arrays.append(v)
-            edges.append(edge)
-        definition: Any = composite if on_host else composite.elsewhere(arrays)
-        made = None if definition is None else definition.forward(*arrays, **attrs)
+        given = Operands(operands)
+        definition: Any = composite
+        if not given.on_host:
+            definition = composite.on_device() if given.is_there else composite.elsewhere(given.arrays)
+        made = None if definition is None else definition.forward(*given.arrays, **attrs)
         if made is None:
             return None
         out, kept = made
         if lent.Lending.in_use:
             out, kept = lent.all_apart(made, operands)
-        cell = Cell(out) if on_host else cell_of(out)
-        if composite.lies and not is_ordered:
+        cell = cell_of(out)
+        if composite.lies and not given.is_ordered:
             cell = layout.cell_by(composite.lies, cell, operands)
         result = Tensor._from_cell(cell)
-        if is_recorded:
-            saved = [v._cell if isinstance(v, Tensor) else v for v in operands]
-            ends = edges if on_host else lifted(edges, saved, out)
-            result._node = whole_node(definition, attrs, ends, saved, cell, kept)
-        elif Inference.entered:
+        if given.is_recorded:
+            saved = given.cells(operands)
+            edges = given.edges if given.on_host or given.is_there else lifted(given.edges, saved, out)
+            result._node = whole_node(definition, attrs, edges, saved, cell, kept)
+        elif Inference.entered and not given.records:
             inference.made(cell)
         return result
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from compiler_core.tensor.autograd.anomaly import check
 from compiler_core.tensor.autograd.anomaly import state as anomaly
 from compiler_core.tensor.autograd.given import LentGradient, apart, only_reads
 from compiler_core.tensor.autograd.grad_mode import enable_grad, thread_mode
-from compiler_core.tensor.autograd.tape import Edge, FunctionNode, GradNode, OpNode, OutputNode
+from compiler_core.tensor.autograd.tape import Edge, FunctionNode, GradNode, OpNode, OutputNode, WholeNode
 from compiler_core.tensor.autograd.windows import SLICE, Windows, added, window_of
 from compiler_core.tensor.making.placement import grad_beside, grads_beside
 from compiler_core.tensor.nodes.hooks import run_after, run_before
@@ -78,6 +79,8 @@ class Backward:
     that one: callbacks, and who reduces gradients over ranks, see only the whole.
     """
 
+    reaches_all = True  # whether gradients go to all that an edge leads to
+
     def __init__(
         self,
         *,
@@ -101,6 +104,7 @@ class Backward:
     def run(self, roots: Sequence[tuple[Edge, Value]]) -> None:
         """Run the pass from `roots`."""
         order = self._plan([edge for edge, _ in roots])
+        is_usual = self.wanted is None and self.reaches_all and not self.create_graph
         before, cast_to = thread_mode.enabled, casting.acting
         thread_mode.enabled, casting.acting = self.create_graph, None
         if not self.is_part:
@@ -109,7 +113,11 @@ class Backward:
             for edge, grad in roots:
                 self._deliver(edge, grad if type(grad) is not LentGradient else self._given(edge, grad, roots))
             for node in order:
-                self._visit(node)
+                kind = type(node)
+                if (kind is OpNode or kind is WholeNode) and is_usual and node.hooks is None and node.retained is None:
+                    self._pass_through(node)  # type: ignore[arg-type]
+                else:
+                    self._visit(node)
             for callback in self.callbacks:  # may grow while it runs
                 callback()
         finally:
@@ -127,16 +135,18 @@ class Backward:
 
     def _plan(self, roots: Sequence[Edge]) -> list[GradNode]:
         """The nodes to visit, in order; fills `active` and `pending`."""
+        if self.wanted is None:
+            self._find_all(roots)
+            order = sorted(self.active, key=_seq, reverse=True)
+            self.deferred = deferred_outputs(order, self._is_wanted)
+            return order
         order = sorted(_reachable(roots), key=_seq, reverse=True)
         self.deferred = deferred_outputs(order, self._is_wanted)
-        if self.wanted is None:
-            self.active.update(order)
-        else:
-            calls = {call for output, call in self.deferred.items() if output in self.wanted}
-            for node in reversed(order):
-                edges = node.leads_to if isinstance(node, OutputNode) and node.edges[0] not in calls else node.edges
-                if node in calls or any(e in self.wanted or e in self.active for e in edges if e is not None):
-                    self.active.add(node)
+        calls = {call for output, call in self.deferred.items() if output in self.wanted}
+        for node in reversed(order):
+            edges = node.leads_to if isinstance(node, OutputNode) and node.edges[0] not in calls else node.edges
+            if node in calls or any(e in self.wanted or e in self.active for e in edges if e is not None):
+                self.active.add(node)
         for edge in roots:
             self._expect(edge)
         for node in order:
@@ -145,25 +155,46 @@ class Backward:
                     self._expect(edge)
         return order
 
+    def _find_all(self, roots: Sequence[Edge]) -> None:
+        """Fill `active` and `pending` with all that the roots depend on."""
+        active, pending, todo = self.active, self.pending, [roots]
+        while todo:
+            for edge in todo.pop():
+                if edge is None:
+                    continue
+                if not isinstance(edge, GradNode):
+                    pending[edge] = pending.get(edge, 0) + 1
+                elif edge not in active:
+                    active.add(edge)
+                    todo.append(edge.edges)
+
     def _is_wanted(self, node: GradNode) -> bool:
         return node.is_observed or (self.wanted is not None and node in self.wanted)
 
     def _expect(self, edge: Edge) -> None:
-        if edge is not None and not isinstance(edge, GradNode) and (self.wanted is None or edge in self.wanted):
+        if edge is not None and not isinstance(edge, GradNode) and edge in self.wanted:  # type: ignore[operator]
             self.pending[edge] = self.pending.get(edge, 0) + 1
 
     def _deliver(self, edge: Edge, grad: Any) -> None:
         if isinstance(edge, GradNode):
             if grad is not None and (edge in self.active or self._is_awaited(edge)):
                 self._accumulate(edge, grad)
-        elif edge in self.pending:
-            if grad is HANDLED:
-                self.grads.setdefault(edge, HANDLED)
-            elif grad is not None:
-                self._accumulate(edge, grad)
-            self.pending[edge] -= 1
-            if self.pending[edge] == 0:
-                self._finish_leaf(edge, self.grads.pop(edge, None))  # type: ignore[arg-type]
+            return
+        left = self.pending.get(edge)
+        if left is None:
+            return
+        self.pending[edge] = left - 1
+        before = self.grads.get(edge)
+        if grad is None or (grad is HANDLED and before is not None):
+            grad = before
+        elif before is not None and before is not HANDLED:
+            grad = added(before, grad)
+        if left > 1:
+            self.grads[edge] = grad
+            return
+        if before is not None:
+            del self.grads[edge]
+        self._finish_leaf(edge, grad)  # type: ignore[arg-type]
 
     def _is_awaited(self, node: GradNode) -> bool:
         return node in self.active or (self.wanted is not None and node in self.wanted)
@@ -222,6 +253,34 @@ class Backward:
         for edge, g in pairs:
             if edge is not None and g is not DELIVERED:
                 self._deliver(edge, g)
+
+    def _pass_through(self, node: OpNode) -> None:
+        """`_visit` of an op that nobody observes, in a pass to all leaves, of arrays."""
+        grads = self.grads
+        grad = grads.pop(node, None)
+        if grad is None or anomaly.enabled:
+            if grad is not None:
+                grads[node] = grad
+            self._visit(node)
+            return
+        if type(grad) is Windows:
+            grad = grad.joined()
+        if node.op is SLICE and (window := self._window(node, grad)) is not None:
+            found: Sequence[Any] = (window,)
+        else:
+            found = node.apply(grad, False)
+            if type(grad) is not np.ndarray and current_trace() is None:
+                found = grads_beside(node.saved, found)
+        if not self.retain_graph:
+            node.release()
+        for edge, g in zip(node.edges, found):
+            if edge is None:
+                continue
+            if not isinstance(edge, GradNode):
+                self._deliver(edge, g)
+            elif g is not None:
+                before = grads.get(edge)
+                grads[edge] = g if before is None else added(before, g)
 
     def _window(self, node: OpNode, grad: Any) -> Windows | None:
         """The gradient of a slice's operand as that of a part, where nobody sees it before it is whole."""
@@ -332,8 +391,7 @@ class _PassOfCall:
         return True
 
 
-def _seq(node: GradNode) -> int:
-    return node.seq
+_seq = attrgetter("seq")
 
 
 def _reachable(roots: Iterable[Edge]) -> set[GradNode]:

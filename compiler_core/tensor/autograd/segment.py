@@ -151,6 +151,8 @@ def _compare(first: Trail, second: Trail) -> None:
 class _SegmentPass(Backward):
     """A pass that stops at what is older than `start`, and at leaves; hooks of these are the outer pass's to run."""
 
+    reaches_all = False
+
     def __init__(self, start: int, create_graph: bool) -> None:
         super().__init__(retain_graph=create_graph, create_graph=create_graph, is_part=True)
         self.start = start

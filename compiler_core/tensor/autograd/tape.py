@@ -13,23 +13,23 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from compiler_core import cuda
 from compiler_core.aot.strategy import HANDLED, Gradient
-from compiler_core.device import Device, device_of, is_array
+from compiler_core.cuda import lone
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.batching.whole import takes
-from compiler_core.ops.on_device import slope_there
+from compiler_core.ops.on_device import UNARY_OPS, slope_there
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, bind, current_trace, meta_of
+from compiler_core.tensor.autograd.gone import Poison, absent, demand, freed, freed_cells, freed_error
 from compiler_core.tensor.autograd.grad_mode import taping
 from compiler_core.tensor.autograd.handles import RemovableHandle
-from compiler_core.tensor.memory.cell import Cell, ViewCell, read
+from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell, read
 from compiler_core.tensor.memory.journal import note_entry
 from compiler_core.tensor.nodes.hooks import NodeHooks
 from compiler_core.tensor.nodes.reads import read_by
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
 __all__ = [
-    "HANDLED", "TRACED", "Edge", "FunctionNode", "GradNode", "Gradient", "HookHandle", "OpNode", "OutputNode", "Poison",
-    "SpentNode", "WholeNode", "demand", "is_traced",
+    "HANDLED", "TRACED", "Edge", "FunctionNode", "GradNode", "Gradient", "HookHandle", "OpNode", "OutputNode",
+    "SpentNode", "WholeNode", "is_traced",
 ]  # fmt: skip
 
 Edge: TypeAlias = "GradNode | Tensor | None"
@@ -74,79 +74,6 @@ class HookHandle(RemovableHandle):
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         super().__setstate__(state)
         self.hooks = state[0]
-
-
-class Poison:
-    """Stands for a saved value that is gone: it has a shape and a dtype; what is computed from it is poisoned too.
-
-    Only a gradient that somebody waits for must not be one (`demand`).
-    """
-
-    __slots__ = ("changed", "dtype", "place", "shape")
-    __bind_priority__ = 3
-
-    def __init__(self, meta: TensorMeta, changed: str, place: Device | None = None) -> None:
-        self.shape, self.dtype = meta.shape, meta.dtype
-        self.changed = changed  # how it was changed in place; empty: it was freed
-        self.place = place  # where the array was
-
-    @staticmethod
-    def __bind__(op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
-        changed = next(v.changed for v in values if isinstance(v, Poison))
-        return Poison(op.infer(*map(meta_of, values), **attrs), changed)
-
-
-class Absent(NamedTuple):
-    """What a backward of arrays is given for an operand that it does not read, and that was not kept."""
-
-    shape: tuple[int, ...]
-    dtype: Any  # NumPy's
-    place: Device | None
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-
-def absent(saved: Any) -> Any:
-    """What a backward of arrays is given in the place of what is not there; all else as it is."""
-    return Absent(saved.shape, saved.dtype.numpy, saved.place) if type(saved) is Poison else saved
-
-
-def demand(grad: Value) -> Value:
-    """`grad`, unless it was computed from a value that is gone. Raises AutogradError."""
-    if not isinstance(grad, Poison):
-        return grad
-    if not grad.changed:
-        raise freed_error()
-    raise AutogradError(
-        f"a value needed for the gradient was changed in place: {grad.changed}",
-        remedy="clone() the tensor before writing to it, or use an operation that is not in place",
-    )
-
-
-def freed_error() -> AutogradError:
-    """The error of a second backward through freed nodes."""
-    return AutogradError(
-        "backward through this part of the graph a second time: its saved values were freed after the first",
-        remedy="pass retain_graph=True to the first backward()",
-    )
-
-
-_freed_values: dict[tuple[Any, ...], Poison] = {}  # by shape, dtype, class and device
-
-
-def freed(value: Value) -> Poison:
-    """What stands for a value of this shape and dtype, on its device, that was freed."""
-    kind = type(value)
-    key = (value.shape, value.dtype, kind, None if kind is np.ndarray or cuda.is_alone() else cuda.number_of(value))
-    poison = _freed_values.get(key)
-    if poison is None:
-        if len(_freed_values) > 4096:
-            _freed_values.clear()
-        place = device_of(value) if is_array(value) else None
-        poison = _freed_values[key] = Poison(meta_of(value), "", place)
-    return poison
 
 
 class TapeWatch:
@@ -237,10 +164,26 @@ LARGE = 1 << 18  # bytes of a value from which on it is worth asking whether the
 
 def _is_large(saved: Any) -> bool:
     """Whether much memory lives as long as this cell."""
-    if not isinstance(saved, Cell):
-        return False
-    root = saved.root if isinstance(saved, ViewCell) else saved
-    return getattr(root.raw, "nbytes", 0) >= LARGE
+    kind = type(saved)
+    if kind is not DeviceCell and kind is not Cell:
+        if not isinstance(saved, Cell):
+            return False
+        saved = saved._root if isinstance(saved, ViewCell) else saved
+    return getattr(saved.raw, "nbytes", 0) >= LARGE
+
+
+def _versions_of(saved: Sequence[Saved]) -> tuple[int, ...]:
+    return tuple([s.version if isinstance(s, Cell) else 0 for s in saved])
+
+
+class _Unwritten(dict[int, tuple[int, ...]]):
+    """By their number, the versions of operands that nobody has written to."""
+
+    def __missing__(self, n: int) -> tuple[int, ...]:
+        return self.setdefault(n, (0,) * n)
+
+
+_UNWRITTEN = _Unwritten()
 
 
 def unlifted(edge: Edge) -> Edge:
@@ -260,7 +203,13 @@ class OpNode(GradNode):
         self.hooks = None
         self.retained = None
         self.op, self.attrs, self.saved, self.out = op, attrs, saved, out
-        self.versions = [s.version if isinstance(s, Cell) else 0 for s in saved]
+        was_written = 0
+        s: Any
+        for s in saved:
+            kind = type(s)
+            if kind is DeviceCell or kind is Cell or isinstance(s, Cell):
+                was_written = was_written or s.version
+        self.versions: Sequence[int] = _versions_of(saved) if was_written else _UNWRITTEN[len(saved)]
         self.out_version = out.version
         if watch.active:
             watch.tell(self)
@@ -278,24 +227,40 @@ class OpNode(GradNode):
         return self.op.name.title().replace("_", "") + "Backward0"
 
     def apply(self, grad: Value, create_graph: bool) -> Sequence[Value | None]:
-        rule = self.op.vjp
-        if isinstance(rule, NotDifferentiable):  # piecewise constant
-            return [None if e is None else self._zeros(s) for e, s in zip(self.edges, self.saved)]
-        restore = self._restore_tensor if create_graph else self._restore
-        edges = self.edges
-        histories = [unlifted(edge) for edge in edges] if create_graph else edges
-        operands = [
-            restore(self.out, self.out_version, self), *map(restore, self.saved, self.versions, histories)
-        ]  # fmt: skip
-        if self.op.remakes_out and isinstance(operands[0], Poison) and operands[0].changed:
-            operands[0] = bind(self.op, *operands[1:], **self.attrs)
+        op, edges = self.op, self.edges
+        rule: Any = op.vjp
+        if type(rule) is NotDifferentiable:  # piecewise constant
+            return [None if e is None else self._zeros(s) for e, s in zip(edges, self.saved)]
+        if create_graph:
+            operands = [self._restore_tensor(self.out, self.out_version, self)]
+            operands += map(self._restore_tensor, self.saved, self.versions, map(unlifted, edges))
+        else:
+            operands = self._restored()
+        if op.remakes_out and type(operands[0]) is Poison and operands[0].changed:
+            operands[0] = bind(op, *operands[1:], **self.attrs)
+        grads: Sequence[Any] | None = None
         if isinstance(rule, PerOperand):
             attrs = self.attrs
-            return [
-                None if e is None else demand(one(grad, *operands, **attrs)) for e, one in zip(edges, rule.rules)
-            ]  # fmt: skip
-        grads = slope_there(self.op, grad, operands) or rule(grad, *operands, **self.attrs)
-        return [None if e is None else demand(g) for e, g in zip(edges, grads)]
+            grads = [None if e is None else one(grad, *operands, **attrs) for e, one in zip(edges, rule.rules)]
+        elif op.name in UNARY_OPS:
+            grads = slope_there(op, grad, operands)
+        found: list[Any] = []
+        for edge, g in zip(edges, rule(grad, *operands, **self.attrs) if grads is None else grads):
+            found.append(None if edge is None else g if type(g) is not Poison else demand(g))
+        return found
+
+    def _restored(self) -> list[Value]:
+        """The result and the operands, as arrays."""
+        is_plain = not taping.depth or current_trace() is None
+        values: list[Value] = []
+        saved: Any
+        for saved, version in zip((self.out, *self.saved), (self.out_version, *self.versions)):
+            kind = type(saved)
+            if is_plain and (kind is DeviceCell or kind is Cell) and saved.version == version:
+                values.append(saved.raw)
+            else:
+                values.append(self._restore(saved, version, None))
+        return values
 
     def _restore(self, saved: Saved, version: int, edge: Edge) -> Value:
         if not isinstance(saved, Cell):
@@ -330,9 +295,7 @@ class OpNode(GradNode):
         return Tensor._from_cell(cell, edge if isinstance(edge, GradNode) else None)
 
     def release(self) -> None:
-        self.saved = [freed(s.raw) if isinstance(s, Cell) else s for s in self.saved]
-        if isinstance(self.out, Cell):
-            self.out = freed(self.out.raw)  # type: ignore[assignment]
+        *self.saved, self.out = freed_cells((*self.saved, self.out))
 
 
 class LiftNode(OpNode):
@@ -359,26 +322,31 @@ class WholeNode(OpNode):
     def apply(self, grad: Value, create_graph: bool) -> Sequence[Value | None]:
         composite = self.op
         out = None
-        if create_graph or self.kept is None or (type(grad) is not np.ndarray and not takes(composite, grad)):
+        kind = type(grad)
+        is_array = kind is lone.array or kind is np.ndarray
+        if create_graph or self.kept is None or not (is_array or takes(composite, grad)):
             return super().apply(grad, create_graph)
         if composite.reads_out:
             if self.out.version != self.out_version:
                 return super().apply(grad, create_graph)
             out = self.out.current()
-        operands, reads = [], composite.reads
-        for k, (saved, version) in enumerate(zip(self.saved, self.versions)):
-            if isinstance(saved, Cell):
-                if saved.version != version and (reads is None or k in reads):
+        operands: list[Any] = []
+        needs: list[bool] = []
+        saved: Any
+        for edge, saved, version in zip(self.edges, self.saved, self.versions):
+            kind = type(saved)
+            if kind is DeviceCell or kind is Cell or isinstance(saved, Cell):
+                if saved.version != version and (composite.reads is None or len(operands) in composite.reads):
                     return super().apply(grad, create_graph)
-                operands.append(saved.current())
+                operands.append(saved.raw if kind is DeviceCell or kind is Cell else saved.current())
             else:
-                operands.append(absent(saved))
-        needs = [edge is not None for edge in self.edges]
+                operands.append(saved if kind is not Poison else absent(saved))
+            needs.append(edge is not None)
         grads: Any = composite.backward(needs, grad, out, self.kept, *operands, **self.attrs)
         return super().apply(grad, create_graph) if grads is None else grads
 
     def release(self) -> None:
-        super().release()
+        *self.saved, self.out = freed_cells((*self.saved, self.out))
         self.kept = None
 
 

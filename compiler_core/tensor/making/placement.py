@@ -30,6 +30,7 @@ from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.random.on_device import drawing, drawing_on
 from compiler_core.ops.registry import Array, Attrs, Op, Value, current_trace, meta_of, use_trace
 from compiler_core.tensor.autograd.grad_mode import thread_mode
+from compiler_core.tensor.memory.cell import DeviceCell
 from compiler_core.tensor.memory.layout import order_for, order_in, relaid
 
 if TYPE_CHECKING:
@@ -318,11 +319,13 @@ def grads_beside(saved: Sequence[Any], grads: Sequence[Any]) -> Sequence[Any]:
 
     Those that are constants were made on the CPU; those of numbers of the CPU that stood beside a device's were not.
     """
-    if cuda.is_alone():
-        kind = cuda.array_types[0]
+    kind = cuda.lone.array
+    if kind is not None:
         for cell, g in zip(saved, grads):
+            if g is None or (type(g) is kind and type(cell) is DeviceCell):
+                continue
             raw = getattr(cell, "raw", cell)  # of what the tape has let go of, itself: it knows the place
-            if g is not None and not (type(g) is kind and (type(raw) is kind or getattr(raw, "place", cpu) is not cpu)):
+            if not (type(g) is kind and (type(raw) is kind or getattr(raw, "place", cpu) is not cpu)):
                 break
         else:
             return grads
@@ -358,7 +361,11 @@ def check_together(values: tuple[Any, ...]) -> None:
     if len(values) == 1:
         return
     tensors = [v for v in values if isinstance(v, Tensor)]
-    if len({type(t._cell.raw) for t in tensors}) == 1:  # two CUDA devices: the op has said so
+    kind = type(tensors[0]._cell.raw)
+    for tensor in tensors:
+        if type(tensor._cell.raw) is not kind:
+            break
+    else:  # two CUDA devices: the op has said so
         return
     places = dict.fromkeys(t.device for t in tensors if t.device is not cpu or any(t._cell.strides()))
     if len(places) > 1:

@@ -175,14 +175,19 @@ def is_outside(value: Value) -> bool:
 
 def cell_of(value: Value) -> Cell:
     """A storage for `value`, of the class of its device."""
-    return DeviceCell(value) if cuda.is_array(value) else Cell(value)
+    kind = type(value)
+    is_there = kind is not np.ndarray and (kind is cuda.lone.array or cuda.is_array(value))
+    cell = _new_cell(DeviceCell if is_there else Cell)
+    cell.raw = value
+    cell.stamp = cell.version = 0
+    return cell
 
 
-_new_cell: Callable[[type[Cell]], Cell] = object.__new__
+_new_cell: Callable[[type[Cell]], Cell] = object.__new__  # a class that is called calls its `__init__` the long way
 
 
 def cell_with(value: Value) -> Cell:
-    """`Cell(value)` in half the time: a class that is called calls its `__init__` the long way."""
+    """`Cell(value)` in half the time."""
     cell = _new_cell(Cell)
     cell.raw = value
     cell.stamp = cell.version = 0

@@ -365,6 +365,11 @@ def _is_pinned(self: Tensor, device: object = None) -> bool:
     return current_trace() is None and self.device is cpu and cuda.is_pinned(self._cell.value)
 
 
+def _is_cuda(self: Tensor) -> bool:
+    raw = self._cell.raw
+    return type(raw) is cuda.lone.array or cuda.is_array(raw) or self.device.is_gpu
+
+
 class Methods:
     """The table."""
 
@@ -436,7 +441,7 @@ class Methods:
         _late("memory.shared_memory", "share_memory_"),
     )
     itemsize, nbytes = property(_element_size), property(lambda self: told(meta_of(self).nbytes))
-    is_cuda = property(lambda self: cuda.is_array(self._cell.raw) or self.device.is_gpu)
+    is_cuda = property(_is_cuda)
     is_cpu, get_device = property(lambda self: self.device.is_host), _get_device
     is_floating_point, is_complex, is_conj = _is_floating_point, _is_complex, _is_conj
     clone, contiguous, reshape, view, to, type, type_as = _clone, _contiguous, _reshape, _view, _to, _type, _type_as

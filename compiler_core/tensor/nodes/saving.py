@@ -17,18 +17,9 @@ from compiler_core.device import device_of
 from compiler_core.errors import AutogradError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, Value, meta_of
+from compiler_core.tensor.autograd.gone import Poison, absent, freed, freed_error
 from compiler_core.tensor.autograd.grad_mode import no_grad
-from compiler_core.tensor.autograd.tape import (
-    Edge,
-    GradNode,
-    OpNode,
-    Poison,
-    WholeNode,
-    absent,
-    freed,
-    freed_error,
-    watch,
-)
+from compiler_core.tensor.autograd.tape import Edge, GradNode, OpNode, WholeNode, watch
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.nodes.reads import read_by
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from compiler_core.dtype import DType, bfloat16, float16, float32
 from compiler_core.errors import AutocastError
 from compiler_core.ops.broadcasting import cast
-from compiler_core.ops.registry import Value, current_trace
+from compiler_core.ops.registry import Telling, Value, current_trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 Cast = Callable[[Value], Value]
@@ -146,6 +146,7 @@ def in_widest(function: F) -> F:
         wide = all(value.dtype in _SMALL for value in tensors)
         return _applied(function, None if wide else _to_float32, args, kwargs)
 
+    joined.__casts__ = True  # type: ignore[attr-defined]
     return joined  # type: ignore[return-value]
 
 
@@ -158,11 +159,17 @@ def _policy(function: F, change: Cast | None, only: str = "") -> F:
             return function(*args, **kwargs)
         return _applied(function, change, args, kwargs)
 
+    casts.__casts__ = True  # type: ignore[attr-defined]
     return casts  # type: ignore[return-value]
+
+
+_NO_STEP: Any = (False, None, (), {}, None)  # told, so that a call in which casts happen is not remembered
 
 
 def _applied(function: Callable[..., Any], change: Cast | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """function(...), its tensors changed, with autocast at rest."""
+    if Telling.count:
+        Telling.tell(*_NO_STEP)
     if change is not None:
         args = tuple(_each(change, arg) for arg in args)
         kwargs = {name: _each(change, arg) for name, arg in kwargs.items()}
@@ -211,6 +218,8 @@ def _to_lower_on_cuda(value: Value) -> Value:
 
 def lowered(*values: Value | None) -> list[Value | None]:
     """Those of `values` that autocast casts in the smaller dtype."""
+    if Telling.count:
+        Telling.tell(*_NO_STEP)
     return [_to_lower(value) if _is_eligible(value) else value for value in values]
 
 

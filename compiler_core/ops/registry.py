@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from compiler_core import cuda
+from compiler_core.cuda import lone
 from compiler_core.dtype import DType, of
 from compiler_core.errors import DTypeError, GraphError, OpDefinitionError
 from compiler_core.late import Late
@@ -227,7 +228,7 @@ def bind(op: Op, *values: Value, **attrs: Any) -> Value:
     best, highest = np.ndarray, -1.0
     for value in values:
         cls = type(value)
-        if cls is best:
+        if cls is best or cls is lone.array:
             continue
         priority = _priorities.get(cls)
         if priority is None:
@@ -298,7 +299,9 @@ def run_eager(op: Op, arrays: Sequence[Array], attrs: Attrs) -> Array:
         key = (op, type(array), array.shape, array.dtype, *attrs.items())
     elif len(arrays) == 2:
         a, b = arrays
-        key = (op, type(a), a.shape, a.dtype, type(b), b.shape, b.dtype, *attrs.items())
+        key = (op, type(a), a.shape, a.dtype, type(b), b.shape, b.dtype)
+        if attrs:
+            key = (*key, *attrs.items())
     else:
         key = (op, *[(type(a), a.shape, a.dtype) for a in arrays], *attrs.items())
     on_device = _checked.get(key)

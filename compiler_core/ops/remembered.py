@@ -41,7 +41,8 @@ class Plan:
     """What a call comes to. is_op: else it is a composite. pick: the operands, of the arguments that are tensors and,
     behind them, None; None: they are these. run: what computes its arrays, once there were some.
 
-    steps: the ops of a call that comes to several; `what` is the last.
+    steps: the ops of a call that comes to several; `what` is the last. definition: that of a composite, for where the
+    arrays are; known with `run`.
     """
 
     is_op: bool
@@ -50,6 +51,7 @@ class Plan:
     attrs: dict[str, Any]
     run: Callable[..., Any] | None = None
     steps: tuple[Step, ...] = ()
+    definition: Any = None
 
 
 # by what the arguments are. None: it comes to nothing that is one thing; False: so it was at first, when definitions

@@ -1,11 +1,12 @@
 """What a call of eager tensors came to before, looked up by what its arguments are (ops/remembered.py).
 
 In: a call of a remembered function whose first argument is a Tensor, or begins with one. Out: its result. Two calls are
-alike if their tensors of the CPU have the same dtypes and shapes, lie in order and are the same ones at the same
-places, and all else are the same numbers, names, dtypes, slices, or tuples and lists of these, under the same default
-dtype. What the first of them looked at is not looked at again: its op, or composite, is computed from the arrays, and
-recorded; or its ops, one after another, on the arrays where nobody records. While a trace records, where autocast acts,
-while somebody looks at ops or tangents are about, nothing is looked up.
+alike if their tensors, all of the CPU or all of the one CUDA device that there is, have the same dtypes and shapes, lie
+in order and are the same ones at the same places, and all else are the same numbers, names, dtypes, slices, or tuples
+and lists of these, under the same default dtype, and the same autocast. What the first of them looked at is not looked
+at again: its op, or composite, is computed from the arrays, and recorded; or its ops, one after another, on the arrays
+where nobody records. While a trace records, while somebody looks at ops or tangents are about, nothing is looked up;
+nor where autocast casts what the function is given, for casts of weights are kept (ops/casting.py).
 """
 
 from __future__ import annotations
@@ -16,18 +17,20 @@ from typing import Any
 
 import numpy as np
 
+from compiler_core.cuda import lone
 from compiler_core.dtype import DType, get_default_dtype
 from compiler_core.errors import DistCompileError
 from compiler_core.forward import level
 from compiler_core.ops import registry
 from compiler_core.ops.casting import casting
-from compiler_core.ops.registry import Telling, bind, current_trace
+from compiler_core.ops.on_device import run_on_device
+from compiler_core.ops.registry import Array, Attrs, Op, Telling, bind, current_trace
 from compiler_core.ops.remembered import Plan, Plans, learn
 from compiler_core.tensor.autograd import inference
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
 from compiler_core.tensor.autograd.tape import OpNode, WholeNode, watch
 from compiler_core.tensor.memory import lent
-from compiler_core.tensor.memory.cell import Cell, cell_with
+from compiler_core.tensor.memory.cell import Cell, DeviceCell, cell_of
 from compiler_core.tensor.size import Size
 
 _TENSOR, _FLOAT, _TUPLE, _SLICE, _PLAIN, _OTHER = range(6)
@@ -41,16 +44,26 @@ _RUN = registry.run_eager  # others are in its place while somebody looks (obser
 
 def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`function(*args, **kwargs)`."""
-    if current_trace() is not None or registry.run_eager is not _RUN or level.on or casting.acting is not None:
+    if current_trace() is not None or registry.run_eager is not _RUN or level.on:
         return function(*args, **kwargs)
-    if len(args) == 1 and not kwargs and hasattr(args[0], "_cell") and type(cell := args[0]._cell) is Cell:
-        return _recall_one(known, function, args[0], cell)
+    acts = casting.acting
+    if acts is not None:
+        if hasattr(function, "__casts__"):
+            return function(*args, **kwargs)
+    elif len(args) == 1 and not kwargs and hasattr(args[0], "_cell"):
+        cell = args[0]._cell
+        if type(cell) is Cell or type(cell) is DeviceCell:
+            return _recall_one(known, function, args[0], cell)
     call = _Call(thread_mode.enabled, [*kwargs])
     if not call.reads((*args, *kwargs.values()) if kwargs else args):
         return function(*args, **kwargs)
     handles = call.handles
     call.told.append(handles[0] is handles[1] if len(handles) == 2 else _alike(handles))
     call.told.append(get_default_dtype())
+    if acts is not None:
+        call.told.append(acts)
+    if call.kind is not np.ndarray:
+        call.told.append(call.kind)
     key = tuple(call.told)
     plan: Any = known.get(key, False)
     if not plan:
@@ -61,15 +74,27 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
 
 
 class _Call:
-    """The arguments of a call: what they are, and, of the tensors among them, their arrays and histories."""
+    """The arguments of a call: what they are, and, of the tensors among them, their arrays and histories.
 
-    __slots__ = ("arrays", "edges", "handles", "records", "told")
+    kind: the class of all arrays.
+    """
+
+    __slots__ = ("arrays", "edges", "handles", "kind", "records", "told")
 
     def __init__(self, records: bool, told: list[Any]) -> None:
         self.records, self.told = records, told
         self.handles: list[Any] = []
         self.arrays: list[Any] = []
         self.edges: list[Any] = []
+        self.kind: type | None = None
+
+    def _is_first(self, value: Any) -> bool:
+        """Whether this is the first array, of the CPU or of the one CUDA device; the others are to be like it."""
+        kind = type(value)
+        if self.kind is not None or not (kind is np.ndarray or kind is lone.array):
+            return False
+        self.kind = kind
+        return True
 
     def reads(self, arguments: Iterable[Any]) -> bool:
         """Whether all arguments are of the kinds by which calls are told apart."""
@@ -80,15 +105,16 @@ class _Call:
             if how is None:
                 how = _KINDS[kind] = _TENSOR if hasattr(kind, "_cell") else _OTHER
             if how == _TENSOR:
-                cell = arg._cell
-                value = cell.raw if type(cell) is Cell else cell.current() if cell.is_ordered else None
-                if type(value) is not np.ndarray:
+                cell: Any = arg._cell
+                kind = type(cell)
+                value: Any = cell.raw if kind is Cell or kind is DeviceCell else cell.is_ordered and cell.current()
+                if type(value) is not self.kind and not self._is_first(value):
                     return False
-                told.append(value.dtype)
-                told.append(value.shape)
+                told += (value.dtype, value.shape)
                 self.handles.append(arg)
                 self.arrays.append(value)
-                self.edges.append(arg._edge() if self.records else None)
+                edge = arg._edge() if arg._view is not None else arg._node or (arg if arg._requires_grad else None)
+                self.edges.append(edge if self.records else None)
                 continue
             if how == _FLOAT:
                 arg = arg or str(arg)  # 0.0 and -0.0 are equal
@@ -113,11 +139,16 @@ class _Call:
 
 def _recall_one(known: Plans, function: Callable[..., Any], handle: Any, cell: Cell) -> Any:
     """`function(handle)`: as `recall` of one tensor, the usual case."""
-    value = cell.raw
-    if type(value) is not np.ndarray:
-        return function(handle)
+    value: Any = cell.raw
     dtype = value.dtype
-    key = (dtype, value.shape) if dtype.kind == "f" else (dtype, value.shape, get_default_dtype())
+    key: tuple[Any, ...]
+    kind = type(value)
+    if kind is np.ndarray:
+        key = (dtype, value.shape) if dtype.kind == "f" else (dtype, value.shape, get_default_dtype())
+    elif kind is lone.array:
+        key = (dtype, value.shape, get_default_dtype(), lone.array)
+    else:
+        return function(handle)
     plan: Any = known.get(key, False)
     if not plan:
         return function(handle) if plan is None else learn(known, key, function, (handle,), {})
@@ -130,7 +161,7 @@ def _recall_one(known: Plans, function: Callable[..., Any], handle: Any, cell: C
     kept = None
     if not plan.is_op:
         made, kept = lent.all_apart(made, (handle,)) if lent.Lending.in_use else made
-    result = handle._from_cell(cell_with(made))
+    result = handle._from_cell(cell_of(made))
     if thread_mode.enabled:
         edge = handle._edge()
         if edge is not None:
@@ -162,7 +193,7 @@ def _in_steps(plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: 
     if is_seen:
         return values[-1]
     out = lent.all_apart(values[-1], handles) if lent.Lending.in_use else values[-1]
-    result = handles[0]._from_cell(cell_with(out))
+    result = handles[0]._from_cell(cell_of(out))
     if Inference.entered and not thread_mode.enabled:
         inference.made(result._cell)
     return result
@@ -178,7 +209,7 @@ def _computed(plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: 
     kept = None
     if not plan.is_op:
         made, kept = lent.all_apart(made, handles) if lent.Lending.in_use else made
-    cell = cell_with(made)
+    cell = cell_of(made)
     result = handles[0]._from_cell(cell)
     for edge in edges:
         if edge is not None:
@@ -196,19 +227,27 @@ def _record(plan: Plan, result: Any, handles: Sequence[Any], edges: Sequence[Any
     cell = result._cell
     saved = [None if handle is None else handle._cell for handle in handles]
     if not plan.is_op:
-        result._node = whole_node(plan.what, plan.attrs, edges, saved, cell, kept)
+        result._node = whole_node(plan.definition, plan.attrs, edges, saved, cell, kept)
     elif cell.raw.dtype.kind not in "biu":
         result._node = OpNode(plan.what, plan.attrs, edges, saved, cell)
 
 
 def _prepare(plan: Plan, arrays: Sequence[Any]) -> Callable[..., Any]:
     """What computes arrays like these: known of the plan from now on."""
+    on_host = all(array is None or type(array) is np.ndarray for array in arrays)
     if plan.is_op:
-        plan.run = partial(plan.what.eager, np, **plan.attrs)
-    else:
-        prepared = None if plan.what.prepare is None else plan.what.prepare(*arrays, **plan.attrs)
-        plan.run = partial(plan.what.forward, **plan.attrs) if prepared is None else prepared
+        plan.run = partial(plan.what.eager, np, **plan.attrs) if on_host else partial(_there, plan.what, plan.attrs)
+        return plan.run
+    definition = plan.what if on_host else plan.what.on_device()
+    prepared = None if definition.prepare is None else definition.prepare(*arrays, **plan.attrs)
+    plan.definition = definition
+    plan.run = partial(definition.forward, **plan.attrs) if prepared is None else prepared
     return plan.run
+
+
+def _there(op: Op, attrs: Attrs, *arrays: Array) -> Array:
+    made: Array = run_on_device(op, arrays, attrs)
+    return made
 
 
 def whole_node(composite: Any, attrs: Any, edges: Any, saved: Any, cell: Cell, kept: Any) -> WholeNode:

@@ -40,7 +40,7 @@ from compiler_core.tensor.autograd.tape import TRACED, Edge, GradNode, OpNode, O
 from compiler_core.tensor.batching import lifted
 from compiler_core.tensor.making.placement import check_together, place_of
 from compiler_core.tensor.memory import copying, layout, lent, views, writing
-from compiler_core.tensor.memory.cell import Cell, DataCell, ViewCell, cell_of, memory_of, read, shown
+from compiler_core.tensor.memory.cell import Cell, DataCell, DeviceCell, ViewCell, cell_of, memory_of, read, shown
 from compiler_core.tensor.memory.journal import note_change, note_outside
 from compiler_core.tensor.memory.rebinding import rebound
 from compiler_core.tensor.memory.view_link import ViewLink
@@ -329,9 +329,13 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
             self._grad = grad if before is None else prims.add(before, grad)
         elif before is None:
             self._grad = grad.detach() if isinstance(grad, Tensor) else Tensor._wrap(grad)
-        elif type(grad) is np.ndarray and type(before._cell) is Cell and current_trace() is None:
-            before._cell.value = add_gradients(before._cell.value, grad)
-            before._cell.touch()
+        elif (
+            ((kind := type(grad)) is np.ndarray or kind is lone.array)
+            and type(cell := before._cell) is (Cell if kind is np.ndarray else DeviceCell)
+            and current_trace() is None
+        ):
+            cell.value = add_gradients(cell.value, grad)
+            cell.touch()
         elif type(grad) in other_layouts or type(before) in other_layouts:
             ACCUMULATE.get()(self, grad)
         else:

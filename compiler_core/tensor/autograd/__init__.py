@@ -18,6 +18,8 @@
   rule of the graph.
 - `given.py`: Gradients that a backward pass is given on memory of others (NumPy's): where nothing of them is kept, not
   copied.
+- `gone.py`: What stands for a saved value that is gone: changed in place since, freed after a backward, or never
+  kept.
 - `grad_mode.py`: Whether operations are recorded for backward: no_grad, enable_grad, set_grad_enabled,
   inference_mode.
 - `gradcheck.py`: gradcheck: is a function's backward the derivative of its forward? As torch.autograd.gradcheck and

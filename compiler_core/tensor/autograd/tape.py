@@ -25,7 +25,17 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.batching.whole import takes
 from compiler_core.ops.on_device import UNARY_OPS, slope_there
-from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, PerOperand, Value, bind, current_trace, meta_of
+from compiler_core.ops.registry import (
+    OPS,
+    Attrs,
+    NotDifferentiable,
+    Op,
+    PerOperand,
+    Value,
+    bind,
+    current_trace,
+    meta_of,
+)
 from compiler_core.tensor.autograd.gone import Poison, absent, demand, freed, freed_cells, freed_error
 from compiler_core.tensor.autograd.grad_mode import taping
 from compiler_core.tensor.autograd.handles import RemovableHandle
@@ -242,7 +252,7 @@ class OpNode(GradNode):
         if isinstance(rule, PerOperand):
             attrs = self.attrs
             grads = [None if e is None else one(grad, *operands, **attrs) for e, one in zip(edges, rule.rules)]
-        elif op.name in UNARY_OPS:
+        elif op in _SLOPED:
             grads = slope_there(op, grad, operands)
         found: list[Any] = []
         for edge, g in zip(edges, rule(grad, *operands, **self.attrs) if grads is None else grads):
@@ -296,6 +306,9 @@ class OpNode(GradNode):
 
     def release(self) -> None:
         *self.saved, self.out = freed_cells((*self.saved, self.out))
+
+
+_SLOPED = frozenset([OPS[name] for name in UNARY_OPS])  # whose slope a kernel may give
 
 
 class LiftNode(OpNode):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,6 +27,9 @@ from compiler_core.ops.registry import Telling, Value, current_trace
 F = TypeVar("F", bound=Callable[..., Any])
 Cast = Callable[[Value], Value]
 _SMALL = (float16, bfloat16)
+# how a function's operands are cast, its attribute `__casts__`: those that are weights once in a region; or those after
+# the first, where they are weights of a CUDA device, by what computes it
+LEAVES, WEIGHTS = "leaves", "weights"
 
 
 class Acting(NamedTuple):
@@ -146,7 +149,6 @@ def in_widest(function: F) -> F:
         wide = all(value.dtype in _SMALL for value in tensors)
         return _applied(function, None if wide else _to_float32, args, kwargs)
 
-    joined.__casts__ = True  # type: ignore[attr-defined]
     return joined  # type: ignore[return-value]
 
 
@@ -159,17 +161,12 @@ def _policy(function: F, change: Cast | None, only: str = "") -> F:
             return function(*args, **kwargs)
         return _applied(function, change, args, kwargs)
 
-    casts.__casts__ = True  # type: ignore[attr-defined]
+    casts.__casts__ = LEAVES if change in (_to_lower, _to_lower_on_cuda) else ""  # type: ignore[attr-defined]
     return casts  # type: ignore[return-value]
-
-
-_NO_STEP: Any = (False, None, (), {}, None)  # told, so that a call in which casts happen is not remembered
 
 
 def _applied(function: Callable[..., Any], change: Cast | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """function(...), its tensors changed, with autocast at rest."""
-    if Telling.count:
-        Telling.tell(*_NO_STEP)
     if change is not None:
         args = tuple(_each(change, arg) for arg in args)
         kwargs = {name: _each(change, arg) for name, arg in kwargs.items()}
@@ -218,8 +215,6 @@ def _to_lower_on_cuda(value: Value) -> Value:
 
 def lowered(*values: Value | None) -> list[Value | None]:
     """Those of `values` that autocast casts in the smaller dtype."""
-    if Telling.count:
-        Telling.tell(*_NO_STEP)
     return [_to_lower(value) if _is_eligible(value) else value for value in values]
 
 
@@ -232,7 +227,20 @@ def _lower_of(value: Value) -> DType:
 
 def _is_weight(value: Value) -> bool:
     """A leaf in float32 that requires a gradient: its cast is kept."""
-    return value.dtype is float32 and value.requires_grad and value.is_leaf and value._view is None
+    return value._view is None and value.dtype is float32 and value._edge() is value
+
+
+def casts_alike(how: str, values: Sequence[Value], on_device: bool) -> bool | None:
+    """Of a function whose `__casts__` is this: whether the values after the first are weights; None where what is cast
+    depends on more than that, and on dtypes and shapes."""
+    count, first = 0, values[0]
+    for value in values:
+        if value._requires_grad and value._node is None and _is_weight(value):
+            count += 1
+    if not count:
+        return False
+    is_layer = how == WEIGHTS and on_device and casting.keeps and count == len(values) - 1
+    return True if is_layer and not (first._requires_grad and _is_weight(first)) else None
 
 
 def lowers_weights(value: Value, *weights: Value | None) -> bool:
@@ -260,6 +268,8 @@ def _to_lower(value: Value) -> Value:
         return value
     if not (_is_weight(value) and casting.keeps) or current_trace() is not None:
         return cast(value, dtype)
+    if Telling.count:
+        Telling.tell(False, None, (), {}, None)  # so that the call is not remembered: the next finds a cast
     kept = casting.kept.get(id(value))
     if kept is None or kept[1] != value._cell.root.stamp or kept[2].dtype is not dtype:
         kept = (value, value._cell.root.stamp, cast(value, dtype))

@@ -29,10 +29,12 @@ LIMIT = 1 << 12  # calls that are remembered of one function; programs seldom ha
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One of the ops of a call. operands: by number, the call's tensors first, then what steps gave; or an array."""
+    """One of the ops, or composites, of a call. operands: by number, the call's tensors first, then what steps gave; or
+    an array; or None, where a composite has none."""
 
-    op: Op
-    operands: tuple[int | Array, ...]
+    is_op: bool
+    what: Any
+    operands: tuple[int | Array | None, ...]
     attrs: dict[str, Any]
 
 
@@ -41,8 +43,8 @@ class Plan:
     """What a call comes to. is_op: else it is a composite. pick: the operands, of the arguments that are tensors and,
     behind them, None; None: they are these. run: what computes its arrays, once there were some.
 
-    steps: the ops of a call that comes to several; `what` is the last. definition: that of a composite, for where the
-    arrays are; known with `run`.
+    steps: the ops, or composites, of a call that comes to several; `what` is the last. all_ops: they are ops.
+    definition: that of a composite, for where the arrays are; known with `run`.
     """
 
     is_op: bool
@@ -51,6 +53,7 @@ class Plan:
     attrs: dict[str, Any]
     run: Callable[..., Any] | None = None
     steps: tuple[Step, ...] = ()
+    all_ops: bool = True
     definition: Any = None
 
 
@@ -130,24 +133,23 @@ def _is_more(op: Op) -> bool:
 
 
 def _program(told: list[Any], given: list[Any]) -> Plan | None:
-    """Ops one after another; views may stand among them, but a result is new."""
-    if len(told) > MOST_STEPS or not told[-1][0] or _is_more(told[-1][1]):
+    """Ops and composites one after another; views may stand among them, but a result is new."""
+    if len(told) > MOST_STEPS or (told[-1][0] and _is_more(told[-1][1])):
         return None
     numbers = {id(one): number for number, one in reversed(list(enumerate(given)))}
     steps = []
-    for number, (is_op, op, operands, attrs, result) in enumerate(told, len(given)):
-        found = [numbers.get(id(one), _constant(one)) for one in operands]
-        places = tuple([place for place in found if place is not None])
-        if not is_op or op.random or op.effect or len(places) != len(found):
+    for number, (is_op, what, operands, attrs, result) in enumerate(told, len(given)):
+        places = [None if one is None and not is_op else numbers.get(id(one), _constant(one)) for one in operands]
+        if what is None or (is_op and (what.random or what.effect)) or any(place is False for place in places):
             return None
-        steps.append(Step(op, places, attrs))
+        steps.append(Step(is_op, what, tuple(places), attrs))
         numbers[id(result)] = number
-    return Plan(True, told[-1][1], None, {}, None, tuple(steps))
+    return Plan(True, told[-1][1], None, {}, None, tuple(steps), all(step.is_op for step in steps))
 
 
-def _constant(value: Any) -> Array | None:
-    """An array that the function made of numbers, if it may be kept."""
-    return value if type(value) is np.ndarray and value.size <= LARGEST else None
+def _constant(value: Any) -> Array | bool:
+    """An array that the function made of numbers, if it may be kept; else False."""
+    return value if type(value) is np.ndarray and value.size <= LARGEST else False
 
 
 def _picking(places: list[int]) -> Callable[[Any], Sequence[Any]]:

@@ -6,7 +6,7 @@ in order and are the same ones at the same places, and all else are the same num
 and lists of these, under the same default dtype, and the same autocast. What the first of them looked at is not looked
 at again: its op, or composite, is computed from the arrays, and recorded; or its ops, one after another, on the arrays
 where nobody records. While a trace records, while somebody looks at ops or tangents are about, nothing is looked up;
-nor where autocast casts what the function is given, for casts of weights are kept (ops/casting.py).
+nor where autocast casts weights by themselves, for such casts are kept (ops/casting.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from compiler_core.dtype import DType, get_default_dtype
 from compiler_core.errors import DistCompileError
 from compiler_core.forward import level
 from compiler_core.ops import registry
-from compiler_core.ops.casting import casting
+from compiler_core.ops.casting import casting, casts_alike
 from compiler_core.ops.on_device import run_on_device
 from compiler_core.ops.registry import Array, Attrs, Op, Telling, bind, current_trace
 from compiler_core.ops.remembered import Plan, Plans, learn
@@ -47,10 +47,10 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
     if current_trace() is not None or registry.run_eager is not _RUN or level.on:
         return function(*args, **kwargs)
     acts = casting.acting
-    if acts is not None:
-        if hasattr(function, "__casts__"):
-            return function(*args, **kwargs)
-    elif len(args) == 1 and not kwargs and hasattr(args[0], "_cell"):
+    how = "" if acts is None else getattr(function, "__casts__", "")
+    if acts is not None and how and acts.cuda is None:
+        return function(*args, **kwargs)
+    if acts is None and len(args) == 1 and not kwargs and hasattr(args[0], "_cell"):
         cell = args[0]._cell
         if type(cell) is Cell or type(cell) is DeviceCell:
             return _recall_one(known, function, args[0], cell)
@@ -61,7 +61,9 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
     call.told.append(handles[0] is handles[1] if len(handles) == 2 else _alike(handles))
     call.told.append(get_default_dtype())
     if acts is not None:
-        call.told.append(acts)
+        call.told += (acts, how and casts_alike(how, handles, call.kind is lone.array))
+        if call.told[-1] is None:
+            return function(*args, **kwargs)
     if call.kind is not np.ndarray:
         call.told.append(call.kind)
     key = tuple(call.told)
@@ -181,12 +183,17 @@ def _alike(handles: list[Any]) -> tuple[int, ...]:
 
 def _in_steps(plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: Sequence[Any]) -> Any:
     """The result of the ops one after another; None where one refuses: who asked for them says why."""
-    is_seen = Telling.count or any(edge is not None for edge in edges)
+    is_seen = Telling.count or not plan.all_ops or any(edge is not None for edge in edges)
     values: list[Any] = [*handles] if is_seen else [*arrays]
     try:
         for step in plan.steps:
             operands: list[Any] = [values[one] if type(one) is int else one for one in step.operands]
-            made = bind(step.op, *operands, **step.attrs) if is_seen else _RUN(step.op, operands, step.attrs)
+            if not step.is_op:
+                made = _whole(step.what, tuple(operands), step.attrs)
+                if made is None:
+                    return None
+            else:
+                made = bind(step.what, *operands, **step.attrs) if is_seen else _RUN(step.what, operands, step.attrs)
             values.append(made)
     except DistCompileError:
         return None
@@ -197,6 +204,14 @@ def _in_steps(plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: 
     if Inference.entered and not thread_mode.enabled:
         inference.made(result._cell)
     return result
+
+
+def _whole(composite: Any, operands: tuple[Any, ...], attrs: Attrs) -> Any:
+    """The Tensor that a composite makes of these; None where it does not take them, for once."""
+    made = type(operands[0]).__whole__(composite, operands, attrs)
+    if made is not None and Telling.count:
+        Telling.tell(False, composite, operands, attrs, made)
+    return made
 
 
 def _computed(plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: Sequence[Any]) -> Any:

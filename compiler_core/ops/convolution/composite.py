@@ -16,7 +16,7 @@ from compiler_core.dtype import DType, float64, int64
 from compiler_core.errors import ArgumentTypeError, DTypeError, ShapeError
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, cast, dtype_of, shape_of
-from compiler_core.ops.casting import acting, casting, in_lower, lowered, lowers_weights
+from compiler_core.ops.casting import WEIGHTS, acting, casting, in_lower, lowered, lowers_weights
 from compiler_core.ops.composites.arithmetic import add
 from compiler_core.ops.composites.movement import reshape
 from compiler_core.ops.composites.padding import pad
@@ -226,6 +226,7 @@ def _casting_weights(function: Callable[..., Value]) -> Callable[..., Value]:
             check_fit(function.__name__, function, args, kwargs)
             raise
 
+    conv.__casts__ = WEIGHTS  # type: ignore[attr-defined]
     return conv
 
 

@@ -28,7 +28,16 @@ from compiler_core.ops.broadcasting import (
     rounded_once,
     shape_of,
 )
-from compiler_core.ops.casting import acting, as_given, casting, in_lower, in_lower_on_cuda, lowered, lowers_weights
+from compiler_core.ops.casting import (
+    WEIGHTS,
+    acting,
+    as_given,
+    casting,
+    in_lower,
+    in_lower_on_cuda,
+    lowered,
+    lowers_weights,
+)
 from compiler_core.ops.composites.arithmetic import add, floor_divide, mul, remainder
 from compiler_core.ops.composites.movement import (
     narrow,
@@ -250,6 +259,7 @@ def _casting_weights(function: Callable[..., Value]) -> Callable[..., Value]:
         with acting(None):
             return _lowered_linear(x, weight, bias)
 
+    linear.__casts__ = WEIGHTS  # type: ignore[attr-defined]
     return linear
 
 
@@ -260,6 +270,7 @@ def _fit_units(input: Value, weight: Value, bias: Value | None) -> bool:
     return fits and not any(n % 8 for n in shape)
 
 
+@remembered
 @_casting_weights
 @in_lower
 def linear(input: Value, weight: Value, bias: Value | None = None) -> Value:

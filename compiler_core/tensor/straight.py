@@ -10,15 +10,17 @@ not repeated here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from compiler_core import cuda
+from compiler_core.cuda import lone
 from compiler_core.forward import level
 from compiler_core.meta import Shape
 from compiler_core.ops import registry
+from compiler_core.ops.aliasing import reshaped_strides
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, current_trace
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
 from compiler_core.tensor.autograd.tape import Edge, OpNode
@@ -63,12 +65,8 @@ def array_of(self: Any) -> Array | None:
     except AttributeError:  # no Tensor
         return None
     value = cell.raw if type(cell) is Cell else cell.current()
-    return value if type(value) is np.ndarray or _is_there(value) else None
-
-
-def _is_there(value: Any) -> bool:
-    """Whether this is an array of the one device that there is: of several the op makes sure which is current."""
-    return cuda.is_alone() and type(value) is cuda.array_types[0]
+    kind = type(value)  # of several devices the op makes sure which is current
+    return value if kind is np.ndarray or kind is lone.array else None
 
 
 def reshaped(self: Tensor, *shape: Any) -> Tensor | None:
@@ -80,13 +78,13 @@ def reshaped(self: Tensor, *shape: Any) -> Tensor | None:
         cell = self._cell
     except AttributeError:  # no Tensor
         return None
-    value = cell.raw if type(cell) is Cell else cell.current()
-    if not cell.is_dense or not (type(value) is np.ndarray or (_is_there(value) and value.flags.c_contiguous)):
-        return None
+    value: Any = cell.raw if type(cell) is Cell else cell.current()
     if len(shape) == 1 and type(shape[0]) is not int:
         if not isinstance(shape[0], (tuple, list)):
             return None
         shape = tuple(shape[0])
+    if not (cell.is_dense and type(value) is np.ndarray) and not _shows_all(cell, value, shape):
+        return None
     try:
         out = value.reshape(shape)
     except (TypeError, ValueError, OverflowError):
@@ -94,6 +92,21 @@ def reshaped(self: Tensor, *shape: Any) -> Tensor | None:
     if out.shape != shape and -1 not in shape:  # NumPy takes every negative size for the one that is left open
         return None
     return shown(self, _RESHAPE, {"shape": out.shape}, out)
+
+
+def _shows_all(cell: Cell, value: Any, shape: Shape) -> bool:
+    """Whether an array of the one CUDA device can be shown in this shape: where its strides are those that are told."""
+    kind, root = type(value), cell.root
+    if kind is not lone.array or (cell.is_dense and value.flags.c_contiguous):
+        return kind is lone.array
+    if type(root) is not DeviceCell or not root.raw.flags.c_contiguous or not value.size:
+        return False
+    if -1 in shape:
+        known = -math.prod(shape)
+        if known <= 0 or value.size % known:
+            return False
+        shape = tuple([n if n != -1 else value.size // known for n in shape])
+    return math.prod(shape) == value.size and reshaped_strides(value.shape, value.strides, shape) is not None
 
 
 def exchanged(self: Tensor, *dims: Any) -> Tensor | None:
@@ -235,6 +248,42 @@ def narrowed(self: Tensor, *given: Any) -> Tensor | None:
     return shown(self, _SLICE, attrs, value[(*_ALL[:dim], slice(start, start + length))])
 
 
+def parted(self: Tensor, sizes: Any, dim: Any = 0) -> tuple[Tensor, ...] | None:
+    """`self.split(sizes, dim)`, of one size or several, into two parts or more."""
+    value = array_of(self)
+    if value is None or type(dim) is not int or not -value.ndim <= dim < value.ndim:
+        return None
+    dim = dim % value.ndim
+    extent = value.shape[dim]
+    if type(sizes) is int:
+        if not 0 < sizes < extent:
+            return None
+        sizes = [sizes] * (extent // sizes) + ([extent % sizes] if extent % sizes else [])
+    elif type(sizes) not in (list, tuple) or list(map(type, sizes)) != [int] * len(sizes):
+        return None
+    if len(sizes) < 2 or min(sizes) <= 0 or sum(sizes) != extent:
+        return None
+    shape, none = value.shape, _ZEROS[: value.ndim]
+    before, behind, ones = shape[:dim], shape[dim + 1 :], _ONES[: value.ndim]
+    start, found = 0, []
+    for length in sizes:
+        end = start + length
+        attrs = {"starts": (*none[:dim], start, *none[dim + 1 :]), "stops": (*before, end, *behind), "steps": ones}
+        found.append(shown(self, _SLICE, attrs, value[(*_ALL[:dim], slice(start, end))]))
+        start = end
+    return tuple(found)
+
+
+def cut(self: Tensor, chunks: Any, dim: Any = 0) -> tuple[Tensor, ...] | None:
+    """`self.chunk(chunks, dim)`, into two or more."""
+    value = array_of(self)
+    if value is None or type(chunks) is not int or chunks < 2 or type(dim) is not int:
+        return None
+    if not -value.ndim <= dim < value.ndim or not value.shape[dim]:
+        return None
+    return parted(self, -(-value.shape[dim] // chunks), dim)
+
+
 def squeezed(self: Tensor, *dims: Any) -> Tensor | None:
     """`self.squeeze()`, or of one dim."""
     value = array_of(self)
@@ -325,3 +374,4 @@ STRAIGHT: dict[str, Callable[..., Any]] = {  # by the name of the general way
     "transpose": exchanged,
     "unsqueeze": widened,
 }
+SEVERAL: dict[str, Callable[..., Any]] = {"chunk": cut, "split": parted}  # the same of what gives several

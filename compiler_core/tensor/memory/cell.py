@@ -221,7 +221,8 @@ class PickedCell(Cell):
 class ViewCell(Cell):
     """A window on `base`, taken by the view op `op` with `attrs`. `value` is a cache, derived at the stamp `seen`."""
 
-    __slots__ = ("_counter", "_root", "attrs", "base", "is_dense", "is_ordered", "op", "seen")
+    __slots__ = ("_counter", "_known", "_root", "attrs", "base", "is_dense", "is_ordered", "op", "seen")
+    _known: tuple[Any, views.Strides] | None  # the strides, by the shape of the root, where that lies as it is told
     _counter: Cell
     _root: Cell
     attrs: Attrs
@@ -275,7 +276,15 @@ class ViewCell(Cell):
         self._root.put_view(self, value)
 
     def strides(self) -> views.Strides:
-        return views.view_strides(self.op, self.attrs, self.base.value.shape, self.base.strides(), self.value.shape)
+        root = self._root
+        is_plain = type(root) is DeviceCell or type(root) is Cell
+        if is_plain and self._known is not None and self._known[0] == root.raw.shape:
+            return self._known[1]
+        base = self.base
+        found = views.view_strides(self.op, self.attrs, base.value.shape, base.strides(), self.value.shape)
+        if is_plain:
+            self._known = (root.raw.shape, found)
+        return found
 
     def offset(self) -> int:
         return views.view_offset(self.op, self.attrs, self.base.offset(), self.base.strides())
@@ -286,9 +295,9 @@ class ViewCell(Cell):
 
 def _show(self: ViewCell, base: Cell, op: Op, attrs: Attrs, value: Value) -> ViewCell:
     self.raw = value
-    self.base, self.op, self.attrs = base, op, attrs
+    self.base, self.op, self.attrs, self._known = base, op, attrs, None
     alias: Any = op.alias
-    if type(base) is Cell:  # the usual case: what a class says takes long to ask
+    if type(base) is Cell or type(base) is DeviceCell:  # the usual case: what a class says takes long to ask
         self._root = self._counter = base
         self.is_dense, self.is_ordered, self.seen = alias.keeps_order, not alias.reorders, base.stamp
         return self

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
-from compiler_core.tensor.straight import STRAIGHT
+from compiler_core.tensor.straight import SEVERAL, STRAIGHT
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -72,8 +72,16 @@ def strict_view(function: Function) -> Function:
 def of_several(function: Function) -> Function:
     """`function`, which gives several views at once: each is a handle of its own, and knows it (`ViewLink.several`)."""
 
+    straight = SEVERAL.get(function.__name__)
+
     @functools.wraps(function)
     def views(*args: Any, **kwargs: Any) -> Any:
+        if straight is not None and len(args) > 1 and (not kwargs or [*kwargs] == ["dim"]):
+            made = straight(*args, **kwargs) if len(args) + len(kwargs) < 4 else None
+            if made is not None:
+                for piece in made:
+                    piece._view.several = function.__name__
+                return made
         made, input = function(*args, **kwargs), args[0] if args else next(iter(kwargs.values()))
         pieces = [prims.reshape(input, tuple(input.shape)) if piece is input else piece for piece in made]
         for piece in pieces:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
-from compiler_core.cuda import are_here, is_alone
+from compiler_core.cuda import are_here, is_alone, lone
 from compiler_core.device import is_array
 from compiler_core.dtype import of, promote
 from compiler_core.forward import level
@@ -23,6 +23,7 @@ from compiler_core.ops import broadcasting, registry
 from compiler_core.ops import functional as F
 from compiler_core.ops.quiet import restore, silence
 from compiler_core.ops.registry import OPS, Array, Op, Value, current_trace
+from compiler_core.ops.remembered import Plans
 from compiler_core.overrides.switch import met
 from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
@@ -30,6 +31,7 @@ from compiler_core.tensor.autograd.inference import made
 from compiler_core.tensor.autograd.tape import OpNode
 from compiler_core.tensor.memory.cell import Cell, DeviceCell, cell_with
 from compiler_core.tensor.methods.inplace import in_place
+from compiler_core.tensor.recalling import recall
 from compiler_core.tensor.torch_names import load
 
 if TYPE_CHECKING:
@@ -92,6 +94,7 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
     NumPy's ufunc. Nothing then is left to check, to look up or to convert.
     """
     primitive, general, keeps_integers = OPS[name], _binary(function), name != "div"
+    known: Plans = {}  # what calls of tensors of a CUDA device came to
 
     def operator(self: Any, other: Any) -> Any:
         if current_trace() is not None:
@@ -122,6 +125,8 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
             return _with_number(self, float(other), symbol, primitive)
         elif type(other) is int and keeps_integers and (made_of := _of_integers(self, other, symbol)) is not None:
             return made_of
+        if type(self._cell.raw) is lone.array:
+            return recall(known, general, (self, other), {})
         return general(self, other)
 
     vars(general)["outer"] = operator

@@ -61,6 +61,10 @@ VIEWS: dict[str, View] = {
     "twice": lambda x: x[1:][0],
     "a slice of a transpose": lambda x: x.transpose(0, 2)[1:, 0],
     "a view of a slice": lambda x: x[1:2].view(12) if x.shape[0] == 2 else x[1].reshape(-1),
+    "a view of columns": lambda x: x[..., :2].view(2, 3, 1, 2),
+    "a view of columns, open": lambda x: x[..., 2:].view(-1, 2),
+    "a view of what was turned": lambda x: x.transpose(0, 1).view(3, 2, 2, -1),
+    "a reshape of what was turned": lambda x: x.transpose(0, 1).reshape(3, 2, 2, 2)[:, 1],
     "a row turned": lambda x: x[0].transpose(0, 1)[None],
     "part of a part": lambda x: x[:, 1:][:, :1],
 }
@@ -231,6 +235,68 @@ def _numbers(attrs: dict[str, Any]) -> list[Any]:
     return [n for value in attrs.values() for n in value]
 
 
+PARTS: dict[str, View] = {
+    "split": lambda x: x.split(2, 1),
+    "split by name": lambda x: x.split(2, dim=-1),
+    "split of the first": lambda x: x.split(1),
+    "split by sizes": lambda x: x.split([1, 2, 1], -1),
+    "split with nothing": lambda x: x.split([0, 4], -1),
+    "split to one": lambda x: x.split(5, 1),
+    "chunk": lambda x: x.chunk(2, -1),
+    "chunk unevenly": lambda x: x.chunk(2, dim=1),
+    "chunk to more": lambda x: x.chunk(5, 1),
+    "chunk to one": lambda x: x.chunk(1),
+}
+every_parting = pytest.mark.parametrize("parting", PARTS.values(), ids=PARTS)
+
+
+@every_parting
+def test_parts_lie_as_in_torch_and_are_views(parting: View) -> None:
+    def told(t: Any) -> list[Any]:
+        x = t.arange(24.0).reshape(2, 3, 4)
+        parts = parting(x)
+        parts[-1].mul_(2)
+        lies = [(tuple(y.shape), y.stride(), y.storage_offset()) for y in parts if y.numel()]
+        return [type(parts), lies, [y.tolist() for y in parts], x.tolist(), x._version, parts[0]._base is x]
+
+    both(told)
+
+
+@every_parting
+def test_gradients_go_through_parts(parting: View) -> None:
+    def told(t: Any) -> list[Any]:
+        x = t.arange(24.0).reshape(2, 3, 4).requires_grad_()
+        parts = parting(x * 1)
+        sum((k + 1) * (y * y).sum() for k, y in enumerate(parts)).backward()
+        return [x.grad.tolist(), [y.requires_grad for y in parts]]
+
+    both(told)
+
+
+@every_parting
+def test_a_part_of_several_is_not_written_where_it_is_recorded(parting: View) -> None:
+    def told(t: Any) -> list[bool]:
+        w = t.arange(24.0).reshape(2, 3, 4).requires_grad_() * 1
+        try:
+            parting(w)[0].mul_(3)
+        except RuntimeError:
+            return [True]
+        return [False]
+
+    both(told)
+
+
+@every_parting
+def test_ops_make_the_same_parts(parting: View) -> None:
+    ops: list[Any] = []
+    x = distcompile.arange(24.0).reshape(2, 3, 4)
+    at_once = parting(x)
+    with observed(lambda op, arrays, attrs, result: ops.append((op, attrs))):
+        asked = parting(x)
+    assert all(map(distcompile.equal, at_once, asked))
+    assert [(part._cell.op, part._cell.attrs) for part in at_once] == ops
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -248,6 +314,13 @@ def _numbers(attrs: dict[str, Any]) -> list[Any]:
         lambda x: x.view(2, 2.0, 6),
         lambda x: x.transpose(0, 2).view(24),
         lambda x: x[:, :2].view(-1),
+        lambda x: x[..., :2].view(12),
+        lambda x: x[..., :2].view(5, -1),
+        lambda x: x.split(0, 1),
+        lambda x: x.split([1, 1], 1),
+        lambda x: x.split([4, -1], 1),
+        lambda x: x.split(1, 3),
+        lambda x: x.chunk(0, 1),
         lambda x: x.transpose(0, 3),
         lambda x: x.transpose(0.0, 1.0),
         lambda x: x.transpose(0),

@@ -22,6 +22,7 @@ from compiler_core.dtype import DType, get_default_dtype
 from compiler_core.errors import DistCompileError
 from compiler_core.forward import level
 from compiler_core.ops import registry
+from compiler_core.ops.aliasing import is_contiguous
 from compiler_core.ops.casting import casting, casts_alike
 from compiler_core.ops.on_device import run_on_device
 from compiler_core.ops.registry import Array, Attrs, Op, Telling, bind, current_trace
@@ -109,7 +110,7 @@ class _Call:
             if how == _TENSOR:
                 cell: Any = arg._cell
                 kind = type(cell)
-                value: Any = cell.raw if kind is Cell or kind is DeviceCell else cell.is_ordered and cell.current()
+                value: Any = cell.raw if kind is Cell or kind is DeviceCell else _lies(cell) and cell.current()
                 if type(value) is not self.kind and not self._is_first(value):
                     return False
                 told += (value.dtype, value.shape)
@@ -137,6 +138,16 @@ class _Call:
             told.append(kind)
             told.append(tuple(arg) if how == _TUPLE else arg)
         return True
+
+
+def _lies(cell: Any) -> bool:
+    """Whether what a cell shows is row-major, but for gaps and repeats; on a device also if only the strides say so,
+    and no size of 1 leaves them open."""
+    if cell.is_ordered:
+        return True
+    value = cell.raw
+    kind = type(value)
+    return kind is lone.array and 1 not in value.shape and is_contiguous(value.shape, cell.strides())
 
 
 def _recall_one(known: Plans, function: Callable[..., Any], handle: Any, cell: Cell) -> Any:

@@ -24,7 +24,7 @@ from compiler_core.ops.aliasing import reshaped_strides
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, current_trace
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
 from compiler_core.tensor.autograd.tape import Edge, OpNode
-from compiler_core.tensor.memory.cell import Cell, DeviceCell, view_of
+from compiler_core.tensor.memory.cell import Cell, view_of
 from compiler_core.tensor.memory.view_link import link_to
 
 if TYPE_CHECKING:
@@ -83,30 +83,35 @@ def reshaped(self: Tensor, *shape: Any) -> Tensor | None:
         if not isinstance(shape[0], (tuple, list)):
             return None
         shape = tuple(shape[0])
-    if not (cell.is_dense and type(value) is np.ndarray) and not _shows_all(cell, value, shape):
+    kind = type(value)
+    if not (kind is np.ndarray or kind is lone.array) or not (cell.is_dense or _is_view(cell, value, shape)):
         return None
     try:
         out = value.reshape(shape)
-    except (TypeError, ValueError, OverflowError):
+    except _REFUSED:
         return None
     if out.shape != shape and -1 not in shape:  # NumPy takes every negative size for the one that is left open
         return None
     return shown(self, _RESHAPE, {"shape": out.shape}, out)
 
 
-def _shows_all(cell: Cell, value: Any, shape: Shape) -> bool:
-    """Whether an array of the one CUDA device can be shown in this shape: where its strides are those that are told."""
-    kind, root = type(value), cell.root
-    if kind is not lone.array or (cell.is_dense and value.flags.c_contiguous):
-        return kind is lone.array
-    if type(root) is not DeviceCell or not root.raw.flags.c_contiguous or not value.size:
+_REFUSED = (TypeError, ValueError, OverflowError, MemoryError)  # the general way says why
+
+
+def _is_view(cell: Cell, value: Array, shape: Shape) -> bool:
+    """Whether a tensor that is not dense can be shown in this shape."""
+    if not _INT.issuperset(map(type, shape)):
         return False
     if -1 in shape:
         known = -math.prod(shape)
         if known <= 0 or value.size % known:
             return False
         shape = tuple([n if n != -1 else value.size // known for n in shape])
-    return math.prod(shape) == value.size and reshaped_strides(value.shape, value.strides, shape) is not None
+    fits = math.prod(shape) == value.size and min(shape, default=0) >= 0
+    return fits and reshaped_strides(value.shape, cell.strides(), shape) is not None
+
+
+_INT = frozenset((int,))
 
 
 def exchanged(self: Tensor, *dims: Any) -> Tensor | None:

@@ -10,6 +10,7 @@ The adjoints: reshape by reshape, permute by its inverse, expand by sum, slice b
 from __future__ import annotations
 
 import math
+from operator import mul
 from typing import Any
 
 from compiler_core.dtype import int64, of
@@ -206,7 +207,7 @@ PERMUTE = register(
         dtypes=EVERY,
         alias=Alias(
             lambda base, new, dims: prims.permute(new, inverse_permutation(dims)),
-            lambda in_shape, in_strides, dims: tuple(in_strides[d] for d in dims),
+            lambda in_shape, in_strides, dims: tuple(map(in_strides.__getitem__, dims)),
             reorders=True,
         ),
         engines=CORE,
@@ -331,7 +332,7 @@ def _source_slice(index: Index, in_shape: Shape, starts: Dims, stops: Dims, step
 
 
 def _strides_slice(in_shape: Shape, in_strides: Strides, starts: Dims, stops: Dims, steps: Dims) -> Strides:
-    return tuple(s * step for s, step in zip(in_strides, steps))
+    return tuple(map(mul, in_strides, steps))
 
 
 def _offset_slice(in_strides: Strides, starts: Dims, stops: Dims, steps: Dims) -> int:

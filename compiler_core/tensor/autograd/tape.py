@@ -223,13 +223,21 @@ class OpNode(GradNode):
         self.out_version = out.version
         if watch.active:
             watch.tell(self)
-        if _is_large(out) or _is_large(saved[0]):
+        kind = type(out)
+        root = out if kind is DeviceCell or kind is Cell else out.root
+        if getattr(root.raw, "nbytes", 0) >= LARGE or _is_large(saved[0]):
             self._keep_what_is_read()
 
     def _keep_what_is_read(self) -> None:
         """Let go of what is large, or part of that, and the rule does not read."""
         reads = read_by(self)
-        self.saved = [freed(s.raw) if k not in reads and _is_large(s) else s for k, s in enumerate(self.saved)]  # type: ignore[union-attr]
+        if not reads and len(self.saved) == 1:  # a view's, whose operand is as large
+            *self.saved, self.out = freed_cells((*self.saved, self.out))
+            return
+        kept: list[Any] = []
+        for k, s in enumerate(self.saved):
+            kept.append(freed(s.raw) if k not in reads and _is_large(s) else s)  # type: ignore[union-attr]
+        self.saved = kept
         if -1 not in reads and _is_large(self.out):
             self.out = freed(self.out.raw)  # type: ignore[assignment]
 

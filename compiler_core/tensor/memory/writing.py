@@ -22,7 +22,7 @@ from compiler_core.tensor.autograd.inference import check_written
 from compiler_core.tensor.autograd.tape import TRACED, FunctionNode, GradNode, OutputNode
 from compiler_core.tensor.making.placement import on_device_of, on_meta
 from compiler_core.tensor.memory import views
-from compiler_core.tensor.memory.cell import Cell, ViewCell, cell_of, memory_of, read
+from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell, cell_of, memory_of, read
 from compiler_core.tensor.memory.journal import note_change
 from compiler_core.tensor.memory.rebinding import rebound
 
@@ -51,8 +51,10 @@ def check_in_place(self: Tensor) -> None:
 
 def snapshot(self: Tensor) -> Tensor:
     """The present value and history under a cell of its own: what an in-place method computes with."""
-    edge = self._edge()
-    return type(self)._from_cell(cell_of(self._read()), edge if isinstance(edge, GradNode) else None)
+    edge, cell = self._edge(), self._cell
+    is_usual = (type(cell) is DeviceCell or type(cell) is Cell) and current_trace() is None
+    value = cell.raw if is_usual else self._read()
+    return type(self)._from_cell(cell_of(value), edge if isinstance(edge, GradNode) else None)
 
 
 def assign(self: Tensor, result: Tensor) -> None:

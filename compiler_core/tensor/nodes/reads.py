@@ -38,7 +38,7 @@ def read_by(node: Any) -> frozenset[int]:
     Of one computed whole: what its own backward reads, and what the composition's rules do, where they run instead.
     """
     op, found = node.op, read_by_rule(node)
-    if isinstance(op, Op):
+    if type(op) is Op:
         return found
     own = [k for k, saved in enumerate(node.saved) if saved is not None and (op.reads is None or k in op.reads)]
     return found.union(own, (-1,)) if op.reads_out else found.union(own)
@@ -47,17 +47,20 @@ def read_by(node: Any) -> frozenset[int]:
 def read_by_rule(node: Any) -> frozenset[int]:
     """As `read_by`, but of one computed whole what its composition's rules read."""
     op, attrs = node.op, node.attrs
-    if isinstance(op, Op) and op.alias is not None:
+    if type(op) is Op and op.alias is not None:
         return _NOTHING  # a view's rule asks for shapes alone
     if "stream" in attrs:  # the number of a draw
         attrs = {name: value for name, value in attrs.items() if name != "stream"}
-    needs = tuple([edge is not None for edge in node.edges])
-    raws = [getattr(saved, "raw", saved) for saved in node.saved]
-    key = (op, *attrs.items(), needs, *[None if raw is None else (raw.shape, raw.dtype) for raw in raws])
+    told: list[Any] = [op, *attrs.items()]
+    for edge, saved in zip(node.edges, node.saved):
+        raw = getattr(saved, "raw", saved)
+        told += (edge is not None, None) if raw is None else (edge is not None, raw.shape, raw.dtype)
+    key = tuple(told)
     found = _found.get(key)
     if found is None:
         if len(_found) >= _CACHE_LIMIT:
             _found.clear()
+        needs = tuple([edge is not None for edge in node.edges])
         metas = [None if saved is None else _meta(saved) for saved in node.saved]
         found = _found[key] = _probed(op.vjp, node.attrs, metas, _meta(node.out), needs)
     return found

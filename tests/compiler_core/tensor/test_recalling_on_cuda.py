@@ -1,0 +1,174 @@
+"""A call of tensors of a CUDA device that is remembered gives what it would give anew, also under autocast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distcompile
+from compiler_core.ops.remembered import Plan
+from compiler_core.runtime.cuda import cudnn
+from compiler_core.tensor import recalling
+from distcompile.nn import functional as F
+from tests.compiler_core.tensor.test_recalling import CALLS, operands
+from tests.fake_cuda import FakeCuda
+from tests.fake_cuda import fake_cuda as fake_cuda  # a fixture
+from tests.fake_cuda.dnn import add_cudnn
+from tests.fake_cupy import on_fake_device
+
+pytest.importorskip("triton")
+pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT", "ignore::RuntimeWarning")]
+
+MORE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
+    "linear": (lambda t, x, w, b: F.linear(x, w, b), ((4, 8), (16, 8), (16,))),
+    "linear alone": (lambda t, x, w: F.linear(x, w), ((2, 4, 8), (8, 8))),
+    "linear of odd sizes": (lambda t, x, w, b: F.linear(x, w, b), ((4, 6), (5, 6), (5,))),
+    "addmm": (lambda t, b, x, w: t.addmm(b, x, w), ((16,), (4, 8), (8, 16))),
+    "sum of halves": (lambda t, x, y: x.bfloat16() + y.bfloat16(), ((4, 6), (4, 6))),
+    "sum of a half and a whole": (lambda t, x, y: x.bfloat16() + y, ((4, 6), (4, 6))),
+    "halves and numbers": (lambda t, x: (x.bfloat16() * 2 - 0.5) / 3, ((4, 6),)),
+    "a row": (lambda t, x, y: x * y, ((4, 6), (6,))),
+    "a view of another order": (lambda t, x: t.relu(x.transpose(0, 1).contiguous().transpose(0, 1)), ((4, 6),)),
+    "layers": (
+        lambda t, x, w, b, v: F.linear(F.gelu(F.linear(F.layer_norm(x, (8,)), w, b)), v),
+        ((4, 8), (16, 8), (16,), (8, 16)),
+    ),
+}
+MORE["convolution"] = CALLS["conv2d"][0], ((2, 8, 6, 6), (8, 8, 3, 3), (8,))
+every_call = pytest.mark.parametrize(("call", "shapes"), {**CALLS, **MORE}.values(), ids={**CALLS, **MORE})
+bfloat16 = distcompile.bfloat16
+
+
+@pytest.fixture(autouse=True)
+def _one_device(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(cudnn, "_first_plans", {})
+    add_cudnn(fake_cuda)
+    with on_fake_device(devices=1):
+        yield
+
+
+def _there(shapes: Any, seed: int = 0) -> list[Any]:
+    return [x.to("cuda") for x in operands(distcompile, shapes, seed)]
+
+
+def _bits(x: Any) -> Any:
+    return str(x.dtype), x.detach().cpu().float().numpy().tobytes()
+
+
+def _anew(known: Any, function: Any, args: Any, kwargs: Any) -> Any:
+    return function(*args, **kwargs)
+
+
+@every_call
+def test_it_gives_the_same_again_and_what_the_cpu_gives(call: Any, shapes: Any) -> None:
+    for seed in (0, 1, 0):
+        with distcompile.device("cuda"):
+            made = [call(distcompile, *_there(shapes, seed)) for _ in range(4)]
+        expected = call(distcompile, *operands(distcompile, shapes, seed))
+        assert len({_bits(x) for x in made}) == 1
+        assert (made[0].is_cuda, made[0].dtype, made[0].shape) == (True, expected.dtype, expected.shape)
+        slack = 2e-2 if expected.dtype is bfloat16 else 2e-5
+        np.testing.assert_allclose(made[0].cpu().float().numpy(), expected.float().numpy(), rtol=slack, atol=slack)
+
+
+@every_call
+def test_gradients_are_the_same_in_every_call(call: Any, shapes: Any) -> None:
+    def told(records: bool, frozen: int | None = None) -> list[Any]:
+        xs = [x.requires_grad_(records and k != frozen) for k, x in enumerate(_there(shapes))]
+        with distcompile.device("cuda"):
+            out = call(distcompile, *xs)
+        if not records:
+            return [_bits(out), out.requires_grad]
+        out.float().square().sum().backward()
+        return [_bits(out), *[None if x.grad is None else _bits(x.grad) for x in xs]]
+
+    first = [told(True), told(False)]
+    assert [told(True), told(False)] * 2 == first * 2
+    if len(shapes) > 1:
+        assert told(True, 1)[:3] == [*first[0][:2], None]
+    assert told(True) == first[0]
+
+
+@every_call
+def test_under_autocast_casts_are_as_in_a_call_anew(call: Any, shapes: Any) -> None:
+    def told(dtype: Any, kind: str, uses: int = 1) -> list[Any]:
+        xs = [x.requires_grad_(kind != "frozen" or not k) for k, x in enumerate(_there(shapes))]
+        given = [x * 1 if kind == "made" or (kind == "layer" and not k) else x for k, x in enumerate(xs)]
+        with distcompile.device("cuda"), distcompile.autocast("cuda", dtype=dtype, enabled=dtype is not None):
+            outs = [call(distcompile, *given) for _ in range(uses)]
+        sum(out.float().square().sum() for out in outs).backward()
+        return [*map(_bits, outs), *[None if x.grad is None else _bits(x.grad) for x in xs]]
+
+    cases = [
+        (dtype, kind)
+        for dtype in (bfloat16, None, distcompile.float16)
+        for kind in ("layer", "made", "leaves", "frozen")
+    ]
+    anew = {}
+    for case in cases:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(
+                distcompile.Tensor, "__recall__", staticmethod(lambda known, f, args, kwargs: f(*args, **kwargs))
+            )
+            anew[case] = told(*case)
+    for _ in range(4):
+        for case in cases:
+            assert told(*case) == anew[case], case
+    twice = told(bfloat16, "layer", 2)
+    assert twice[0] == twice[1] == anew[bfloat16, "layer"][0]
+
+
+def test_calls_are_remembered_there_and_not_where_there_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Plan] = []
+    computed, stepped = recalling._computed, recalling._in_steps
+    monkeypatch.setattr(recalling, "_computed", lambda plan, *rest: taken.append(plan) or computed(plan, *rest))
+    monkeypatch.setattr(recalling, "_in_steps", lambda plan, *rest: taken.append(plan) or stepped(plan, *rest))
+    x, w = (v.requires_grad_() for v in _there(((4, 8), (16, 8))))
+    y = x * 1
+    for _ in range(4):
+        F.layer_norm(y, (8,))
+    assert {plan.what.name for plan in taken} == {"layer_norm"}
+    taken.clear()
+    for _ in range(4):
+        with distcompile.autocast("cuda", dtype=bfloat16):
+            F.linear(y, w)
+    assert [[step.what.name for step in plan.steps] for plan in taken] == [["cast", "lowered_linear"]] * len(taken)
+    assert taken
+    taken.clear()
+    with on_fake_device(devices=2):
+        z = distcompile.ones(4, 8, device="cuda:1")
+        for _ in range(4):
+            assert F.layer_norm(z + z, (8,)).device == distcompile.device("cuda:1")
+        with pytest.raises(RuntimeError, match="same device"):
+            _ = z.bfloat16() + distcompile.ones(4, 8, device="cuda:0").bfloat16()
+    assert not taken
+
+
+def test_numbers_of_the_cpu_stand_beside_and_tensors_do_not() -> None:
+    x = distcompile.ones(3, device="cuda", dtype=bfloat16)
+    for _ in range(3):
+        assert (x + distcompile.tensor(2.0)).tolist() == [3.0] * 3
+        assert (x + x).tolist() == [2.0] * 3
+        with pytest.raises(RuntimeError, match="same device"):
+            _ = x + distcompile.ones(3, dtype=bfloat16)
+
+
+def test_a_count_in_place() -> None:
+    n = distcompile.zeros((), dtype=distcompile.int64, device="cuda")
+    v = distcompile.zeros(4, dtype=distcompile.int64, device="cuda")
+    for k in range(1, 5):
+        n.add_(1)
+        v[1:3].add_(k)
+        assert (n.item(), n._version) == (k, k)
+    assert v.tolist() == [0, 10, 10, 0]
+    w = distcompile.ones(2, device="cuda", requires_grad=True)
+    for _ in range(3):
+        u = w * 1
+        u.mul_(3)
+        u.sum().backward()
+    assert w.grad.tolist() == [9.0, 9.0]
+    with pytest.raises(RuntimeError):
+        w.add_(1)

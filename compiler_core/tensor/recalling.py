@@ -110,7 +110,10 @@ class _Call:
             if how == _TENSOR:
                 cell: Any = arg._cell
                 kind = type(cell)
-                value: Any = cell.raw if kind is Cell or kind is DeviceCell else _lies(cell) and cell.current()
+                if kind is Cell or kind is DeviceCell:
+                    value: Any = cell.raw
+                else:
+                    value = cell.current() if cell.is_ordered else _turned(cell)
                 if type(value) is not self.kind and not self._is_first(value):
                     return False
                 told += (value.dtype, value.shape)
@@ -124,8 +127,7 @@ class _Call:
             elif kind is list and len(arg) > LONGEST:
                 return False
             elif how == _TUPLE and not _INTS.issuperset(map(type, arg)):
-                told.append(kind)
-                told.append(len(arg))
+                told += (kind, len(arg))
                 if not self.reads(arg):
                     return False
                 continue
@@ -135,19 +137,17 @@ class _Call:
                     return False
             elif how == _OTHER:
                 return False
-            told.append(kind)
-            told.append(tuple(arg) if how == _TUPLE else arg)
+            told += (kind, tuple(arg) if how == _TUPLE else arg)
         return True
 
 
-def _lies(cell: Any) -> bool:
-    """Whether what a cell shows is row-major, but for gaps and repeats; on a device also if only the strides say so,
-    and no size of 1 leaves them open."""
-    if cell.is_ordered:
-        return True
+def _turned(cell: Any) -> Any:
+    """What a cell shows whose dims may lie in another order, if on a device its strides say that they do not, and no
+    size of 1 leaves that open. Else None."""
     value = cell.raw
-    kind = type(value)
-    return kind is lone.array and 1 not in value.shape and is_contiguous(value.shape, cell.strides())
+    if type(value) is np.ndarray or 1 in value.shape or not is_contiguous(value.shape, cell.strides()):
+        return None
+    return cell.current()
 
 
 def _recall_one(known: Plans, function: Callable[..., Any], handle: Any, cell: Cell) -> Any:

@@ -24,7 +24,7 @@ from compiler_core.ops.aliasing import reshaped_strides
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, current_trace
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
 from compiler_core.tensor.autograd.tape import Edge, OpNode
-from compiler_core.tensor.memory.cell import Cell, view_of
+from compiler_core.tensor.memory.cell import Cell, DeviceCell, view_of
 from compiler_core.tensor.memory.view_link import link_to
 
 if TYPE_CHECKING:
@@ -99,8 +99,8 @@ _REFUSED = (TypeError, ValueError, OverflowError, MemoryError)  # the general wa
 
 
 def _is_view(cell: Cell, value: Array, shape: Shape) -> bool:
-    """Whether a tensor that is not dense can be shown in this shape."""
-    if not _INT.issuperset(map(type, shape)):
+    """Whether a tensor that is not dense can be shown in this shape. Of one of the CPU in another order: no answer."""
+    if not _INT.issuperset(map(type, shape)) or (type(value) is np.ndarray and not cell.is_ordered):
         return False
     if -1 in shape:
         known = -math.prod(shape)

@@ -52,7 +52,7 @@ from compiler_core.tensor.methods.of_functions import FunctionMethods
 from compiler_core.tensor.methods.of_layouts import ACCUMULATE, LayoutMethods
 from compiler_core.tensor.methods.operators import Operators
 from compiler_core.tensor.methods.rare import RareMethods
-from compiler_core.tensor.operands import Operands
+from compiler_core.tensor.operands import looked_at
 from compiler_core.tensor.pieces import pieces
 from compiler_core.tensor.recalling import recall, whole_node
 from compiler_core.tensor.size import Size, told
@@ -379,10 +379,10 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         if op is _DETACH:
             tensor: Tensor = values[0]
             return tensor.detach()
-        given = Operands(values)
-        out: Any = run_eager(op, given.arrays, attrs)
-        on_host = type(out) is np.ndarray
-        is_simple = on_host or given.is_there  # no levels of vmap, all on one device
+        records = thread_mode.enabled
+        arrays, edges, saved, is_recorded, is_ordered, _, is_there = looked_at(values, records)
+        out: Any = run_eager(op, arrays, attrs)
+        is_simple = is_there or type(out) is np.ndarray  # no levels of vmap, all on one device
         if not is_simple:
             check_together(values)
         if op.shares and isinstance(values[0], Tensor):
@@ -392,14 +392,12 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
             if lent.is_lent(base):
                 out = lent.apart(out, base)
         cell = cell_of(out)
-        if op.follows and not given.is_ordered:
+        if op.follows and not is_ordered:
             cell = layout.cell_as(cell, values)
         result = Tensor._from_cell(cell)
-        if given.is_recorded and out.dtype.kind not in "biu":
-            saved = given.cells(values)
-            edges = given.edges if is_simple else lifted(given.edges, saved, out)
-            result._node = OpNode(op, attrs, edges, saved, cell)
-        elif Inference.entered and not given.records:
+        if is_recorded and out.dtype.kind not in "biu":
+            result._node = OpNode(op, attrs, edges if is_simple else lifted(edges, saved, out), saved, cell)
+        elif Inference.entered and not records:
             inference.made(cell)
         return result
 
@@ -408,25 +406,25 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         """`composite` computed whole and recorded as one node; None where that cannot be: then op by op."""
         if current_trace() is not None:
             return None
-        given = Operands(operands)
+        records = thread_mode.enabled
+        arrays, edges, saved, is_recorded, is_ordered, on_host, is_there = looked_at(operands, records)
         definition: Any = composite
-        if not given.on_host:
-            definition = composite.on_device() if given.is_there else composite.elsewhere(given.arrays)
-        made = None if definition is None else definition.forward(*given.arrays, **attrs)
+        if not on_host:
+            definition = composite.on_device() if is_there else composite.elsewhere(arrays)
+        made = None if definition is None else definition.forward(*arrays, **attrs)
         if made is None:
             return None
         out, kept = made
         if lent.Lending.in_use:
             out, kept = lent.all_apart(made, operands)
         cell = cell_of(out)
-        if composite.lies and not given.is_ordered:
+        if composite.lies and not is_ordered:
             cell = layout.cell_by(composite.lies, cell, operands)
         result = Tensor._from_cell(cell)
-        if given.is_recorded:
-            saved = given.cells(operands)
-            edges = given.edges if given.on_host or given.is_there else lifted(given.edges, saved, out)
-            result._node = whole_node(definition, attrs, edges, saved, cell, kept)
-        elif Inference.entered and not given.records:
+        if is_recorded:
+            ends = edges if on_host or is_there else lifted(edges, saved, out)
+            result._node = whole_node(definition, attrs, ends, saved, cell, kept)
+        elif Inference.entered and not records:
             inference.made(cell)
         return result
 

@@ -182,20 +182,6 @@ def _is_large(saved: Any) -> bool:
     return getattr(saved.raw, "nbytes", 0) >= LARGE
 
 
-def _versions_of(saved: Sequence[Saved]) -> tuple[int, ...]:
-    return tuple([s.version if isinstance(s, Cell) else 0 for s in saved])
-
-
-class _Unwritten(dict[int, tuple[int, ...]]):
-    """By their number, the versions of operands that nobody has written to."""
-
-    def __missing__(self, n: int) -> tuple[int, ...]:
-        return self.setdefault(n, (0,) * n)
-
-
-_UNWRITTEN = _Unwritten()
-
-
 def unlifted(edge: Edge) -> Edge:
     """The history of an operand that is read again, which has a sum over the batch of its own: one sum of what is and
     of what is not summed would count the former for each example."""
@@ -213,13 +199,15 @@ class OpNode(GradNode):
         self.hooks = None
         self.retained = None
         self.op, self.attrs, self.saved, self.out = op, attrs, saved, out
-        was_written = 0
+        versions: list[int] = []
         s: Any
         for s in saved:
             kind = type(s)
-            if kind is DeviceCell or kind is Cell or isinstance(s, Cell):
-                was_written = was_written or s.version
-        self.versions: Sequence[int] = _versions_of(saved) if was_written else _UNWRITTEN[len(saved)]
+            if kind is DeviceCell or kind is Cell:
+                versions.append(s.version)
+            else:
+                versions.append(s._counter.version if kind is ViewCell else s.version if isinstance(s, Cell) else 0)
+        self.versions = tuple(versions)  # of numbers alone: the garbage collector lets go of it
         self.out_version = out.version
         if watch.active:
             watch.tell(self)

@@ -22,15 +22,13 @@ from compiler_core.ops.broadcasting import is_scalar, plain
 from compiler_core.ops.meta_value import no_data
 from compiler_core.ops.refusals import check_fits
 from compiler_core.ops.registry import Value, current_trace, meta_of
-from compiler_core.ops.remembered import Plans
 from compiler_core.tensor.making.placement import on_meta
-from compiler_core.tensor.memory.cell import DeviceCell, alone
+from compiler_core.tensor.memory.cell import alone
 from compiler_core.tensor.memory.journal import note_change
 from compiler_core.tensor.memory.overlap import check_apart
 from compiler_core.tensor.memory.rebinding import rebound
 from compiler_core.tensor.memory.writing import note_move, note_rebinding, over
 from compiler_core.tensor.methods.indexing import index_put
-from compiler_core.tensor.recalling import recall
 
 if TYPE_CHECKING:
     from compiler_core.tensor.making.random import Generator
@@ -38,22 +36,16 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 _NOBODY = nullcontext()
-_KNOWN, _COUNTED = frozenset((int,)), ("add", "sub", "mul")
 
 
 def in_place(function: Callable[Concatenate[Any, P], Value]) -> Callable[Concatenate[Tensor, P], Tensor]:
     """The method that puts `function(self, ...)` in self's place and returns self."""
-    known: Plans = {}  # what calls of tensors of a CUDA device, and whole numbers, came to
-    name = getattr(function, "__name__", "")
-    is_counted, is_of_parts = name in _COUNTED, name.startswith(("index_", "scatter", "masked_"))
+    is_of_parts = getattr(function, "__name__", "").startswith(("index_", "scatter", "masked_"))
 
     def method(self: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor:
         self._check_in_place()
         if args:
             check_apart(self, args)
-        if type(self._cell) is DeviceCell and not kwargs and _KNOWN.issuperset(map(type, args)) and is_counted:
-            self._assign(recall(known, function, (self._snapshot(), *args), kwargs))
-            return self
         with alone(self._cell) if is_of_parts else _NOBODY:
             self._assign(function(self._snapshot(), *args, **kwargs))
         return self

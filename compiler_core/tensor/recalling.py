@@ -40,7 +40,7 @@ _KINDS.update({float: _FLOAT, tuple: _TUPLE, Size: _TUPLE, list: _TUPLE, slice: 
 LONGEST = 32  # of lists by which calls are told apart
 _INTS = frozenset((int,))
 _ENDS = frozenset((int, type(None)))
-_RUN = registry.run_eager  # others are in its place while somebody looks (observed.py)
+_RUN = registry.RUN
 
 
 def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -91,14 +91,6 @@ class _Call:
         self.edges: list[Any] = []
         self.kind: type | None = None
 
-    def _is_first(self, value: Any) -> bool:
-        """Whether this is the first array, of the CPU or of the one CUDA device; the others are to be like it."""
-        kind = type(value)
-        if self.kind is not None or not (kind is np.ndarray or kind is lone.array):
-            return False
-        self.kind = kind
-        return True
-
     def reads(self, arguments: Iterable[Any]) -> bool:
         """Whether all arguments are of the kinds by which calls are told apart."""
         told = self.told
@@ -110,12 +102,13 @@ class _Call:
             if how == _TENSOR:
                 cell: Any = arg._cell
                 kind = type(cell)
-                if kind is Cell or kind is DeviceCell:
-                    value: Any = cell.raw
-                else:
-                    value = cell.current() if cell.is_ordered else _turned(cell)
-                if type(value) is not self.kind and not self._is_first(value):
-                    return False
+                is_root = kind is Cell or kind is DeviceCell
+                value: Any = cell.raw if is_root else cell.current() if cell.is_ordered else _turned(cell)
+                kind = type(value)
+                if kind is not self.kind:
+                    if self.kind is not None or not (kind is np.ndarray or kind is lone.array):
+                        return False
+                    self.kind = kind
                 told += (value.dtype, value.shape)
                 self.handles.append(arg)
                 self.arrays.append(value)

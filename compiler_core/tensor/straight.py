@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
 _SLICE, _RESHAPE, _PERMUTE = OPS["slice"], OPS["reshape"], OPS["permute"]
-_RUN = registry.run_eager  # others are in its place while somebody looks (observed.py)
+_RUN = registry.RUN
 _NONE = type(None)
 _orders: dict[tuple[Any, ...], Attrs | None] = {}  # (ndim, dims) -> the attributes of that permutation, None: no other
 _swaps: dict[tuple[Any, ...], Attrs | None] = {}  # (ndim, dim0, dim1) -> the same of that exchange

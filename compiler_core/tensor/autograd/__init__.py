@@ -29,6 +29,8 @@
 - `inference.py`: Inference tensors: those made inside `inference_mode()`, which have no version and take part in no
   gradient.
 - `segment.py`: A segment of the tape that is thrown away and computed again when the backward reaches it.
+- `shown_back.py`: The gradients of views by `reshape` and `permute`, at once: the same array, shown as the operand
+  is.
 - `tape.py`: The eager tape: one node for each recorded op application, linked to the nodes that made its operands.
 - `taped.py`: Derivatives of functions (torch.func): leaves of their own, the tape behind them, gradients, also while
   capturing.

@@ -26,6 +26,7 @@ from compiler_core.tensor.autograd.anomaly import check
 from compiler_core.tensor.autograd.anomaly import state as anomaly
 from compiler_core.tensor.autograd.given import LentGradient, apart, only_reads
 from compiler_core.tensor.autograd.grad_mode import enable_grad, thread_mode
+from compiler_core.tensor.autograd.shown_back import VIEWS, shown_back
 from compiler_core.tensor.autograd.tape import Edge, FunctionNode, GradNode, OpNode, OutputNode, WholeNode
 from compiler_core.tensor.autograd.windows import SLICE, Windows, added, window_of
 from compiler_core.tensor.making.placement import grad_beside, grads_beside
@@ -265,8 +266,11 @@ class Backward:
             return
         if type(grad) is Windows:
             grad = grad.joined()
-        if node.op is SLICE and (window := self._window(node, grad)) is not None:
+        op = node.op
+        if op is SLICE and (window := self._window(node, grad)) is not None:
             found: Sequence[Any] = (window,)
+        elif op in VIEWS and (shown := shown_back(node, grad)) is not None:
+            found = (shown,)
         else:
             found = node.apply(grad, False)
             if type(grad) is not np.ndarray and current_trace() is None:

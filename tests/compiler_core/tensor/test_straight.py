@@ -434,3 +434,20 @@ def test_numpys_whole_numbers_are_dims(library: Any) -> None:
         assert getattr(x, name)(dim).tolist() == getattr(x, name)(1).tolist()
     assert x.max(dim).indices.tolist() == [2, 2]
     assert x.min(dim).values.tolist() == [0, 3]
+
+
+def test_who_looks_sees_the_ops_of_a_backward() -> None:
+    def gradient(looks: bool) -> tuple[list[str], Any]:
+        names: list[str] = []
+        x = distcompile.arange(24.0).reshape(2, 3, 4).requires_grad_()
+        out = (x.view(6, 4).transpose(0, 1) * 2).sum()
+        if looks:
+            with observed(lambda op, arrays, attrs, result: names.append(op.name)):
+                out.backward()
+        else:
+            out.backward()
+        return names, x.grad.tolist()
+
+    (seen, looked), (_, alone) = gradient(True), gradient(False)
+    assert {"reshape", "permute"} <= set(seen)
+    assert looked == alone

@@ -25,6 +25,7 @@ from compiler_core.runtime.cuda.replay import launch
 I64, I32, U32, U64, F32, F64 = np.int64, np.int32, np.uint32, np.uint64, np.float32, np.float64
 MOST = 256  # threads of a block
 MOST_ROWS = 1 << 31  # blocks of a launch, fewer than which there are: CuPy would launch as many as 32 bits hold
+LEAST_LANES = 4  # threads of a row
 BLOCKS = 1 << 13  # of kernels whose threads stride over all elements, at most
 _TYPES: dict[Any, tuple[int, str, str]] = {  # dtype -> kind, what is stored, what is computed in
     np.dtype(np.float32): (0, "float", "float"),
@@ -83,8 +84,8 @@ def threads(n: int) -> int:
 
 
 def lanes_of(n: int) -> int:
-    """Threads of a row of n elements where a block has several rows: a power of two, a warp at least."""
-    return min(MOST, max(32, 1 << (max(n // 8, 1) - 1).bit_length()))
+    """Threads of a row of n elements where a block has several rows: a power of two, at most 12 elements each."""
+    return min(MOST, max(LEAST_LANES, 1 << (-(-n // 12) - 1).bit_length()))
 
 
 def is_known(dtype: Any) -> bool:

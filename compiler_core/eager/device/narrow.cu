@@ -97,3 +97,14 @@ KERNEL narrow(const float* x, T* out, i64 n, int wide) {
     ALL(i, n) out[i] = as_stored(x[i]);
   }
 }
+
+// out[r, i] = x[r, i] of n columns where they are, which lie `step` elements apart, else 0; a part of a row each block.
+KERNEL padded(const T* x, T* out, i64 rows, i64 n, i64 step, i64 columns) {
+  const i64 r = blockIdx.x;
+  const T* const from = x + r * step;
+  T* const to = out + r * columns;
+  const i64 last = r < rows ? n : 0;
+#pragma unroll 4
+  for (i64 i = blockIdx.y * (i64)blockDim.x + threadIdx.x; i < columns; i += (i64)gridDim.y * blockDim.x)
+    to[i] = i < last ? from[i] : as_stored((C)0);
+}

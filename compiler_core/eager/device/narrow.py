@@ -1,12 +1,11 @@
-"""Sums, products and conversions of 16-bit floats in eager code on a CUDA device, by one kernel each.
+"""Sums, products and conversions of f32 and 16-bit floats in eager code on a CUDA device, by one kernel each.
 
 In: the operands of an op (add, sub, mul, div, cast), as ops/on_device.py has them: dense, in any order of their dims,
 and one of them may be repeated: a row, a number, a number a channel. Out: the result, which lies as they do; or None,
-and then the op's own rule computes it with CuPy. Of f32 only large arrays with channels last: CuPy's kernels go along
-the last dim.
-Why: that rule converts both operands to f32, which takes four launches and moves five times the bytes. The numbers are
-the same. Kernels: narrow.cu. Each kind is used once it has given the rule's numbers on the CPU, for each dtype
-(proof.py).
+and then the op's own rule computes it with CuPy.
+Why: that rule converts 16-bit floats to f32, which takes four launches and moves five times the bytes; and CuPy's
+kernels move an element at a time, along the last dim. The numbers are the same. Kernels: narrow.cu. Each kind is used
+once it has given the rule's numbers on the CPU, for each dtype (proof.py).
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ _JOINS = {"add": 0, "sub": 1, "mul": 2, "div": 3}
 _TURNS = ("add", "mul")  # whose operands may change places
 VECTOR, VECTOR_NBYTES = 8, 16  # elements that are moved at once, and the bytes on which they start
 BLOCKS = 1 << 15
-_MANY = 1 << 16  # elements
 
 
 _known: Known = {}
@@ -42,8 +40,7 @@ def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> A
     """op(*operands, **attrs) on the current device."""
     x, is_join = operands[0], op.name in _JOINS
     narrow = x.dtype if is_join or x.dtype != _WIDE else attrs["dtype"].numpy
-    taken = narrow.itemsize == 2 and narrow in _NARROW
-    if not taken and not (is_join and narrow == _WIDE and any(map(_is_out_of_order, operands))):
+    if narrow not in _NARROW and not (is_join and narrow == _WIDE):
         return None
     told, compute = (op.name, *attrs.values()), lambda: _run(xp, op.name, narrow, operands, attrs)
     found: Array | None = replayed(_known, told, operands, compute)
@@ -56,11 +53,6 @@ def _run(xp: Any, name: str, narrow: Any, operands: Sequence[Array], attrs: dict
     if k is None or not _is_right(name, k):
         return None
     return made(k)  # type: ignore[no-any-return]
-
-
-def _is_out_of_order(x: Any) -> bool:
-    """Whether CuPy's kernels, which go along the last dim, would read it slowly."""
-    return cuda.is_array(x) and x.ndim > 2 and x.size >= _MANY and lies_last(x)
 
 
 def _plan(xp: Any, name: str, operands: Sequence[Array], attrs: dict[str, Any]) -> Any:

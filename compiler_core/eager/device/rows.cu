@@ -27,7 +27,7 @@ template <bool sums> __device__ inline C over_block(C value, C* room) {
   return result;
 }
 
-// The same over a row, of which a block has as many as it has `lanes` (a power of two, 32 at least) of threads.
+// The same over a row, of which a block has as many as it has `lanes` (a power of two) of threads.
 template <bool sums> __device__ inline C over_row(C value, C* room, int lanes) {
   room[threadIdx.x] = value;
   if (lanes > 32) __syncthreads();

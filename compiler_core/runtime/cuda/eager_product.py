@@ -23,6 +23,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import bfloat16, float16, of
+from compiler_core.eager.device.padding import padded_product
 from compiler_core.errors import DeviceError
 from compiler_core.ops.aliasing import contiguous_strides
 from compiler_core.ops.linear_algebra.blas_layout import order
@@ -69,6 +70,10 @@ def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> A
 def _run(xp: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     a, b, *bias = operands
     dtype = attrs.get("result", a.dtype)
+    if not bias and a.ndim == b.ndim == 2 and attrs.get("padded", True) and _has_cublas():
+        found = padded_product(a, b, dtype, lambda first, second: _run(xp, (first, second), {**attrs, "padded": False}))
+        if found is not None:
+            return found
     key = (a.dtype, a.shape, a.strides, b.shape, b.strides, dtype, *[(x.dtype, x.shape) for x in bias])
     if key not in _plans:
         if len(_plans) >= _CACHE_LIMIT:

@@ -113,7 +113,8 @@ def test_one_launch_each_way(asked: list[str]) -> None:
             asked.clear()
             out = function(x, 3, 2, 1)
             out.backward(out.detach())
-        assert asked == [name, f"{name}_backward"]
+        others = ["join"]  # the second gradient is added to the first
+        assert [kernel for kernel in asked if kernel not in others] == [name, f"{name}_backward"]
 
 
 def test_what_is_left_to_others(asked: list[str]) -> None:

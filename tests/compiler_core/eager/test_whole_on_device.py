@@ -137,11 +137,11 @@ def test_dropout_draws_the_cpus_bits() -> None:
 
 
 def test_rows_that_are_many_or_long() -> None:
-    """Sums over several blocks of rows; rows of one warp, of several and of a block, not as many as fill the last."""
+    """Sums over several blocks of rows; rows of parts of a warp, of several and of a block, not as many as fill it."""
     rng = np.random.default_rng(0)
-    lanes = [device_kernels.lanes_of(n) for n in (5, 300, 700, 1500, 9000)]
-    assert lanes == [32, 64, 128, 256, 256]
-    for shape in ((300, 5), (7, 300), (3, 700), (2, 1500), (9, 31), (1, 65)):
+    lanes = [device_kernels.lanes_of(n) for n in (5, 49, 300, 700, 1500, 9000)]
+    assert lanes == [4, 8, 32, 64, 128, 256]
+    for shape in ((300, 5), (70, 49), (7, 300), (3, 700), (2, 1500), (9, 31), (1, 65)):
         case = Case("layer_norm", (shape, shape[1:], shape[1:]), {"dims": 1, "eps": 1e-5})
         theirs = [tensor(rng.normal(size=s)).requires_grad_() for s in case.operands]
         ours = there(theirs)

@@ -10,6 +10,7 @@ import pytest
 
 import distcompile as dc
 from compiler_core.dtype import DType, bfloat16, float16, float32
+from compiler_core.eager.device import padding
 from compiler_core.eager.device import products as device_products
 from compiler_core.errors import DeviceError
 from compiler_core.ops import prims
@@ -57,6 +58,49 @@ def test_sixteen_bit_floats_are_multiplied_as_they_are(name: str, dtype: DType, 
     made = fake_cuda.named("cublasGemmStridedBatchedEx")
     assert len(made) == calls
     assert {call["type"] for call in made} == {14 if dtype is bfloat16 else 2}
+
+
+ODD: dict[str, Any] = {  # operands of [5, 19] and [19, 13], as they lie
+    "rows": lambda a, b: (a, b),
+    "turned first": lambda a, b: (a.T.copy().T, b),
+    "turned second": lambda a, b: (a, b.T.copy().T),
+    "both turned": lambda a, b: (a.T.copy().T, b.T.copy().T),
+    "every second row": lambda a, b: (np.repeat(a, 2, 0)[::2], b),
+}
+
+
+@pytest.mark.parametrize("result", [None, float32.numpy], ids=["as they are", "in f32"])
+@pytest.mark.parametrize("name", ODD)
+def test_rows_that_do_not_start_on_16_bytes_are_padded(
+    name: str, result: Any, fake_cuda: FakeCuda, rng: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(padding, "_MIN_FLOPS", 0)
+    monkeypatch.setattr(padding, "_MIN_SIZE", 1)
+    told: list[int] = []
+    planned = eager_product._planned
+
+    def noted(*operands: Any) -> Any:
+        told.extend(max(x.strides) for x in operands[:2])
+        return planned(*operands)
+
+    monkeypatch.setattr(eager_product, "_planned", noted)
+    monkeypatch.setattr(eager_product, "_plans", {})
+    for _ in range(4):
+        a, b = (rng.standard_normal(shape).astype(float16.numpy) for shape in ((5, 19), (19, 13)))
+        there = [on_device(x) if x.flags.c_contiguous else lain(x) for x in ODD[name](a, b)]
+        fake_cuda.calls.clear()
+        made = eager_product.run(context.cupy(), None, there, {} if result is None else {"result": result})
+        right = a.astype(np.float32) @ b.astype(np.float32)
+        assert made.dtype == (result or float16.numpy)
+        np.testing.assert_allclose(on_host(made).astype(np.float32), right, rtol=1e-3 if result is None else 1e-5)
+        assert len(fake_cuda.named("cublasGemmStridedBatchedEx")) == 1
+    assert told
+    assert not any(step % 16 for step in told)
+
+
+def lain(x: Any) -> Any:
+    """There, lying alike."""
+    return on_device(np.ascontiguousarray(x.T)).T if x.strides[0] == x.itemsize else on_device(np.repeat(x, 2, 0))[::2]
 
 
 def test_a_copy_lives_until_it_is_multiplied(fake_cuda: FakeCuda, monkeypatch: Any) -> None:

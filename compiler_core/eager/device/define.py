@@ -31,15 +31,16 @@ def define_there(
     reads: Iterable[int] | None = None,
     reads_out: bool = False,
     find: Find = kernels,
+    arrange: Callable[[Array], Array] = row_major,
     as_it_lies: bool = False,
 ) -> None:
     """Register a definition: as ops/whole.py has it, with the kernels of the operands' dtype as first argument.
 
-    as_it_lies: backward takes a cotangent that is not dense, too.
+    arrange: how a cotangent comes to backward. as_it_lies: as it is.
     """
     numbers = None if reads is None else frozenset(reads)
     forwards = _forward_there(name, forward, backward, find)
-    backwards = _backward_there(backward, find, as_it_lies)
+    backwards = _backward_there(backward, find, (lambda g: g) if as_it_lies else arrange)
     define(name, forwards, backwards, reads=numbers, reads_out=reads_out, there=True)
 
 
@@ -69,7 +70,7 @@ def _forward_there(
     return forwards
 
 
-def _backward_there(backward: Callable[..., Any], find: Find, as_it_lies: bool) -> Callable[..., Any]:
+def _backward_there(backward: Callable[..., Any], find: Find, arrange: Callable[[Array], Array]) -> Callable[..., Any]:
     """`backward` on its operands' device."""
 
     def backwards(needs: Sequence[bool], g: Any, out: Any, kept: Any, *arrays: Any, **attrs: Any) -> Any:
@@ -81,7 +82,7 @@ def _backward_there(backward: Callable[..., Any], find: Find, as_it_lies: bool) 
             g = cuda.put(g, number)
         found = find(arrays[0].dtype)
         try:
-            return backward(found, needs, g if as_it_lies else row_major(g), out, kept, *arrays, **attrs)
+            return backward(found, needs, arrange(g), out, kept, *arrays, **attrs)
         except MemoryError as error:
             if isinstance(error, DeviceError):
                 raise

@@ -9,7 +9,7 @@ one kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from compiler_core.dtype import of
 from compiler_core.eager.device.define import Grads, alike, define_there
 from compiler_core.eager.device.kernels import DeviceKernels
 from compiler_core.eager.device.narrow import narrowed, widened_sum
-from compiler_core.eager.device.orders import as_it_lies, as_seen, lies_last, order_of
+from compiler_core.eager.device.orders import as_it_lies, as_seen, lies_last, order_of, row_major
 from compiler_core.eager.device.sums import column_sums
 from compiler_core.ops.casting import lower_array
 from compiler_core.ops.on_device import PRODUCT
@@ -90,6 +90,18 @@ def _linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, 
         return None
     db = run_eager(OPS["sum"], [rows], {"dims": (0,)}) if needs[2] else None
     return None if dx is None else dx.reshape(x.shape), dw, db
+
+
+def _in_rows(g: Array) -> Array:
+    """g, if it is rows that lie as far from each other, on 16 bytes, as those of one of several heads; else dense."""
+    return g if g.flags.c_contiguous or _are_rows(g.shape, g.strides, g.itemsize) else row_major(g)
+
+
+@lru_cache(maxsize=1024)
+def _are_rows(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    if len(shape) < 2 or strides[-1] != itemsize or strides[-2] < shape[-1] * itemsize or strides[-2] % 16:
+        return False
+    return all(strides[d] == strides[d + 1] * shape[d + 1] for d in range(len(shape) - 2))
 
 
 # ---- weights in f32
@@ -174,8 +186,8 @@ def _widened_sum_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: 
 
 def define_products() -> None:
     """Define them all."""
-    define_there("linear", _linear, _linear_backward, reads=(0, 1))
-    define_there("lowered_linear", _lowered_linear, _lowered_linear_backward, reads=(0,))
+    define_there("linear", _linear, _linear_backward, reads=(0, 1), arrange=_in_rows)
+    define_there("lowered_linear", _lowered_linear, _lowered_linear_backward, reads=(0,), arrange=_in_rows)
     define_there("affine", _affine, _affine_backward, reads=(0, 1))
     define_there("lowered_affine", _lowered_affine, _lowered_affine_backward, reads=(0,))
     define_there("widened_sum", _widened_sum, _widened_sum_backward, reads=(), as_it_lies=True)

@@ -12,8 +12,8 @@ template <int V> __device__ inline void add_from(const T* at, C* sums) {
 }
 
 template <int V>
-__device__ inline void down(const T* x, C* parts, T* out, i64 rows, i64 n, i64 splits, i64 share, i64 across, int lanes,
-                            C* room) {
+__device__ inline void down(const T* x, C* parts, T* out, i64 rows, i64 n, i64 step, i64 splits, i64 share, i64 across,
+                            int lanes, C* room) {
   const int levels = blockDim.x / lanes, width = lanes * V;
   const i64 from = blockIdx.x % across * width, column = from + (i64)threadIdx.x % lanes * V;
   const i64 group = blockIdx.x / across, begin = group % splits * share;
@@ -22,9 +22,9 @@ __device__ inline void down(const T* x, C* parts, T* out, i64 rows, i64 n, i64 s
 #pragma unroll
   for (int k = 0; k < V; ++k) sums[k] = 0;
   if (column < n) {
-    const T* at = x + group / splits * rows * n + column;
+    const T* at = x + group / splits * rows * step + column;
 #pragma unroll 4
-    for (i64 row = begin + threadIdx.x / lanes; row < end; row += levels) add_from<V>(at + row * n, sums);
+    for (i64 row = begin + threadIdx.x / lanes; row < end; row += levels) add_from<V>(at + row * step, sums);
   }
 #pragma unroll
   for (int k = 0; k < V; ++k) room[threadIdx.x * V + k] = sums[k];
@@ -35,12 +35,13 @@ __device__ inline void down(const T* x, C* parts, T* out, i64 rows, i64 n, i64 s
   }
 }
 
-// Down the columns of x, [outer, rows, n]: a block has `across`-th of them, and `share` rows. Either parts, [outer,
+// Down the columns of x, [outer, rows, n], whose rows begin `step` elements apart: a block has `across`-th of them, and `share` rows. Either parts, [outer,
 // splits, n], or out, where one split is all.
-KERNEL sum_down(const T* x, C* parts, T* out, i64 rows, i64 n, i64 splits, i64 share, i64 across, int lanes, int wide) {
+KERNEL sum_down(const T* x, C* parts, T* out, i64 rows, i64 n, i64 step, i64 splits, i64 share, i64 across, int lanes,
+                int wide) {
   __shared__ C room[WIDTH * MOST];
-  if (wide) down<WIDTH>(x, parts, out, rows, n, splits, share, across, lanes, room);
-  else down<1>(x, parts, out, rows, n, splits, share, across, lanes, room);
+  if (wide) down<WIDTH>(x, parts, out, rows, n, step, splits, share, across, lanes, room);
+  else down<1>(x, parts, out, rows, n, step, splits, share, across, lanes, room);
 }
 
 template <int V>

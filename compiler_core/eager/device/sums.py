@@ -75,6 +75,9 @@ def added(x: Array, dim: int) -> Array:
 def _sum(k: DeviceKernels, ends: DeviceKernels, x: Array, dims: tuple[int, ...]) -> Array | None:
     found = _order(x.shape, x.strides, x.itemsize, dims)
     if found is None:
+        if x.ndim == 2 and dims == (0,) and _has_gaps(x.shape, x.strides, x.itemsize):
+            step, fits = x.strides[0] // x.itemsize, not (x.data.ptr % NBYTES or x.strides[0] % NBYTES)  # type: ignore[attr-defined]
+            return _down(1, *x.shape, NBYTES // x.itemsize if fits else 1, step=step)(k, ends, Address(x.data.ptr))  # type: ignore[attr-defined]
         if not all(x.strides):
             return None  # it repeats
         x = dense(x)
@@ -87,6 +90,11 @@ def _sum(k: DeviceKernels, ends: DeviceKernels, x: Array, dims: tuple[int, ...])
     if turn is not None:
         out = dense(out.reshape(turn[0]).transpose(turn[1]))
     return out if out.shape == shape else out.reshape(shape)
+
+
+def _has_gaps(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    """Whether it is a matrix of rows with gaps between them."""
+    return strides[1] == itemsize and strides[0] > shape[1] * itemsize and math.prod(shape) < MOST_ROWS * 32
 
 
 @lru_cache(4096)
@@ -162,10 +170,11 @@ def levels(outer: int, rows: int, n: int, vector: int) -> tuple[int, int, int, i
     return lanes, across, -(-rows // share), share
 
 
-def _down(outer: int, rows: int, n: int, vector: int, *, is_all: bool = True) -> Sum:
-    """The sums of columns; of parts of the rows if there are parts, where not `is_all`."""
+@lru_cache(4096)
+def _down(outer: int, rows: int, n: int, vector: int, *, step: int = 0, is_all: bool = True) -> Sum:
+    """The sums of columns; of parts of the rows if there are parts, where not `is_all`. step: from row to row."""
     lanes, across, splits, share = levels(outer, rows, n, vector)
-    sizes = *map(I64, (rows, n, splits, share, across)), I32(lanes), I32(vector > 1 and not n % vector)
+    sizes = *map(I64, (rows, n, step or n, splits, share, across)), I32(lanes), I32(vector > 1 and not n % vector)
     own = 32 if splits <= _FEW else 8  # lanes that add parts: as many as lie in one sector, if parts are many
     rest, ends_grid = (I64(outer), I64(splits), I64(n), I32(own)), (-(-outer * n // own),)
 

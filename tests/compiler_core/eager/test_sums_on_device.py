@@ -138,3 +138,34 @@ def test_sums_of_columns_for_a_weight_in_f32_are_never_rounded(columns: int, dty
         np.testing.assert_allclose(cuda.fetch(found), exact, rtol=1e-5, atol=1e-3)
         assert found.dtype == F32
         assert (cuda.fetch(found) != exact.astype(dtype).astype(F32)).any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=str)
+@pytest.mark.parametrize(("start", "stop", "rows"), [(0, 24, 3000), (8, 16, 70), (3, 20, 300), (0, 1, 40)])
+def test_columns_of_rows_with_gaps_are_read_where_they_are(
+    dtype: Any, start: int, stop: int, rows: int, asked: list[str]
+) -> None:
+    whole = np.round(np.random.default_rng(1).normal(size=(rows, 32)) * 3).astype(dtype)
+    for part in (cuda.put(whole, 0)[:, start:stop], cuda.put(np.repeat(whole, 2, 0), 0)[::2, start:stop]):
+        asked.clear()
+        made = run_eager(OPS["sum"], [part], {"dims": (0,)})
+        right = whole[:, start:stop].astype(np.float64).sum(0).astype(dtype)
+        assert cuda.fetch(made).tobytes() == right.tobytes()
+        assert "sum_down" in asked
+
+
+def test_a_layers_cotangent_may_have_gaps_between_rows() -> None:
+    """As those of queries, keys and values, which lie beside each other."""
+    from compiler_core.eager.device import products
+    from compiler_core.ops.whole import COMPOSITES
+
+    rng, beside = np.random.default_rng(2), np.random.default_rng(3).normal(size=(2, 5, 48)).astype(np.float32)
+    x, w, b = (rng.normal(size=s).astype(np.float32) for s in ((2, 5, 8), (16, 8), (16,)))
+    definition, there = COMPOSITES["linear"].on_device(), [cuda.put(a, 0) for a in (x, w, b)]
+    g = cuda.put(beside, 0)[..., 16:32]
+    assert products._in_rows(g) is g
+    assert products._in_rows(g.transpose(1, 0, 2)).flags.c_contiguous
+    grads = definition.backward([True] * 3, g, None, (), *there)
+    slopes = COMPOSITES["linear"].vjp(beside[..., 16:32].copy(), np.zeros((2, 5, 16), np.float32), x, w, b)
+    for ours, exact in zip(grads, slopes, strict=True):
+        np.testing.assert_allclose(cuda.fetch(ours), exact, rtol=1e-5, atol=1e-5)

@@ -87,6 +87,9 @@ def _by_numpy(function: Callable[..., Value], a: Any, b: Any) -> tuple[Value, Va
     return broadcasting.cast(a, of(common)), broadcasting.cast(b, of(common))
 
 
+_MANY = 1 << 16  # elements of a device's array, from which on kernels of ours are faster than CuPy's
+
+
 def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any, Any], Any]) -> Binary:
     """As `_binary`; the usual cases go straight to primitive `name`: Tensors of f32 or f64 that are alike, and numbers.
 
@@ -109,7 +112,7 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
                 and a.shape == b.shape
                 and mine.is_ordered
                 and its.is_ordered
-                and (type(a) is type(b) is np.ndarray or are_here(a, b))
+                and (type(a) is type(b) is np.ndarray or (a.size < _MANY and are_here(a, b)))
             ):
                 before = silence()
                 try:
@@ -120,7 +123,9 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
                     restore(before)
                 return _result(self, other, out, primitive)
         elif (type(other) is float or (type(other) is int and _WHOLE[0] <= other < _WHOLE[1])) and (
-            (value := self._cell.value).dtype.kind == "f" and value.dtype.itemsize != 2
+            (value := self._cell.value).dtype.kind == "f"
+            and value.dtype.itemsize != 2
+            and (type(value) is np.ndarray or value.size < _MANY)
         ):
             return _with_number(self, float(other), symbol, primitive)
         elif type(other) is int and keeps_integers and (made_of := _of_integers(self, other, symbol)) is not None:

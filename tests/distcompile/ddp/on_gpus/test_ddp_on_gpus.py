@@ -289,7 +289,8 @@ def test_the_host_waits_for_no_gpu_in_a_step(monkeypatch: pytest.MonkeyPatch) ->
         model = DDP(Net().to("cuda"), bucket_cap_mb=SMALL_MB)
         optimizer = dc.optim.SGD(model.parameters(), lr=0.1, fused=False)
         inputs = [batch(c, step, "cuda") for step in range(2)]
-        model(inputs[0]).square().mean().backward()  # kernels of composites are compared once, when they are first used
+        model(inputs[0]).square().mean().backward()  # kernels are compared once, when they are first used
+        optimizer.step()
         c.barrier()
         with monkeypatch.context() as patched:
             patched.setattr(ndarray, "get", lambda *a, **k: (waits.append("get"), fetch(*a, **k))[1])

@@ -25,6 +25,7 @@ from compiler_core.lowering import definition as d
 from compiler_core.lowering.boxes import joined, tighten
 from compiler_core.lowering.emitter import Emitter, call, cast, with_checks
 from compiler_core.lowering.gemm import define_matmul
+from compiler_core.lowering.ranges import Ranges
 from compiler_core.lowering.scatter import scatter_as_element
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import rules
@@ -50,6 +51,7 @@ def define(graph: Graph, halves: frozenset[DType] = frozenset()) -> d.Defined:
     definer.result.name = graph.name
     products_out = {node for node in graph.outputs if _shows_product(node)}
     for node in live_nodes(graph):
+        definer.ranges.note(node)
         if node in products_out:
             definer.materialise(node)
         elif isinstance(node, Call):
@@ -87,7 +89,8 @@ class Definer:
         self.halves = halves
         self.result = d.Defined()
         self._inline: dict[str, d.Element] = {}
-        self._emitter = Emitter()
+        self.ranges = Ranges()
+        self._emitter = Emitter(self.ranges)
 
     # ---- reading
 
@@ -228,7 +231,7 @@ def _define_indexed(definer: Definer, node: Call, rule: rules.Indexed) -> None:
         _define_pieces(definer, node)
         return
     axes = d.make_axes(node.shape)
-    metas, emitter = tuple(arg.meta for arg in node.args), Emitter()
+    metas, emitter = tuple(arg.meta for arg in node.args), Emitter(definer.ranges)
     value = rule.emit(emitter, indices_of(axes), definer.readers(node), metas, **node.attrs)
     value = tighten(with_checks(cast(value, node.dtype), emitter.checked))
     whole = joined(value, axes) if node.op.name == "cat" else None

@@ -12,6 +12,7 @@ import numpy as np
 from compiler_core.dtype import DType, bool_, int64
 from compiler_core.errors import LoweringError
 from compiler_core.loop_ir import expr as x
+from compiler_core.lowering.ranges import Ranges
 from compiler_core.symbolic.index import Data, Index, IntLike, as_index, of_data
 
 
@@ -41,10 +42,14 @@ def call(scalar: str, args: tuple[x.Expr, ...]) -> x.Expr:
 
 
 class Emitter:
-    """Constructors of expressions, under the names that ops/rules.py promises. checked: what `check_bounds` gave."""
+    """Constructors of expressions, under the names that ops/rules.py promises. checked: what `check_bounds` gave.
 
-    def __init__(self) -> None:
+    ranges: what is known of the integers of the graph.
+    """
+
+    def __init__(self, ranges: Ranges | None = None) -> None:
         self.checked: list[Data] = []
+        self._ranges = ranges or Ranges()
 
     def const(self, value: bool | int | float | complex, dtype: DType) -> x.Expr:
         return x.Const(np.asarray(value).astype(dtype.numpy).item(), dtype)  # which wraps, as full does
@@ -75,7 +80,8 @@ class Emitter:
         return x.IndexValue(as_index(index), dtype)
 
     def as_index(self, expr: x.Expr) -> Index:
-        return of_data(Data(cast(expr, int64)))
+        known = self._ranges.of(expr)
+        return of_data(Data(cast(expr, int64)) if known is None else Data(cast(expr, int64), *known))
 
     def check_bounds(self, index: IntLike, size: int, message: str) -> Index:
         """`index`, which the program checks to lie in [0, size) before it is used."""

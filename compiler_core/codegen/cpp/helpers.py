@@ -4,8 +4,9 @@ In: the names of helpers and libm functions that the kernels of a unit use. Out:
 No header is included: a tiny unit then compiles in a few hundredths of a second. libm functions of which this machine's
 libmvec has vector forms are declared with the `simd` attribute, so that vector loops call those (x86-64 vector ABI; GCC
 only).
-Sources: exp's polynomial is that of Cephes' expf (Moshier); f16 conversions after Fabian Giesen, "half to float done
-quick" (2012); Philox4x32-10: Salmon et al., SC'11; floor division and remainder of floats as NumPy's npy_divmod.
+Sources: exp's polynomial is that of Cephes' expf (Moshier); erf's of small numbers is Norbert Juffa's; f16 conversions
+after Fabian Giesen, "half to float done quick" (2012); Philox4x32-10: Salmon et al., SC'11; floor division and
+remainder of floats as NumPy's npy_divmod.
 """
 
 from __future__ import annotations
@@ -87,6 +88,32 @@ DC_INLINE float dc_exp(float x) {
   const float scale = dc_float_of((dc_bits_of(shifted) << 23) + (small ? 0x5f800000u : 0x3f000000u));
   const float y = __builtin_fmaf(p, scale, scale) * (small ? 0x1p-64f : 2.0f);
   return x > 88.7228317f ? __builtin_inff() : x < -104.0f ? 0.0f : y;
+}
+"""),
+    "erf": ((), """\
+// erf in float, within 1 unit in the last place. Below 0.92 x + x q(x^2); above, 1 - p^2, where p is a minimax fit of
+// erfc's square root about 0.9467, at which that is nearly a float. Both are computed: there is no branch in a vector.
+DC_INLINE float dc_erf(float x) {
+  const float size = __builtin_fabsf(x), u = (size < 3.95f ? size : 3.95f) - 0.9467010498f;
+  float p = 6.549517e-6f;
+  p = __builtin_fmaf(p, u, -1.02766135e-4f);
+  p = __builtin_fmaf(p, u, 6.365323e-4f);
+  p = __builtin_fmaf(p, u, -1.735572e-3f);
+  p = __builtin_fmaf(p, u, 5.366939e-4f);
+  p = __builtin_fmaf(p, u, 7.2318236e-3f);
+  p = __builtin_fmaf(p, u, -4.653608e-3f);
+  p = __builtin_fmaf(p, u, -4.642638e-2f);
+  p = __builtin_fmaf(p, u, 7.051861e-2f);
+  p = __builtin_fmaf(p, u, 1.67586e-1f);
+  p = __builtin_fmaf(p, u, -5.41757e-1f);
+  p = __builtin_fmaf(p, u, 4.2499834e-1f);
+  float q = -5.9910497e-4f;
+  q = __builtin_fmaf(q, x * x, 4.993396e-3f);
+  q = __builtin_fmaf(q, x * x, -2.6766734e-2f);
+  q = __builtin_fmaf(q, x * x, 1.12818025e-1f);
+  q = __builtin_fmaf(q, x * x, -3.7612486e-1f);
+  q = __builtin_fmaf(q, x * x, 1.2837915e-1f);
+  return size > 0.921875f ? __builtin_copysignf(__builtin_fmaf(-p, p, 1.0f), x) : __builtin_fmaf(q, x, x);
 }
 """),
     "tanh": (("bits",), """\

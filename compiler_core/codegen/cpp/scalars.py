@@ -115,6 +115,10 @@ def _rsqrt(a: Arguments) -> str:
     return f"({_one(a)} / __builtin_sqrt{a.suffix}({a.texts[0]}))"
 
 
+def _erf(a: Arguments) -> str:
+    return a.helper("erf") if a.dtype is float32 else _libm("erf")(a)
+
+
 def _exp(a: Arguments) -> str:
     return a.helper("exp") if a.dtype is float32 else _libm("exp")(a)
 
@@ -179,7 +183,7 @@ EMIT: dict[str, Emit] = {
     "tanh": _libm("tanh"),
     "sqrt": _builtin("sqrt"),
     "rsqrt": _rsqrt,
-    "erf": _libm("erf"),
+    "erf": _erf,
     "erfc": _libm("erfc"),
     **{name: _libm(name) for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")},
     "copysign": lambda a: f"__builtin_copysign{a.suffix}({a.texts[0]}, {a.texts[1]})",

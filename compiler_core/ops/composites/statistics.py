@@ -69,19 +69,19 @@ def searchsorted(
 
 def _search(sequence: Value, values: Value, *, right: bool) -> Value:
     n, shape = sequence.shape[-1], shape_of(values)
-    flat = len(sequence.shape) == 1
+    flat, floating = len(sequence.shape) == 1, dtype_of(values).is_floating_point
     low = prims.full(shape, 0, dt.int64)
+    last = F.isnan(values) if floating else None  # NaN counts as the largest
     step = 1 << max(n.bit_length() - 1, 0)
     while n and step:
         probe = F.add(low, step - 1)
-        inside = F.clamp(probe, max=n - 1)
+        inside = prims.minimum(probe, prims.full(shape, n - 1, dt.int64))
         found = prims.take(sequence, inside) if flat else prims.gather(sequence, inside, len(shape) - 1)
         before = F.le(found, values) if right else F.lt(found, values)
-        if dtype_of(values).is_floating_point:  # NaN counts as the largest
-            nan = F.isnan(values)
-            late = prims.full(shape, True, dt.bool_) if right else F.logical_not(F.isnan(found))
-            before = F.where(nan, late, before)
-        low = F.where(F.logical_and(before, F.lt(probe, n)), F.add(low, step), low)
+        if last is not None:
+            before = F.logical_or(before, last if right else F.logical_and(last, F.logical_not(F.isnan(found))))
+        taken = F.logical_and(before, F.lt(probe, n))
+        low = F.add(low, F.mul(cast(taken, dt.int64), step))  # no choice between two numbers: vectors have none
         step >>= 1
     return low
 

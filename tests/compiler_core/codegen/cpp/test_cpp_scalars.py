@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from native_harness import I0, assert_close, compile_programs, pointwise, program_of
@@ -190,6 +192,22 @@ def test_exp_over_its_whole_range(tmp_path) -> None:
     tiny = exact < 2.0**-126
     assert (np.abs(got[tiny] - exact[tiny]) <= 2.0**-149).all()
     assert (got[x < -104] == 0).all()
+
+
+def test_erf_over_its_whole_range(tmp_path) -> None:
+    """Against erf in double: 1 ulp, subnormal numbers, infinities and signs included."""
+    patterns = np.arange(0, 0x40A00000, 499, dtype=np.uint64).astype(np.uint32)  # to 5, from where on it is 1
+    edges = np.array([0.921875, 0.92187506, 0.9467010498, 3.95, 6.0, 3e38], np.float32)
+    x = np.concatenate([patterns.view(np.float32), edges])
+    x = np.concatenate([x, -x, np.array([np.inf, -np.inf, np.nan], np.float32)])
+    program = program_of(pointwise([float32], x.size, ScalarCall("erf", (Load("p0", I0, float32),), float32)))
+    (native,) = compile_programs([program], tmp_path)
+    got = native([x])[0]
+    exact = np.array([math.erf(value) for value in x.tolist()])
+    ulp = np.maximum(np.exp2(np.floor(np.log2(np.maximum(np.abs(exact[:-1]), 1e-300))) - 23), 2.0**-149)
+    assert (np.abs(got[:-1] - exact[:-1]) / ulp).max() < 1.0
+    np.testing.assert_array_equal(np.signbit(got[:-1]), np.signbit(x[:-1]))
+    np.testing.assert_array_equal(got[-3:], np.array([1, -1, np.nan], np.float32))
 
 
 def test_a_scalar_without_cpp_names_those_that_have_it_and_where_it_is_to_be_written() -> None:

@@ -202,32 +202,13 @@ def _parted(result: Any, arrays: list[Array]) -> Any:
 def replayed(known: Known, told: tuple[Any, ...], operands: Sequence[Any], compute: Callable[[], Any]) -> Any:
     """`compute()`, which is a function of `operands` (arrays, None, what stands for arrays, numbers of NumPy's) and of
     what is told. known: the calls of this function so far."""
-    here = Noting.here
-    if (Noting.count and here.note is not None) or not Noting.is_on:
+    if (Noting.count and Noting.here.note is not None) or not Noting.is_on:
         return compute()
-    kind: Any = cuda.array_types[0]
-    number = -1 if cuda.is_alone() else cuda.current()
-    stream = cuda.module().cuda.get_current_stream().ptr
-    signature: list[Any] = [told, here.token, number, stream, Noting.settings, cuda.precision.tf32]
     given: list[Array] = []
     pointers: list[int] = []
-    for x in operands:
-        if type(x) is kind:
-            pointer = x.data.ptr
-            if number >= 0 and x.data.device_id != number:
-                return compute()
-            if pointer in pointers:
-                signature.append(pointers.index(pointer))
-            given.append(x)
-            pointers.append(pointer)
-            signature += (x.dtype, x.shape, x.strides, pointer % ALIGNED)
-        elif isinstance(x, (np.ndarray, np.generic)):
-            if x.ndim:
-                return compute()
-            signature += (x.dtype, x.tobytes())
-        else:
-            signature.append(x)
-    key = tuple(signature)
+    key = _key(told, operands, given, pointers)
+    if key is None:
+        return compute()
     found = known.get(key, True)
     if type(found) is Replay:
         return found.run(given, pointers)
@@ -235,13 +216,38 @@ def replayed(known: Known, told: tuple[Any, ...], operands: Sequence[Any], compu
         if len(known) >= LIMIT:
             known.clear()
         known[key] = False
-    if found is not False:
-        return compute()
-    spans = _spans(given)
+    spans = _spans(given) if found is False else None
     if spans is None:
         return compute()
     result, known[key] = _noted(spans, given, compute)
     return result
+
+
+def _key(
+    told: tuple[Any, ...], operands: Sequence[Any], given: list[Array], pointers: list[int]
+) -> tuple[Any, ...] | None:
+    """What calls are told apart by; the arrays and their addresses are put on the lists. None: not made again."""
+    kind: Any = cuda.array_types[0]
+    number = -1 if cuda.is_alone() else cuda.current()
+    stream = cuda.module().cuda.get_current_stream().ptr
+    signature: list[Any] = [told, Noting.here.token, number, stream, Noting.settings, cuda.precision.tf32]
+    for x in operands:
+        if type(x) is kind:
+            pointer = x.data.ptr
+            if number >= 0 and x.data.device_id != number:
+                return None
+            if pointer in pointers:
+                signature.append(pointers.index(pointer))
+            given.append(x)
+            pointers.append(pointer)
+            signature += (x.dtype, x.shape, x.strides, pointer % ALIGNED)
+        elif isinstance(x, (np.ndarray, np.generic)):
+            if x.ndim:
+                return None
+            signature += (x.dtype, x.tobytes())
+        else:
+            signature.append(x)
+    return tuple(signature)
 
 
 def replays(function: F) -> F:

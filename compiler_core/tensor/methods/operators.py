@@ -122,11 +122,7 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
                 finally:
                     restore(before)
                 return _result(self, other, out, primitive)
-        elif (type(other) is float or (type(other) is int and _WHOLE[0] <= other < _WHOLE[1])) and (
-            (value := self._cell.value).dtype.kind == "f"
-            and value.dtype.itemsize != 2
-            and (type(value) is np.ndarray or value.size < _MANY)
-        ):
+        elif (type(other) is float or (type(other) is int and _WHOLE[0] <= other < _WHOLE[1])) and _is_plain(self):
             return _with_number(self, float(other), symbol, primitive)
         elif type(other) is int and keeps_integers and (made_of := _of_integers(self, other, symbol)) is not None:
             return made_of
@@ -136,6 +132,14 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
 
     vars(general)["outer"] = operator
     return operator
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Whether NumPy or CuPy computes it with a number: a floating dtype, not narrow, and not much on a device."""
+    value = tensor._cell.value
+    dtype = value.dtype
+    is_much = type(value) is not np.ndarray and is_array(value) and value.size >= _MANY
+    return dtype.kind == "f" and dtype.itemsize != 2 and not is_much
 
 
 def _with_number(a: Any, number: float, symbol: Callable[[Any, Any], Any], op: Op) -> Any:

@@ -22,7 +22,7 @@ from compiler_core.codegen.rows import RowPrinter, told_of
 from compiler_core.dtype import DType
 from compiler_core.loop_ir import expr as x
 
-_ON_DEVICE = {"exp", "reduce_max"}  # helpers that are there
+_ON_DEVICE = {"erf", "exp", "reduce_max"}  # helpers that are there
 _OVER_ROW = {"+": "ROW_SUM", "dc_max": "ROW_LARGEST"}
 
 

@@ -27,7 +27,7 @@ from compiler_core.dtype import DType, float32, float64
 _VECTORISED = {"tanhf": "tanh"}  # libm functions of which a helper (helpers.py) is quicker in a loop
 _ALIGNED = '#pragma GCC optimize("align-loops=64")\n'  # a loop of few instructions over two cache lines takes 1.2 times
 _BLOCK = 1024  # elements that a backward goes through at once, with the one number of its cotangent as often
-_ON_DEVICE = {"exp"}  # helpers that are functions of CUDA's library
+_ON_DEVICE = {"erf", "exp"}  # helpers that are functions of CUDA's library
 
 
 @dataclass(frozen=True, slots=True)

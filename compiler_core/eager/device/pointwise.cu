@@ -4,6 +4,7 @@
 
 #define DC_INLINE __device__ inline
 #define dc_exp expf
+#define dc_erf erff
 #ifndef DC_EMULATED
 typedef signed char int8_t;
 typedef short int16_t;

@@ -4,7 +4,9 @@ of the ops' own rules; what is not taken; and that kernels that are wrong are no
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -14,12 +16,15 @@ import pytest
 from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.eager.device import kernels as device_kernels
+from compiler_core.eager.device import pointwise as device_pointwise
 from compiler_core.eager.device import proof as device_proof
+from compiler_core.eager.device import rows as device_rows
 from compiler_core.eager.device import unary as device_unary
 from compiler_core.log import DistCompileWarning
 from compiler_core.ops import functional as F
 from compiler_core.ops.on_device import UNARY_OPS
 from compiler_core.ops.registry import OPS, run_eager
+from compiler_core.ops.whole import COMPOSITES
 from compiler_core.tensor.autograd.backward import grad
 from compiler_core.tensor.making.creation import tensor
 from tests.compiler_core.eager.test_whole_on_device import nvrtc_library
@@ -110,3 +115,22 @@ def test_the_kernels_compile_for_devices() -> None:
             assert not nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, b"kernels.cu", 0, None, None)
             options = (ctypes.c_char_p * 2)(b"--gpu-architecture=compute_80", b"--std=c++17")
             assert nvrtc.nvrtcCompileProgram(program, 2, options) == 0
+
+
+@pytest.mark.parametrize("dtype", [np.dtype(t) for t in (np.float32, np.float64, np.float16)], ids=str)
+def test_texts_for_devices_call_what_cuda_has(dtype: Any) -> None:
+    """GCC's built-in functions that CUDA's compiler has not are defined before the kernels, or not called."""
+    known = set(
+        re.findall(r"#define (__builtin_\w+)", (Path(device_kernels.__file__).parent / "pointwise.cu").read_text())
+    )
+    texts = [device_unary.source(name, dtype) for name in UNARY_OPS]
+    for one in COMPOSITES.values():
+        if one.rows:
+            present = (True,) * (one.operands - 1)
+            texts.append(device_rows.made_text(one, dtype == np.float64, present))
+        elif one.pointwise:
+            texts.append(device_pointwise.source(one, dtype))
+    assert len(texts) > 20
+    for text in texts:
+        called = set(re.findall(r"(__builtin_\w+)\(", re.sub(r"#define .*", "", text)))
+        assert called <= known, text

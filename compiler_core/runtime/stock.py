@@ -29,6 +29,7 @@ _KINDS = {
     "engine.so": "communication engine",
     "draws.so": "random numbers",
     "mersenne.so": "random numbers",
+    "mersenne_seldom.so": "random numbers",
     "pool.so": "threads",
 }
 

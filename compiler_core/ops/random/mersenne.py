@@ -173,11 +173,11 @@ class Mersenne:
 
     def rejected(self, name: str, *parameters: Array) -> Array | None:
         """f64: native `name` ("gamma", "poisson", "binomial") of parameters, dense; None without native code."""
-        native: Any = steps()
-        if native is NUMPY:
+        draw = getattr(steps(), name, None)
+        if draw is None:
             return None
         out = np.empty(parameters[0].shape, np.float64)
-        getattr(native, name)(self.state, out, *parameters)
+        draw(self.state, out, *parameters)
         return out
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
@@ -35,6 +34,7 @@ from compiler_core.late import Late
 from compiler_core.meta import TensorMeta
 from compiler_core.names.nearest import nearest
 from compiler_core.ops.registry import Array, meta_of
+from compiler_core.records import dataclass
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -319,17 +319,17 @@ def find_backend(backend: object) -> Backend:
             return CallableBackend(_registered[backend])
         if backend in ENGINES:
             return ENGINES[backend].get()()
+        if backend in NATIVE:  # before installed packages are looked through, which takes longer than to start
+            return NATIVE[backend].get()()
         if backend in strangers():
             return _loaded(backend)
-        if backend not in NATIVE:
-            known = backend_names()
-            near = nearest(backend, known)
-            raise BackendError(
-                f"there is no backend {backend!r}",
-                expected=f"{', '.join(known)}, or a callable",
-                remedy=f"did you mean {near!r}?" if near else "",
-            )
-        return NATIVE[backend].get()()
+        known = backend_names()
+        near = nearest(backend, known)
+        raise BackendError(
+            f"there is no backend {backend!r}",
+            expected=f"{', '.join(known)}, or a callable",
+            remedy=f"did you mean {near!r}?" if near else "",
+        )
     if _follows(backend):
         return cast(Backend, backend)
     if callable(backend):

@@ -15,7 +15,6 @@ uint16, uint32 and uint64 have no common dtype with other integers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cache, reduce
 from typing import Any
 
@@ -24,6 +23,7 @@ import numpy as np
 
 from compiler_core.errors import ArgumentTypeError, DTypeError
 from compiler_core.names.spelling import spelled
+from compiler_core.records import dataclass
 from compiler_core.symbolic.expression import Sym, is_symbol
 
 

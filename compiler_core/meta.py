@@ -9,10 +9,10 @@ The device is a property of a whole graph, not of a value, so it is not part of 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.dtype import DType
+from compiler_core.records import dataclass
 from compiler_core.symbolic.expression import Sym, is_symbol
 
 Size = int

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 
 from compiler_core import log
@@ -66,6 +66,7 @@ from compiler_core.graph.passes import SIMPLIFY, SIMPLIFY_JOINT, run_passes
 from compiler_core.graph.passes.launch import launched
 from compiler_core.late import Late
 from compiler_core.log import warn_once
+from compiler_core.records import dataclass
 from compiler_core.runtime.launching import Launching
 from compiler_core.steps import compiling, record, record_graph, timed
 

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 
 from compiler_core import log, observe
 from compiler_core.config import config
@@ -22,6 +21,7 @@ from compiler_core.errors import BackendError, CompilationError, DistCompileErro
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.print import print_call, print_graph, print_node
 from compiler_core.graph.verify import verify
+from compiler_core.records import dataclass
 from compiler_core.showing.notice import noticed
 from compiler_core.timeline import mark
 

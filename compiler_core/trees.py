@@ -13,12 +13,12 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from compiler_core.device import Device
 from compiler_core.dtype import DType
 from compiler_core.errors import ArgumentError
+from compiler_core.records import dataclass
 from compiler_core.tensor.size import Size
 
 Context: TypeAlias = Any

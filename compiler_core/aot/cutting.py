@@ -11,11 +11,12 @@ the pieces are in order of their stage (`stops.py`), of equal ones in the order 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from compiler_core.aot.strategy import Segment
 from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
 from compiler_core.ops.rules import Movement
+from compiler_core.records import dataclass
 
 
 def is_free(node: Node) -> bool:

@@ -11,7 +11,6 @@ AutogradError. What it raises comes out of the backward.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -24,6 +23,7 @@ from compiler_core.aot.strategy import DELIVERED, BackwardSession, Gradient
 from compiler_core.device import copy_of
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor

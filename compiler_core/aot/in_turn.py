@@ -8,7 +8,6 @@ Only the second may write parameters and state in place: what the first had writ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from compiler_core.aot.joint import Joint
@@ -17,6 +16,7 @@ from compiler_core.aot.within import Within
 from compiler_core.backend import Executable, SharesMemory, Spends, WritesOver, stack_of
 from compiler_core.events import Events
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 
 _FIRST, _SECOND = 0, 1
 Place: TypeAlias = tuple[int, int]  # which list, and where in it

@@ -13,7 +13,7 @@ At a boundary (hooks, rules that are not traced) the sweep stops and goes on fro
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from compiler_core.aot.boundary import (
     GRADIENT_BOUNDARY,
@@ -32,6 +32,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.primitives.convert import DETACH
 from compiler_core.ops.primitives.custom_gradient import CUSTOM_GRADIENT
 from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Value, bind, use_trace
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

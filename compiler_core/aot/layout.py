@@ -7,7 +7,6 @@ Places: the saved values, the inputs read, the tangents. What stops and steps ma
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 
 from compiler_core.aot.joint import Joint
 from compiler_core.aot.needs import Flow, Needs, arrivals_of, tangents_behind
@@ -17,6 +16,7 @@ from compiler_core.aot.stops import Stop, all_that_may_come
 from compiler_core.graph.ir import Graph, Node, Placeholder
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 
 NOTHING: frozenset[int] = frozenset()
 

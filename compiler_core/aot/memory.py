@@ -10,11 +10,11 @@ Limits: the CPU; what a call writes into its inputs' memory, and gradients that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from compiler_core.backend import Executable, WritesOver
 from compiler_core.meta import TensorMeta
+from compiler_core.records import dataclass
 
 _MIB = 1 << 20
 

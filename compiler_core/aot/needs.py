@@ -11,13 +11,13 @@ is a write to what it is a view of.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
 
 from compiler_core.aot.joint import Joint
 from compiler_core.aot.partition import ARRIVING
 from compiler_core.aot.recompute import needed_for
 from compiler_core.aot.stops import Stop
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ allow (`emission_order`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from compiler_core.aot.budget import peak_of, within
 from compiler_core.aot.joint import Joint
@@ -23,6 +22,7 @@ from compiler_core.aot.regions import Regions
 from compiler_core.graph.effects import has_effects
 from compiler_core.graph.extract import extract
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
+from compiler_core.records import dataclass
 
 ARRIVING = ("tangent", "hooked")  # roles of inputs that come in the course of a backward
 _ADDS = ("add", "cast", "index_add")  # what gradients of a parameter's several uses are made into one by

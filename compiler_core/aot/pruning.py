@@ -11,7 +11,7 @@ Limits: past an op that is in no table, zeros are computed with.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from compiler_core.aot.cutting import is_free
@@ -21,6 +21,7 @@ from compiler_core.graph.passes import SIMPLIFY_JOINT, run_passes
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Op, use_trace
 from compiler_core.ops.rules import Movement
+from compiler_core.records import dataclass
 
 if TYPE_CHECKING:
     from compiler_core.aot.wrapper import Cut

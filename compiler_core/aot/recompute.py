@@ -20,13 +20,13 @@ be computed again too, for what they take: not random bits, nor what is compared
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from compiler_core.aot.min_cut import INFINITE
 from compiler_core.aot.regions import Regions
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 from compiler_core.ops.routine import Routine
 from compiler_core.ops.rules import Expansion, Indexed, IndexedReduction, Movement, Pointwise, Reduction
+from compiler_core.records import dataclass
 
 HELD = 2  # bytes moved that a byte of memory is worth
 CHEAP_WORK = 1  # bytes moved in the time of one cheap operation on an f32 element

@@ -11,9 +11,9 @@ A value whose mask meets no arrival that came is no gradient in that pass: None 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from compiler_core.meta import TensorMeta
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,12 @@ are cut further there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 from compiler_core.graph.ir import Graph
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 
 if TYPE_CHECKING:
     from compiler_core.ops.registry import Value

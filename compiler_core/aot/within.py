@@ -14,7 +14,7 @@ partitioned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from compiler_core.aot.joint import Joint, make_joint
 from compiler_core.aot.partition import dependents
@@ -23,6 +23,7 @@ from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.rename import Rename
 from compiler_core.ops.primitives.custom_gradient import BEGINS, CUSTOM_GRADIENT, ENDS
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -32,6 +32,7 @@ from compiler_core.errors import AutogradError, GraphError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.overrides.state import other_layouts
+from compiler_core.records import dataclass
 from compiler_core.tensor.autograd.gone import freed_error
 from compiler_core.tensor.autograd.tape import Edge, GradNode
 from compiler_core.tensor.memory.cell import Cell

@@ -9,9 +9,11 @@ Invariant: `next` is the index of the instruction to run next; while an instruct
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from types import CodeType
 from typing import Any
+
+from compiler_core.records import dataclass
 
 
 class Marker:

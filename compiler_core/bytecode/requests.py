@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode.completions import chain
 from compiler_core.bytecode.frame import NULL, UNSET, Enter, Frame
 from compiler_core.bytecode.semantics import STOP
 from compiler_core.bytecode.versions import AFTER_LOOP, NULL_ABOVE, SEND_KEEPS_RECEIVER
+from compiler_core.records import dataclass
 
 if TYPE_CHECKING:
     from compiler_core.bytecode.machine import Machine

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from compiler_core import dtype as dtypes
@@ -15,6 +15,7 @@ from compiler_core.capture.guards.guards import Guards
 from compiler_core.device import Device, default_devices, set_default_devices, times_asked
 from compiler_core.ops.casting import casting
 from compiler_core.overrides.state import IDLE, Now, become, thread_overrides
+from compiler_core.records import dataclass
 from compiler_core.tensor.autograd.grad_mode import thread_mode
 from compiler_core.tensor.making.random_state import current_shard, shard_mode
 

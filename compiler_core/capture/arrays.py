@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import CellType
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from compiler_core.capture.trace import CaptureTrace, Known
 from compiler_core.config import config
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.numpy_trace.lifting import callers, lift, lift_number, regain, to_result, why_not
+from compiler_core.records import dataclass
 
 if TYPE_CHECKING:
     from compiler_core.capture.record import Change

@@ -9,7 +9,7 @@ trace: the graph, when it runs for this very call, makes of them what the code m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 from compiler_core import cuda
@@ -40,6 +40,7 @@ from compiler_core.graph.ir import Graph, Node
 from compiler_core.graph.passes import attends_f32
 from compiler_core.graph.sizes import graph_at, symbols_of
 from compiler_core.ops.batching.value import Batched
+from compiler_core.records import dataclass
 from compiler_core.symbolic.size import SizeSymbol, at_sizes
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor

@@ -8,7 +8,6 @@ symbols nothing has happened: it is captured again with fewer, then with constan
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import log, observe
@@ -43,6 +42,7 @@ from compiler_core.location import interpreting
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.ops.batching.value import levels, set_levels
 from compiler_core.ops.registry import use_trace
+from compiler_core.records import dataclass
 from compiler_core.steps import timed
 from compiler_core.tensor.autograd.grad_mode import taping
 

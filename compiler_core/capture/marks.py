@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.capture.guards.guards import Guards
 from compiler_core.config import config
 from compiler_core.errors import ConstraintViolationError
+from compiler_core.records import dataclass
 from compiler_core.symbolic.ends import WHOLE, Ends
 from compiler_core.symbolic.expression import Sym
 from compiler_core.symbolic.size import SizeGuard, Sizes, symbols_in

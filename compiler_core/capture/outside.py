@@ -5,12 +5,12 @@ In: an object and its source. Out: records; and where a container's items are fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
 from compiler_core.capture.guards.kinds import own_attributes, plain_copy, shows_by_code
 from compiler_core.capture.guards.sources import InDict, Item, Raw, Source
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ Invariants: nothing outside is changed by the trace itself but stamps and versio
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from compiler_core.aot.needs import memory_of
@@ -28,6 +27,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.primitives.custom_gradient import HISTORY
 from compiler_core.ops.registry import Array, Value, bind, meta_of, use_trace
+from compiler_core.records import dataclass
 from compiler_core.tensor.autograd.grad_mode import Inference
 from compiler_core.tensor.autograd.inference import check_written
 from compiler_core.tensor.autograd.tape import TRACED, Edge, GradNode, is_traced

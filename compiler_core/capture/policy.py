@@ -11,13 +11,13 @@ from __future__ import annotations
 import inspect
 import os
 import sysconfig
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from compiler_core.bytecode.program import LOOKS_AT_FRAMES, program_of
+from compiler_core.records import dataclass
 
 _ROOT = Path(__file__).resolve().parents[2]
 _STDLIB = sysconfig.get_paths()["stdlib"] + os.sep

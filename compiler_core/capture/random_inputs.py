@@ -9,7 +9,6 @@ counter-based generator, as a CUDA device's, needs no such inputs: by its key th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compiler_core.capture.guards.guards import Guards
@@ -18,6 +17,7 @@ from compiler_core.device import Device, check_device
 from compiler_core.graph.ir import Graph, Placeholder
 from compiler_core.ops.random.composite import Draw
 from compiler_core.ops.registry import Value
+from compiler_core.records import dataclass
 from compiler_core.tensor.making.random import States, default_generator, generator_for
 from compiler_core.tensor.making.random_state import Counter, set_shard
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import CellType
 from typing import Any
@@ -26,6 +25,7 @@ from compiler_core.capture.held_numbers import put_gradients
 from compiler_core.capture.numbers.symbols import KINDS, plain_of, plain_parts
 from compiler_core.capture.outside import Outside, contents_of, own_source
 from compiler_core.ops.registry import Array, use_trace
+from compiler_core.records import dataclass
 from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.tensor import Tensor
 

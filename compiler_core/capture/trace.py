@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from compiler_core.aot import branch, loop, scan  # they register ops
@@ -31,6 +31,7 @@ from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.random.composite import Draw
 from compiler_core.ops.registry import Attrs, Op, Value
+from compiler_core.records import dataclass
 from compiler_core.tensor.making.random_state import current_shard
 from compiler_core.tensor.tensor import Tensor
 

@@ -11,7 +11,6 @@ Raises: GraphBreak where a call is not one graph; CannotExport for what a graph 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -33,6 +32,7 @@ from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.print import LITERAL_ELEMENTS
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, Attrs, Op, meta_of
+from compiler_core.records import dataclass
 from compiler_core.symbolic.size import Sizes, Sym
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor

@@ -8,10 +8,10 @@ nothing is negative.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 
 from compiler_core.loop_ir.expr import CompareOp
 from compiler_core.meta import Size
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Data, Div, Index, Mod
 from compiler_core.symbolic.index_text import show_index
 

@@ -13,7 +13,6 @@ depends on other elements is a LoweringError. Of 16-bit floats CUDA C computes i
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import combinations
 
 from compiler_core.codegen.cpp.expressions import ExprPrinter
@@ -23,6 +22,7 @@ from compiler_core.codegen.cpp.scalars import Used
 from compiler_core.codegen.cpp.types import register_type
 from compiler_core.codegen.row_values import EACH, MANY, SEEN, Half, Rows, halves, not_by_rows, with_results
 from compiler_core.dtype import DType, float32, float64
+from compiler_core.records import dataclass
 
 _VECTORISED = {"tanhf": "tanh"}  # libm functions of which a helper (helpers.py) is quicker in a loop
 _ALIGNED = '#pragma GCC optimize("align-loops=64")\n'  # a loop of few instructions over two cache lines takes 1.2 times

@@ -17,7 +17,7 @@ row's number (`seen`). All else is a LoweringError. Limit: what a composition as
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from compiler_core.dtype import DType, bool_
 from compiler_core.errors import LoweringError
@@ -31,6 +31,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.registry import Value as OpValue
 from compiler_core.ops.registry import use_trace
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import ZERO, Index, of_axis
 
 SEEN, MANY, EACH = "seen", "many", "each"  # variables: whether a column is seen; n and 1/n

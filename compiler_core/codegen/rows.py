@@ -11,8 +11,6 @@ and what it alone needs is not computed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from compiler_core.codegen.cpp.expressions import ExprPrinter
 from compiler_core.codegen.cpp.index import CppIndexPrinter
 from compiler_core.codegen.cpp.scalars import Used
@@ -23,6 +21,7 @@ from compiler_core.dtype import DType, bool_, float32, float64
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir.interpret import identity
 from compiler_core.loop_ir.ir import REDUCING
+from compiler_core.records import dataclass
 
 _BEFORE = """\
 DC_INLINE int64_t last(const Array* a, int64_t dims) {  // elements of so many last dims

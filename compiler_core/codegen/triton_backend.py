@@ -10,7 +10,6 @@ Raises: BackendError without Triton, LoweringError, IndexError_ from a failed ch
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from compiler_core.loop_ir.interpret import run_program
 from compiler_core.loop_ir.ir import Kernel, Program
 from compiler_core.lowering.target import GPU
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 from compiler_core.schedule.from_graphs import lower_and_schedule
 from compiler_core.steps import compiling, record
 

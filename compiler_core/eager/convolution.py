@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
 
@@ -25,6 +24,7 @@ from compiler_core.errors import BackendError
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made, Prepare
+from compiler_core.records import dataclass
 from compiler_core.runtime.lasting_memory import arena_address
 from compiler_core.runtime.onednn import eager_plan
 

@@ -13,7 +13,7 @@ What the engine does not take is said once per engine and op: the op, why, and t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from compiler_core import log
@@ -27,6 +27,7 @@ from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.graph.passes import Cse, Dce, Decompose, run_passes
 from compiler_core.ops.registry import OPS, Array
 from compiler_core.ops.rules import Decomposed
+from compiler_core.records import dataclass
 
 OWN = "codegen"  # the backend of what an engine does not take
 

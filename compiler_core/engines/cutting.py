@@ -10,11 +10,11 @@ and none waits for one that comes later. Calls without operands (ramps, constant
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from compiler_core.graph.extract import extract
 from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
 from compiler_core.ops.rules import Movement
+from compiler_core.records import dataclass
 
 Refuses = Callable[[Call], str]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -20,6 +19,7 @@ from compiler_core.errors import BackendError
 from compiler_core.events import Events
 from compiler_core.graph.ir import Constant, Graph, Node
 from compiler_core.ops.registry import Array, meta_of
+from compiler_core.records import dataclass
 
 Run: TypeAlias = Callable[[Sequence[Array], Places], Sequence[Array]]
 

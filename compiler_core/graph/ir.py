@@ -20,7 +20,7 @@ Nodes compare by identity. Two graphs are equal when their text is (`print.py`, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from compiler_core import cuda
@@ -28,6 +28,7 @@ from compiler_core.dtype import DType
 from compiler_core.errors import GraphError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.registry import Array, Attrs, Op, Value, current_trace, meta_of
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,11 +10,12 @@ accesses must be in one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Axis, Index
 
 

@@ -17,11 +17,11 @@ range; from float to integer they truncate.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from compiler_core.dtype import DType, bool_, float32, float64, uint32
 from compiler_core.loop_ir.scalars import TABLE
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Index
 
 CompareOp = Literal["lt", "le", "gt", "ge", "eq", "ne"]

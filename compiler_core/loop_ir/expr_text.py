@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import get_args
 
 from compiler_core.dtype import DType, by_name
 from compiler_core.errors import GraphError
 from compiler_core.loop_ir import expr as x
 from compiler_core.meta import Size
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Axis, Data, Div, Index, Mod, Scalar, Variable
 from compiler_core.symbolic.index_text import in_python, name_of, not_an_index, read_index, show_index
 

@@ -10,7 +10,7 @@ IndexError_ on a failed Check and on a load or store outside its buffer. Limits:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.print import print_index
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Axis, Data, Index, Scalar
 
 GARBAGE = 0xCB  # as f32 or f64 this is a large negative number: it spoils sums and maxima alike

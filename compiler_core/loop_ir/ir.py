@@ -61,7 +61,7 @@ Limits: extents are ints today; every extent and numel is typed `Size` so that s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -72,6 +72,7 @@ from compiler_core.meta import Size
 from compiler_core.ops.registry import Array
 from compiler_core.ops.routine import Routine, Strided
 from compiler_core.ops.rules import ReductionKind
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Axis, Index
 
 LoopKind = Literal["serial", "parallel", "block", "vector"]

@@ -13,7 +13,7 @@ may (`placement.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from compiler_core.dtype import DType, bool_, int64
 from compiler_core.errors import GraphError
@@ -23,6 +23,7 @@ from compiler_core.loop_ir.aliasing import safe_pairs
 from compiler_core.loop_ir.checking import is_of_values
 from compiler_core.loop_ir.placement import check_events
 from compiler_core.loop_ir.print import print_expr, print_step, print_stmt
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Axis, Data, Div, Index, Mod
 
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeAlias
 
 from compiler_core.dtype import DType
@@ -38,6 +38,7 @@ from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir.ir import REDUCING, ReduceKind, StoreMode, View
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.routine import Routine
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import ZERO, Atom, Axis, Data, Div, Index, Mod, Scalar, of_data
 
 Axes: TypeAlias = tuple[Axis, ...]

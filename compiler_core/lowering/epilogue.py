@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from compiler_core.dtype import DType, float32
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.linear_algebra import gemm_cuda
+from compiler_core.records import dataclass
 
 
 def add_biases(defined: d.Defined) -> d.Defined:

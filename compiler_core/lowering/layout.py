@@ -10,11 +10,12 @@ axis may be split into several; rows and columns must keep one stride each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.gemm import blas_operand
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Axis, Div, Index, Mod, of_axis
 
 

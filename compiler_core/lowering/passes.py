@@ -12,7 +12,6 @@ In: `Defined`, and the target that it is for. Out: `Defined`. A pass's name is i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from compiler_core.lowering.definition import Defined
 from compiler_core.lowering.epilogue import add_biases
@@ -21,6 +20,7 @@ from compiler_core.lowering.place import place_products
 from compiler_core.lowering.round import round_results
 from compiler_core.lowering.target import Target
 from compiler_core.lowering.triangle import skip_masked_blocks
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

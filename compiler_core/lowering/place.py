@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from compiler_core.dtype import DType, float32, joint_factor
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.boxes import parts
 from compiler_core.lowering.layout import is_contiguous, relayout
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Axis, of_axis
 
 

@@ -7,10 +7,10 @@ is one). Facts only: the rules that use them stand where the kernels are built (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from compiler_core.dtype import DType, bfloat16, float16
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,12 @@ left out. Limits: zeros are taken to annihilate; an infinity or NaN at a place t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.meta import TensorMeta
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Axis
 
 BLOCK = 64  # rows: enough for BLAS to be near its speed

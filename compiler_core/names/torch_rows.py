@@ -40,9 +40,9 @@ with commas between them:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from compiler_core.errors import OpDefinitionError
+from compiler_core.records import dataclass
 
 Place = tuple[str, str]  # module, name in it
 SPACES = frozenset(("linalg", "special", "fft", "masked", "signal.windows", "nn.functional"))

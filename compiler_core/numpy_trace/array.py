@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.numpy_trace.known import known_value
 from compiler_core.ops.registry import Array, Attrs, Op, Value, bind, current_trace
+from compiler_core.records import dataclass
 from compiler_core.tensor.autograd.grad_mode import is_grad_enabled
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor

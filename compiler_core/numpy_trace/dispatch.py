@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from compiler_core.errors import DTypeError, GraphBreak
 from compiler_core.numpy_trace.array import TracedArray, View, not_traced
 from compiler_core.numpy_trace.known import constant, known_value
 from compiler_core.ops.registry import current_trace
+from compiler_core.records import dataclass
 from compiler_core.tensor.tensor import Tensor
 
 Function = TypeVar("Function", bound=Callable[..., Any])

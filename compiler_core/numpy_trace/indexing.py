@@ -9,7 +9,6 @@ Slices that run backwards become forward ones of a flipped copy.
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from compiler_core.numpy_trace.known import constant, known_value
 from compiler_core.numpy_trace.operands import cast, filled, holds_traced, is_number, shape_of, tensor_of
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import current_trace
+from compiler_core.records import dataclass
 from compiler_core.tensor.methods.indexing import get_item as tensor_get_item
 from compiler_core.tensor.methods.indexing import index_put
 from compiler_core.tensor.methods.indexing import set_item as tensor_set_item

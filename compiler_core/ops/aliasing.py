@@ -8,11 +8,11 @@ Strides are logical, those torch would report for views of a contiguous storage:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from compiler_core.meta import Shape, same_shape
+from compiler_core.records import dataclass
 
 Strides: TypeAlias = tuple[int, ...]
 

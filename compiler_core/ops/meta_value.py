@@ -9,12 +9,12 @@ Its dtype is a DType, an array's one of NumPy's: the checks that `run_eager` rem
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from compiler_core.dtype import DType, of
 from compiler_core.errors import NoDataError
 from compiler_core.meta import Shape, TensorMeta
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -33,6 +33,7 @@ from compiler_core.ops.batching.value import Batched
 from compiler_core.ops.meta_value import MetaValue, infer_value
 from compiler_core.ops.on_device import run_on_device
 from compiler_core.ops.rules import ALIKE, Decomposed, EngineRule, Expansion, LowerRule, Pointwise, VmapRule
+from compiler_core.records import dataclass
 from compiler_core.symbolic.size import symbols_in
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]  # an array of the device's array module

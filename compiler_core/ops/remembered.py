@@ -13,13 +13,13 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
 
 from compiler_core.ops.registry import Array, Op, Telling
+from compiler_core.records import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_STEPS = 16  # of a call

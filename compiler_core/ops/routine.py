@@ -18,7 +18,7 @@ which is contiguous unless `accepts_result` says more, and keeps no address.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,6 +26,7 @@ import numpy as np
 from compiler_core.dtype import DType
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.linear_algebra.gemm_product import Product
+from compiler_core.records import dataclass
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Attrs: TypeAlias = Mapping[str, Any]

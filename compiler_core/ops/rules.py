@@ -12,10 +12,10 @@ passes `Index`s (symbolic/index.py). `read[k](index)` is the expression for elem
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from compiler_core.ops.routine import Routine
+from compiler_core.records import dataclass
 
 ReductionKind = Literal["sum", "prod", "max", "min", "argmax", "argmin", "argmax_nan"]
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 from inspect import Parameter, signature
 from pathlib import Path
@@ -34,6 +33,7 @@ from compiler_core.overrides.state import (
     plain,
     thread_overrides,
 )
+from compiler_core.records import dataclass
 
 
 @dataclass(slots=True, eq=False)

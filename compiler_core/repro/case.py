@@ -10,7 +10,7 @@ before a batch norm) is rounded otherwise by every form.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from compiler_core.graph.ir import Call, Graph
 from compiler_core.graph.minify import example_inputs
 from compiler_core.graph.parse import parse_graph
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 
 _LIMITS = {8: 1e-7, 4: 1e-4}  # itemsize -> how far apart floats may be; narrower ones:
 _NARROW = 3e-2

@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -36,6 +35,7 @@ from compiler_core.lowering.parse import parse_definitions
 from compiler_core.lowering.passes import PASSES
 from compiler_core.lowering.target import CPU
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 from compiler_core.repro.case import Case, Fault, fault_of
 from compiler_core.repro.ladder import Climb, by_name, run_native
 from compiler_core.schedule.finish import KernelTable

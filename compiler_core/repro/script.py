@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from compiler_core.graph.ir import Constant
 from compiler_core.graph.print import print_graph
+from compiler_core.records import dataclass
 from compiler_core.repro.case import Case, Fault
 from compiler_core.repro.ladder import find
 

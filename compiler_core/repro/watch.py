@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from compiler_core import log
@@ -27,6 +27,7 @@ from compiler_core.config import config
 from compiler_core.errors import BackendError, DistCompileError
 from compiler_core.graph.ir import Graph
 from compiler_core.pipeline import REPRO, CompileRequest, compile_captured
+from compiler_core.records import dataclass
 from compiler_core.repro.case import Case, Fault, fault_of
 from compiler_core.repro.ladder import find
 from compiler_core.repro.script import Script, write

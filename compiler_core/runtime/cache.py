@@ -25,7 +25,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -34,6 +33,7 @@ from typing import Any
 from compiler_core import log
 from compiler_core.config import config
 from compiler_core.errors import CacheError, CompilerNotFoundError
+from compiler_core.records import dataclass
 from compiler_core.runtime import bound, places
 from compiler_core.timeline import mark
 
@@ -94,9 +94,9 @@ def make_key(parts: Mapping[str, str]) -> str:
 def generator_fingerprint() -> str:
     """Digest of the compiler's own source: a changed pass, lowering or code generator makes new keys."""
     digest = sha256()
-    for path in generator_sources():
-        digest.update(f"{path.relative_to(_CORE)}\n".encode())
-        digest.update(path.read_bytes())
+    for name in _generator_names():
+        with open(_CORE / name, "rb", buffering=0) as file:
+            digest.update(b"%s\n%s" % (name.encode(), file.read()))
     return digest.hexdigest()
 
 
@@ -118,8 +118,18 @@ def origin() -> dict[str, str]:
 
 def generator_sources() -> list[Path]:
     """The files that may decide what code is made of a graph: all of compiler_core/ but the rooms in _APART."""
-    paths = ((path, path.relative_to(_CORE).parts[0]) for path in _CORE.rglob("*.py"))
-    return sorted(path for path, room in paths if room not in _APART)
+    return [_CORE / name for name in _generator_names()]
+
+
+def _generator_names() -> list[str]:
+    """The same, as from compiler_core/. A warm start looks through all of them."""
+    names: list[str] = []
+    for folder, rooms, files in os.walk(_CORE):
+        inside = os.path.relpath(folder, _CORE)
+        if inside == os.curdir:
+            inside, rooms[:] = "", [room for room in rooms if room not in _APART]
+        names += [os.path.join(inside, name) for name in files if name.endswith(".py")]
+    return sorted(names)
 
 
 def load_or_build(key: str, build: Builder) -> Entry:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from threading import local
@@ -24,6 +23,7 @@ from compiler_core.dtype import by_name
 from compiler_core.graph.parse import parse_attrs
 from compiler_core.ops.registry import Array
 from compiler_core.ops.routine import ROUTINES, Routine, Strided
+from compiler_core.records import dataclass
 from compiler_core.runtime.lasting_memory import nested_arena
 
 LIBRARY_FAILED = 0x7FFFFFFD  # what a generated entry point returns when a library it called says that it failed

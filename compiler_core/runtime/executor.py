@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -42,6 +41,7 @@ from compiler_core.errors import (
 from compiler_core.events import FAILED, Dispatch, Events
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 from compiler_core.runtime import pool
 from compiler_core.runtime.blas import routine_table
 from compiler_core.runtime.callback import LIBRARY_FAILED, RAISED, Callback, Callbacks

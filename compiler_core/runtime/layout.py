@@ -11,12 +11,12 @@ between builds of CPython; so each offset is computed from `__basicsize__` and p
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
 from compiler_core import log
+from compiler_core.records import dataclass
 
 C_CONTIGUOUS_ALIGNED = 0x0001 | 0x0100  # NPY_ARRAY_C_CONTIGUOUS | NPY_ARRAY_ALIGNED
 WRITEABLE = 0x0400  # NPY_ARRAY_WRITEABLE

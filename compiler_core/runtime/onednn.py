@@ -21,7 +21,6 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -33,6 +32,7 @@ from compiler_core.graph.parse import parse_attrs
 from compiler_core.graph.print import print_attrs
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.routine import Strided, contiguous, told_of_all_dims
+from compiler_core.records import dataclass
 from compiler_core.runtime.callback import Callback
 
 _SPINS = 10_000  # of libgomp's threads, before they sleep: some tens of microseconds

@@ -20,12 +20,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
 from compiler_core.errors import CacheError
+from compiler_core.records import dataclass
 from compiler_core.runtime import cache
 from compiler_core.runtime.cache import DamagedEntry, Entry, Manifest
 from compiler_core.runtime.stock import kind_of

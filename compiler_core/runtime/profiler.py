@@ -19,11 +19,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
+from compiler_core.records import dataclass
 from compiler_core.runtime import limits
 from compiler_core.runtime.cache import Entry, Manifest, load_or_build, make_key
 from compiler_core.runtime.toolchain import Toolchain

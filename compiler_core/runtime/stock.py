@@ -15,9 +15,9 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from compiler_core.records import dataclass
 from compiler_core.runtime import places
 from compiler_core.runtime.cache import FORMAT
 

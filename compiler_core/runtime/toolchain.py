@@ -17,13 +17,13 @@ import os
 import platform
 import shutil
 import sys
-from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 from compiler_core.config import config
 from compiler_core.errors import CompilerNotFoundError
+from compiler_core.records import dataclass
 
 # libm functions with one or two operands that glibc offers in vector form; the f32 name has an "f" appended
 VECTOR_CANDIDATES: dict[str, int] = {

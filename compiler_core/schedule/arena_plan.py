@@ -12,7 +12,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from compiler_core.records import dataclass
 
 ALIGNMENT = 64  # bytes: a cache line, and an AVX-512 register
 PAGE = 4096  # bytes: addresses this far apart fall into one set of most L1 caches

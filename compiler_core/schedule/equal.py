@@ -9,12 +9,13 @@ may still give equal kernels, which `finish.py` finds afterwards.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.expr_text import ExprPrinter
 from compiler_core.lowering import definition as d
 from compiler_core.meta import TensorMeta
+from compiler_core.records import dataclass
 from compiler_core.schedule.finish import Argument, Partial, Slice, slice_of
 from compiler_core.schedule.legality import Info, LoopShape
 from compiler_core.symbolic.index import Variable

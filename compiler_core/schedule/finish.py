@@ -8,7 +8,6 @@ same text. That text is the key under which kernels are shared.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from compiler_core.dtype import DType
@@ -18,6 +17,7 @@ from compiler_core.loop_ir.print import print_kernel
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.target import CPU, Target
 from compiler_core.meta import TensorMeta
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Axis, Index, Scalar, Variable, named_axis
 
 if TYPE_CHECKING:

@@ -17,12 +17,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 from compiler_core import log
 from compiler_core.errors import LoweringError
 from compiler_core.lowering import definition as d
+from compiler_core.records import dataclass
 from compiler_core.schedule.legality import Group, Hazard, Info, Legal, can_fuse, describe, initial_group, merged
 
 

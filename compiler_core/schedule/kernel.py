@@ -16,7 +16,6 @@ one first. That is the CPU's nest; the GPU's is in gpu.py.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
@@ -26,6 +25,7 @@ from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import call, cast
 from compiler_core.lowering.target import Target
 from compiler_core.meta import TensorMeta
+from compiler_core.records import dataclass
 from compiler_core.schedule.chunks import is_worth_threads
 from compiler_core.schedule.equal import Fingerprint, KernelRecipe
 from compiler_core.schedule.finish import Argument, KernelTable, ParamTable, Partial

@@ -14,12 +14,12 @@ softmax and layer norm (Zheng et al., AStitch, ASPLOS'22).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from compiler_core.loop_ir.ir import REDUCING
 from compiler_core.lowering import definition as d
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Index
 
 MAX_COLS = 65536  # row-local scratch lives on the stack, and should in the L2 cache

@@ -8,7 +8,7 @@ early (signals) and as late (waits) as the steps allow.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 
@@ -23,6 +23,7 @@ from compiler_core.lowering.target import Target
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.linear_algebra.gemm import GEMM
 from compiler_core.ops.routine import Strided
+from compiler_core.records import dataclass
 from compiler_core.schedule import gpu_lines, gpu_scatter
 from compiler_core.schedule.arena_plan import Life
 from compiler_core.schedule.batch import batched

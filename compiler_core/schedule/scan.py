@@ -9,7 +9,6 @@ The value is computed on the way; a running value has the definition's dtype `ca
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from compiler_core.dtype import DType
 from compiler_core.loop_ir import expr as x
@@ -18,6 +17,7 @@ from compiler_core.loop_ir.interpret import identity
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.emitter import Emitter, call, cast
 from compiler_core.meta import TensorMeta
+from compiler_core.records import dataclass
 from compiler_core.schedule.finish import KernelTable, ParamTable
 from compiler_core.schedule.kernel import Built, built, loop_of
 from compiler_core.schedule.places import beats, grouped, outer_loops, pieces

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.target import CPU, Target
+from compiler_core.records import dataclass
 from compiler_core.schedule.chunks import LONG_ROW, MAX_CHUNKS, SHORT_ROW, long_row, n_chunks
 from compiler_core.schedule.legality import Info, Level, LoopShape, is_row_reduction
 from compiler_core.symbolic.index import Axis, Div, Index, Mod, of_axis

@@ -9,11 +9,12 @@ Invariant: stage k reads only row values of stage <= k. A value is computed as l
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.lowering import definition as d
 from compiler_core.lowering.target import CPU, Target
+from compiler_core.records import dataclass
 from compiler_core.schedule.legality import Info, Level, LoopShape, is_row_reduction, level_of
 
 # Costs in units of one vector operation. Reading back what lies in the L1 cache costs a load; scratch a store as well.

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
+
+from compiler_core.records import dataclass
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -12,11 +12,11 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from compiler_core.errors import ConfigError
+from compiler_core.records import dataclass
 
 Kind: TypeAlias = Literal["step", "unit", "cache"]
 _WIDTH = 40  # columns of a bar

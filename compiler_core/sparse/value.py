@@ -11,7 +11,6 @@ shows; what changes the pattern puts another SparseValue into the cell. No array
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from compiler_core.errors import GraphBreak
@@ -19,6 +18,7 @@ from compiler_core.location import user_location
 from compiler_core.memory_format import layout, sparse_coo, sparse_csr
 from compiler_core.meta import Shape
 from compiler_core.ops.registry import current_trace
+from compiler_core.records import dataclass
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.methods.of_layouts import REFUSE_TRACE
 

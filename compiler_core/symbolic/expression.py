@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, Union
 
 import numpy as np
 
 from compiler_core.errors import GraphError
+from compiler_core.records import dataclass
 from compiler_core.symbolic import ends as intervals
 from compiler_core.symbolic import polynomial
 from compiler_core.symbolic.ends import Ends

@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias, Union
 
 from compiler_core.meta import Size
+from compiler_core.records import dataclass
 
 _FAR = 1 << 62
 Bounds: TypeAlias = tuple[Size, Size]  # both ends included

@@ -20,12 +20,13 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from compiler_core.errors import ClosedSizesError, GraphError, UnknownSizeError
 from compiler_core.location import user_location
+from compiler_core.records import dataclass
 from compiler_core.symbolic import polynomial
 from compiler_core.symbolic.ends import WHOLE, Ends, both
 from compiler_core.symbolic.expression import (

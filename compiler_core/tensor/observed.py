@@ -16,13 +16,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, TypeAlias
 
 from compiler_core.ops import registry
 from compiler_core.ops.registry import Array, Attrs, Op
 from compiler_core.ops.whole import Composite
+from compiler_core.records import dataclass
 from compiler_core.tensor import tensor as tensors
 from compiler_core.tensor.tensor import Tensor
 

@@ -11,7 +11,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from compiler_core.breaking import breaks_graph
 from compiler_core.forward.level import tangent_of
 from compiler_core.ops.batching.value import levels_of
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 from compiler_core.tensor.autograd.tape import GradNode
 from compiler_core.tensor.nodes.names import name_of
 

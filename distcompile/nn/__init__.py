@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from compiler_core.alive import collector_paused
 from compiler_core.births import note as note_births
 from compiler_core.names.namespaces import named_in
-from distcompile.nn import functional, init, lazy, module, parameter, utils
-from distcompile.nn.layers import LAYERS
+
+with collector_paused():  # what half a thousand modules define stays, and would be looked through a hundred times
+    from distcompile.nn import functional, init, lazy, module, parameter, utils
+    from distcompile.nn.layers import LAYERS
 
 _LATE = ("attention", "modules", "parallel")
 

@@ -1,4 +1,4 @@
-void k_softmax(const float* p0, float* out) {
+DC_APART void k_softmax(const float* p0, float* out) {
   for (int64_t i0 = 0; i0 < 32; ++i0) {
     float a0 = -__builtin_inff();
     #pragma omp simd reduction(dc_max:a0)

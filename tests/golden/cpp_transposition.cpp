@@ -1,4 +1,4 @@
-void k_transpose(const float* p0, float* out) {
+DC_APART void k_transpose(const float* p0, float* out) {
   for (int64_t i0_tile = 0; i0_tile < 32; i0_tile += 16) {
     for (int64_t i1_tile = 0; i1_tile < 50; i1_tile += 16) {
       alignas(64) float tile0[16][17];

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from compiler_core.aot.boundary import Hook
@@ -34,6 +33,7 @@ from compiler_core.graph.ir import Call, Graph, Placeholder
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Array, Value
 from compiler_core.pipeline import Compiled
+from compiler_core.records import dataclass
 from compiler_core.tensor.autograd.backward import record_function
 from compiler_core.tensor.autograd.grad_mode import Inference, no_grad
 from compiler_core.tensor.autograd.inference import has_no_version, saved_error

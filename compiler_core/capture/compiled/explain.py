@@ -7,7 +7,7 @@ and notebooks get a table of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from compiler_core.aot.memory import MemoryPlan
@@ -15,6 +15,7 @@ from compiler_core.graph.ir import Graph
 from compiler_core.graph.print import print_graph
 from compiler_core.ops.routine import Routine
 from compiler_core.ops.rules import Expansion
+from compiler_core.records import dataclass
 from compiler_core.showing.grid import Grid, details
 from compiler_core.steps import STEPS, StepTime, compile_times
 

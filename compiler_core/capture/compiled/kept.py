@@ -9,12 +9,13 @@ An entry keeps the cells of the latter, which are the memory that its graph read
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from weakref import ReferenceType
 
 from compiler_core.capture.outside_memory import Known, Lifted, Written
 from compiler_core.graph.ir import Node, Placeholder
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor
 

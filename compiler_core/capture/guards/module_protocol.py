@@ -9,10 +9,10 @@ In: any object. Out: `is_module`, and typed access to the protocol that `distcom
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from compiler_core.aot.strategy import GradientStrategy, LocalGradients, OwnerStrategy, SeveralOwners
+from compiler_core.records import dataclass
 from compiler_core.watch import Watch
 
 if TYPE_CHECKING:

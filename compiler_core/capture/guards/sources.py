@@ -7,12 +7,12 @@ compares by value; `expression` spells it in the check function's names, `text` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from compiler_core.capture.guards.cached_answers import kept_answer
 from compiler_core.capture.guards.deaths import Mortal, is_mortal
 from compiler_core.capture.guards.kinds import viewed
+from compiler_core.records import dataclass
 
 Bind: TypeAlias = Callable[[Any, str], str]
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.dtype import bool_
@@ -22,6 +21,7 @@ from compiler_core.location import user_location
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import meta_of
 from compiler_core.ops.rules import Pointwise
+from compiler_core.records import dataclass
 from compiler_core.tensor.autograd.tape import TRACED
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.tensor import Tensor

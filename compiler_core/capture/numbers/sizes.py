@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from compiler_core.capture.numbers.sourced_sizes import SourcedSizes
 from compiler_core.dtype import of
 from compiler_core.meta import Shape
 from compiler_core.ops.aliasing import Strides, contiguous_strides
+from compiler_core.records import dataclass
 from compiler_core.symbolic.size import SizeGuard, SizeSymbol, Sym
 from compiler_core.tensor.memory.cell import ViewCell
 from compiler_core.tensor.memory.sized import SizedValue, can_show

@@ -8,11 +8,12 @@ Invariant: every symbol has a source, so what is computed of sizes can be spelle
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from compiler_core.capture.guards.code import Code
 from compiler_core.capture.guards.sources import Source
+from compiler_core.records import dataclass
 from compiler_core.symbolic.size import SizeGuard, Sizes, SizeSymbol, Sym
 
 

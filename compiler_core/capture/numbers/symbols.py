@@ -19,7 +19,6 @@ import math
 import operator
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import VIEWS, viewed
 from compiler_core.capture.guards.sources import Argument, AtEnd, Source
 from compiler_core.capture.numbers.sourced_sizes import source_of
+from compiler_core.records import dataclass
 from compiler_core.symbolic.size import Sym, SymOrInt, hint_of
 from compiler_core.tensor.size import Size
 

@@ -9,7 +9,7 @@ fresh tensor, the common case. Anything else than Tensors and plain values canno
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from compiler_core.capture.compiled.kept import KeptTensor
@@ -26,6 +26,7 @@ from compiler_core.graph.ir import Call, Node
 from compiler_core.ops import prims
 from compiler_core.ops.batching.value import Batched, held
 from compiler_core.ops.registry import OPS, Attrs, Op, Value, bind
+from compiler_core.records import dataclass
 from compiler_core.symbolic.size import SizeSymbol, at_sizes, symbols_in
 from compiler_core.tensor.autograd.grad_mode import enable_grad
 from compiler_core.tensor.autograd.tape import SpentNode

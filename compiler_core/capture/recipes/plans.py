@@ -9,8 +9,9 @@ cycles go through these. `whole`, where there is one, does all of it in one expr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from compiler_core.records import dataclass
 
 
 class CannotRebuild(Exception):

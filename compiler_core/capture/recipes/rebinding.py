@@ -9,11 +9,11 @@ Invariant: origins stand for the handles as they were before (`stand_ins`), sinc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.capture.compiled.kept import KeptTensor
 from compiler_core.capture.outside_memory import Rebound
+from compiler_core.records import dataclass
 from compiler_core.tensor.autograd.tape import is_traced
 from compiler_core.tensor.memory.rebinding import rebound
 from compiler_core.tensor.tensor import Tensor

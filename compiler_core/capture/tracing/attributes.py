@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import threading
-from dataclasses import dataclass
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -38,6 +37,7 @@ from compiler_core.capture.tracing.part import Part
 from compiler_core.capture.tracing.rules.overriding import asks
 from compiler_core.capture.tracing.variables import Variables
 from compiler_core.location import is_ours
+from compiler_core.records import dataclass
 from compiler_core.tensor.tensor import Tensor
 
 TENSOR_FACTS = frozenset({"is_leaf", "grad_fn", "_base", "_version", "__dict__"})

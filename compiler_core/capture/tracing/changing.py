@@ -6,7 +6,6 @@ runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any
 
@@ -22,6 +21,7 @@ from compiler_core.capture.tracing.native import Call, Native
 from compiler_core.capture.tracing.part import Part
 from compiler_core.location import is_ours
 from compiler_core.numpy_trace.array import TracedArray
+from compiler_core.records import dataclass
 from compiler_core.tensor.tensor import Tensor
 
 SLOTS = (MemberDescriptorType, GetSetDescriptorType)

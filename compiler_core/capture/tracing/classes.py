@@ -6,7 +6,6 @@ In: classes, names. Out: what is found; and whether code of the program's answer
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -18,6 +17,7 @@ from compiler_core.capture.tracing.part import Part
 from compiler_core.capture.tracing.rules.overriding import asks
 from compiler_core.capture.tracing.rules.pure import has_known_zone, is_known_slot, is_ours_class
 from compiler_core.location import is_ours
+from compiler_core.records import dataclass
 
 
 @dataclass(eq=False, repr=False)

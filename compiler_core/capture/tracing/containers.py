@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType
 from typing import Any
 
@@ -22,6 +21,7 @@ from compiler_core.capture.tracing.classes import Classes
 from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.native import Call, Native
 from compiler_core.capture.tracing.part import Part
+from compiler_core.records import dataclass
 from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.tensor import Tensor
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -18,6 +17,7 @@ from compiler_core.capture.guards.sources import Attribute, Item, Source
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.tracing.part import Part
 from compiler_core.capture.tracing.variables import Variables
+from compiler_core.records import dataclass
 
 DEEPEST = 200  # frames
 

@@ -7,7 +7,6 @@ is handled here; the program's own `__getitem__` ... are entered.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from dataclasses import dataclass
 from types import FunctionType, MappingProxyType
 from typing import Any
 
@@ -31,6 +30,7 @@ from compiler_core.capture.tracing.rules.numpy_rules import is_indexed, loaded
 from compiler_core.capture.tracing.rules.overriding import asks
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.numpy_trace.creation import joined
+from compiler_core.records import dataclass
 from compiler_core.tensor.tensor import Tensor
 
 CHANGES: dict[type, set[str]] = {  # methods that read and change it

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import operator
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.bytecode.frame import Enter
@@ -29,6 +28,7 @@ from compiler_core.capture.tracing.keys import Keys
 from compiler_core.capture.tracing.lookup import ABSENT, lookup
 from compiler_core.capture.tracing.native import Call, Native, drives_program
 from compiler_core.capture.tracing.part import Part
+from compiler_core.records import dataclass
 from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.tensor import Tensor
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 import dis
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -22,6 +21,7 @@ from compiler_core.capture.tracing.classes import Classes
 from compiler_core.capture.tracing.lookup import is_fixed_class, lookup
 from compiler_core.capture.tracing.part import Part
 from compiler_core.location import is_ours
+from compiler_core.records import dataclass
 from compiler_core.tensor.tensor import Tensor
 
 NAMES = ("__hash__", "__eq__")

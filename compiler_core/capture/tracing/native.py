@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -20,6 +19,7 @@ from compiler_core.capture.numbers.selections import NEEDS_DATA, REMEDY, Refused
 from compiler_core.capture.trace import TraceEnded
 from compiler_core.capture.tracing.part import Part
 from compiler_core.errors import GraphBreak, GraphSeam
+from compiler_core.records import dataclass
 from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.tensor import Tensor
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from compiler_core.capture.tracing.part import Part
 from compiler_core.capture.tracing.rules.overriding import asks
 from compiler_core.capture.tracing.text import Text
 from compiler_core.numpy_trace.array import TracedArray
+from compiler_core.records import dataclass
 from compiler_core.tensor.tensor import Tensor
 
 BINARY: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {  # what its method is called, between `__`

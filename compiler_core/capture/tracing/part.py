@@ -5,9 +5,8 @@ In: a segment. Out: `Part`, whose other fields are the parts that it asks (`part
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from compiler_core.capture.segment import CaptureSegment
+from compiler_core.records import dataclass
 
 
 @dataclass(eq=False, repr=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.bytecode.frame import Enter, Frame
@@ -22,6 +21,7 @@ from compiler_core.capture.tracing.native import Call
 from compiler_core.capture.tracing.part import Part
 from compiler_core.location import is_ours
 from compiler_core.ops.registry import use_trace
+from compiler_core.records import dataclass
 from compiler_core.symbolic.size import Sym
 
 _NATIVE = NativeSemantics()

@@ -5,7 +5,6 @@ In: values. Out: texts, or `Enter`. A tensor has no text while it is captured: a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
 
@@ -24,6 +23,7 @@ from compiler_core.capture.tracing.lookup import lookup
 from compiler_core.capture.tracing.native import Call
 from compiler_core.capture.tracing.part import Part
 from compiler_core.numpy_trace.array import TracedArray
+from compiler_core.records import dataclass
 from compiler_core.tensor.tensor import Tensor
 
 

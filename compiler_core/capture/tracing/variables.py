@@ -5,7 +5,6 @@ In: frames, slots, names. Out: the values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import CellType, CodeType
 from typing import Any
 
@@ -15,6 +14,7 @@ from compiler_core.capture.guards.sources import Bound, CellContents, Variable
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.tracing.part import Part
 from compiler_core.location import is_ours
+from compiler_core.records import dataclass
 
 
 @dataclass(eq=False, repr=False)

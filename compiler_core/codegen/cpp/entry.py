@@ -14,7 +14,6 @@ With DC_PROFILE defined, every step adds its time to `ENTRY_seconds[step]`; even
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from compiler_core.codegen.cpp.many_sizes import TABLE
 from compiler_core.codegen.cpp.names import with_identifiers
@@ -23,6 +22,7 @@ from compiler_core.codegen.cpp.shared_call import SharedCalls
 from compiler_core.codegen.cpp.types import storage_type
 from compiler_core.events import FAILED
 from compiler_core.loop_ir.ir import Buffer, KernelCall, Program, RoutineCall, Signal, Step, Wait, slots_of
+from compiler_core.records import dataclass
 
 PART_STEPS = 32  # steps of a part
 ONE_PART = 96  # steps up to which an entry stays one function

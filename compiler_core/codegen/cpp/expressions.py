@@ -7,7 +7,6 @@ type of `expr.dtype`. Invariant: text that holds an operator is parenthesised, s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from compiler_core.codegen.cpp.index import CppIndexPrinter
 from compiler_core.codegen.cpp.scalars import Used, emit_scalar
@@ -25,6 +24,7 @@ from compiler_core.loop_ir.expr import (
     Var,
     Where,
 )
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,10 @@ typedef __complex__ float dc_c64;
 typedef __complex__ double dc_c128;
 #if defined(__GNUC__) && !defined(__clang__)
 #define DC_SIMD __attribute__((simd("notinbranch"), const))
+#define DC_APART __attribute__((noinline, noclone))  // compiled once, whatever the calls: a source is built sooner
 #else
 #define DC_SIMD
+#define DC_APART __attribute__((noinline))
 #endif
 #define DC_INLINE static inline __attribute__((always_inline))
 // f(from, to) for ranges that make up 0 to n, of multiples of `least`, some `shares` for every thread: runtime/pool.py.

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from compiler_core.codegen.families import Families, Tokens, kind_of, word_of
+from compiler_core.records import dataclass
 
 LARGE = 4096
 MARK = "DC_NUMBERS"  # a line of its own at the beginning of each function that `dc_n` reaches

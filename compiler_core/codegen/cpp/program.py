@@ -12,7 +12,7 @@ depends on the programs and the number of units alone, so equal programs give eq
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from compiler_core.codegen.cpp.entry import PROFILE, EntryPrinter
 from compiler_core.codegen.cpp.helpers import TYPES, helper_text, libm_declarations
@@ -23,6 +23,7 @@ from compiler_core.codegen.cpp.shared_call import SharedCalls
 from compiler_core.codegen.cpp.statements import KernelPrinter, signature
 from compiler_core.loop_ir.ir import Kernel, KernelCall, Program
 from compiler_core.ops.routine import Native
+from compiler_core.records import dataclass
 from compiler_core.runtime.executor import CALL_HELPER
 
 SPLIT_LINES = 150  # kernel lines above which another unit pays

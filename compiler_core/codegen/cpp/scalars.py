@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from compiler_core.codegen.cpp import complex as complex_numbers
 from compiler_core.codegen.cpp.types import literal, strip, unsigned_type
 from compiler_core.dtype import DType, bool_, float32
 from compiler_core.errors import LoweringError
 from compiler_core.loop_ir.expr import Const, Expr
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

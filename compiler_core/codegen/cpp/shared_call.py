@@ -8,12 +8,13 @@ are shared: none that are planned, and none that may call back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from compiler_core.codegen.cpp.many_sizes import TABLE
 from compiler_core.codegen.cpp.types import storage_type
 from compiler_core.loop_ir.ir import RoutineCall
 from compiler_core.ops.routine import CArray
+from compiler_core.records import dataclass
 
 
 @dataclass

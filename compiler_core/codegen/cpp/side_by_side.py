@@ -16,7 +16,7 @@ on any number of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from compiler_core.codegen.cpp.expressions import ExprPrinter
 from compiler_core.codegen.cpp.tiling import is_injective, strides_of, unconditional_loads
@@ -36,6 +36,7 @@ from compiler_core.loop_ir.ir import (
     Store,
     walk,
 )
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Axis, Index
 
 LANES = 16  # rows of a tile

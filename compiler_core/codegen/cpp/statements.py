@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from compiler_core.codegen.cpp.expressions import ExprPrinter
 from compiler_core.codegen.cpp.index import CppIndexPrinter
@@ -43,6 +43,7 @@ from compiler_core.loop_ir.ir import (
     Store,
     walk,
 )
+from compiler_core.records import dataclass
 
 SUM_BLOCK = 16384  # elements
 PLACE_BLOCK = 256  # elements among which argmax first finds the value, then the place
@@ -82,7 +83,7 @@ class KernelPrinter:
         lines = list(self._block(self.kernel.body, "  ", loop=False))
         if self.has_checks:
             lines = ["  int32_t status = 0;", *lines, "  return status;"]
-        head = f"{signature(self.kernel, name, opened=self.opened)} {{"
+        head = f"DC_APART {signature(self.kernel, name, opened=self.opened)} {{"
         return "\n".join([*self.parts, head, *self._mark(), *lines, "}", ""])
 
     def _mark(self) -> list[str]:
@@ -149,7 +150,7 @@ class KernelPrinter:
         name = f"{self.name}_part{len(self.parts)}"
         status = ["int32_t& status"] if self.has_checks else []
         parameters = [*parameters_of(self.kernel, opened=self.opened), *status, "int64_t dc_from", "int64_t dc_to"]
-        apart = "__attribute__((noinline)) " if self.opened else ""  # `dc_share` calls it from two places
+        apart = "DC_APART " if self.opened else ""  # `dc_share` calls it from two places
         head = f"{apart}static void {name}({', '.join(parameters)}) {{"
         self.parts.append("\n".join([head, *self._mark(), *lines, "}", ""]))
         table = ["dc_n"] if self.opened else []

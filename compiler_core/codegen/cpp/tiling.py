@@ -12,10 +12,10 @@ some outer axis, the same for all tiled loads, and neither contiguous nor consta
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from compiler_core.loop_ir.expr import Expr, Load, Where, children, walk_expr
 from compiler_core.loop_ir.ir import Accumulate, Let, Loop, Param, Stmt, Store
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Axis, Div, Index, Mod
 
 TILE = 16  # elements along each side: a line of floats

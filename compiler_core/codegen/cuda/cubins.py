@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from compiler_core import log
 from compiler_core.codegen.cuda.workers import Workers
 from compiler_core.codegen.triton.module import Launch, TritonModule
 from compiler_core.errors import BackendError
+from compiler_core.records import dataclass
 from compiler_core.runtime.cache import Manifest, find, generator_fingerprint, load_or_build, make_key
 
 EXTRA = 2  # arguments that Triton may add: global scratch and profile scratch, which are null

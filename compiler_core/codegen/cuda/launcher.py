@@ -16,7 +16,7 @@ before the work behind it is enqueued: who hears it makes the stream wait.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 
 from compiler_core.codegen.cpp.entry import buffer_line, placed_buffers
@@ -30,6 +30,7 @@ from compiler_core.codegen.triton.module import Launch, TritonModule
 from compiler_core.events import FAILED
 from compiler_core.loop_ir.ir import KernelCall, Program, RoutineCall, Signal, Step, Wait, slots_of
 from compiler_core.ops.routine import CCall
+from compiler_core.records import dataclass
 from compiler_core.runtime.cuda.entry import CALL_FAILED
 
 ONE_PART = 96  # steps up to which an entry stays one function, as codegen/cpp/entry.py

@@ -13,7 +13,6 @@ Host inputs: what may come as an array of the host's memory (0-d values, random 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from compiler_core.codegen.triton.handwritten import call_name, has_kernels
 from compiler_core.codegen.triton.module import Launch, TritonModule
@@ -22,6 +21,7 @@ from compiler_core.graph.print import print_attrs
 from compiler_core.loop_ir.ir import KernelCall, Program, RoutineCall, Step, slots_of
 from compiler_core.ops.linear_algebra.gemm_product import Product
 from compiler_core.ops.routine import CudaCall
+from compiler_core.records import dataclass
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.cuda.entry import WORKSPACE_NBYTES
 

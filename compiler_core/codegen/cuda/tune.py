@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from compiler_core.codegen.triton.tiles import Tile, candidates
 from compiler_core.errors import DeviceError, LoweringError
 from compiler_core.loop_ir.ir import Kernel, Loop, walk
 from compiler_core.loop_ir.print import print_kernel
+from compiler_core.records import dataclass
 from compiler_core.runtime.cache import Manifest, find, generator_fingerprint, load_or_build, make_key
 from compiler_core.runtime.cuda import context, driver, measure
 from compiler_core.runtime.cuda.entry import CudaFunction

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from compiler_core.codegen.index import IndexPrinter
 from compiler_core.codegen.triton.scalars import emit_scalar
@@ -29,6 +29,7 @@ from compiler_core.loop_ir.expr import (
     Where,
     children,
 )
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Div, Index, Mod
 
 SINE_BOUND = 65536.0  # of arguments whose quarter turns dc_sine32 takes off without loss

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +23,7 @@ from compiler_core.dtype import DType
 from compiler_core.errors import LoweringError
 from compiler_core.loop_ir.ir import RoutineCall
 from compiler_core.ops.routine import Attrs, KernelLaunch, KernelPlan, Routine, Strided
+from compiler_core.records import dataclass
 
 _FOLDER = Path(__file__).parent / "kernels"
 

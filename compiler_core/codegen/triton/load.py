@@ -10,7 +10,6 @@ from __future__ import annotations
 import linecache
 import sys
 import types
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from compiler_core.codegen.triton.module import Launch, TritonModule
 from compiler_core.dtype import bool_, of
 from compiler_core.errors import BackendError
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 
 
 def import_triton() -> Any:

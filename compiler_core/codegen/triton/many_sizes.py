@@ -21,7 +21,7 @@ import copy
 import re
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import count
 from math import gcd
@@ -29,6 +29,7 @@ from threading import Lock
 
 from compiler_core.codegen.families import Families, Holes, Tokens, kind_of, word_of
 from compiler_core.codegen.triton.module import Launch, TritonModule
+from compiler_core.records import dataclass
 
 _HOLE = re.compile(r"DC_HOLE(\d+)_")
 _SUFFIX = {"tl.float32": "f", "tl.float64": ""}  # of a real, for `kind_of`

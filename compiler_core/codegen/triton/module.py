@@ -7,7 +7,7 @@ same whether Triton's interpreter runs it or its compiler translates it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from compiler_core.codegen.triton.alike import alike, chosen
 from compiler_core.codegen.triton.helpers import helper_source
@@ -19,6 +19,7 @@ from compiler_core.dtype import bfloat16, float16, int32
 from compiler_core.loop_ir.ir import Kernel, Loop
 from compiler_core.loop_ir.rename import Names
 from compiler_core.ops.random import box_muller
+from compiler_core.records import dataclass
 
 _ROUNDED = {p.name for p in box_muller.PRECISIONS}  # functions that give the same bits everywhere, step by step
 

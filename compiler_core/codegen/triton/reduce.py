@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from compiler_core.codegen.triton.expressions import Dims, ExprPrinter, Scope
 from compiler_core.codegen.triton.types import literal, register_type
@@ -18,6 +18,7 @@ from compiler_core.dtype import DType, bool_, float32, int64
 from compiler_core.loop_ir.expr import Expr
 from compiler_core.loop_ir.interpret import identity
 from compiler_core.loop_ir.ir import REDUCING, Accumulate, Accumulator, Local, Loop, Stmt, Store, walk
+from compiler_core.records import dataclass
 
 GROUP = 8  # lanes of one thread: a 16-byte access of 16-bit floats
 

@@ -7,12 +7,12 @@ Triton widens integers narrower than 32 bits here and there, so integer results 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from compiler_core.codegen.triton.types import literal, register_type
 from compiler_core.dtype import DType, bool_, float32
 from compiler_core.errors import LoweringError, NoComplexError
 from compiler_core.loop_ir.expr import Const, Expr
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

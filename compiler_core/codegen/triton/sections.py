@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from compiler_core.codegen.triton.tiles import Shape, Tile
 from compiler_core.loop_ir.expr import Expr, IndexCompare, IndexValue, Load, ScalarCall, Var, walk_expr
@@ -31,6 +30,7 @@ from compiler_core.loop_ir.ir import (
     Store,
     walk,
 )
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Index
 from compiler_core.symbolic.index_text import show_index
 

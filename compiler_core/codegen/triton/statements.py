@@ -17,7 +17,7 @@ A buffer that a program stores and loads again gets a barrier after each vector 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from compiler_core.codegen.triton.coarse import coarse
 from compiler_core.codegen.triton.expressions import ExprPrinter, Scope, TritonIndexPrinter
@@ -40,6 +40,7 @@ from compiler_core.loop_ir.ir import (
     Store,
     walk,
 )
+from compiler_core.records import dataclass
 
 _ZERO = "tl.full((), 0, tl.int64)"  # in a sum that must have 64 bits
 _INT32_MAX = 2**31 - 1

@@ -15,7 +15,9 @@ next turns' loads in flight (`stages`): stores do not let the compiler move load
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from compiler_core.records import dataclass
 
 AREA = 1024  # elements of a program that has nothing to reduce
 SUMMING = 4096  # of one that sums over rows, in registers

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from compiler_core.errors import IndexError_
 from compiler_core.location import user_location
 from compiler_core.ops.indexing.op import TEST_THERE
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 from compiler_core.runtime.cuda.checks import is_told
 
 WORDS = 1024  # of tests that may be under way

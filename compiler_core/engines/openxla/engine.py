@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from compiler_core.errors import BackendError, failed_check
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.ops.registry import Array
 from compiler_core.ops.rules import OwnCode
+from compiler_core.records import dataclass
 
 NAME = "openxla"
 EXACT = {"xla_disable_hlo_passes": "algsimp"}  # (a / b) / c is not a / (b * c): on the CPU it costs nothing

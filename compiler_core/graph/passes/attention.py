@@ -10,7 +10,6 @@ sees nothing gives NaN (`strict`), and so do its gradients.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +20,7 @@ from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.rewrite import Rewriter, splat
 from compiler_core.ops.attention.sizes import DTYPES, MAX_WIDTH, AttentionSizes
+from compiler_core.records import dataclass
 
 _MAX_TEST = 1 << 24  # elements of a mask that is computed while compiling
 

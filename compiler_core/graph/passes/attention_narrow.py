@@ -10,7 +10,7 @@ The numbers differ from f32's as torch's fused attention's do: weights are round
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from compiler_core.dtype import FLOATING, float32
 from compiler_core.graph.ir import Call, Graph, Node
@@ -20,6 +20,7 @@ from compiler_core.graph.passes.expand import kernels_take
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.ops.attention.op import ATTENTION
 from compiler_core.ops.attention.sizes import NARROW, AttentionSizes
+from compiler_core.records import dataclass
 
 _MOVES = ("slice", "reshape", "permute")
 

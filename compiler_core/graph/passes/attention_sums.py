@@ -9,7 +9,7 @@ are not read again for it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from compiler_core.graph.ir import Call, Graph, Node
@@ -18,6 +18,7 @@ from compiler_core.graph.passes.expand import kernels_take
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.ops.attention.op import ATTENTION_BACKWARD
 from compiler_core.ops.attention.sizes import AttentionSizes
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

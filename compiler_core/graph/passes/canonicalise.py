@@ -13,7 +13,6 @@ One table entry an op: rules are tried in order, the first that answers wins.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from compiler_core.dtype import DType
 from compiler_core.graph.ir import Call, Graph, Node
@@ -22,6 +21,7 @@ from compiler_core.graph.passes.canonicalise_movement import MOVEMENT_RULES, add
 from compiler_core.graph.passes.canonicalise_views import cat_of_views
 from compiler_core.graph.passes.rewrite import Rewriter, Rule, splat, tried
 from compiler_core.ops.rules import Pointwise
+from compiler_core.records import dataclass
 
 MANTISSA_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 from compiler_core.dtype import int32, int64
@@ -31,6 +31,7 @@ from compiler_core.ops.convolution.inner import INNER
 from compiler_core.ops.convolution.last import LAST, to_first, to_last
 from compiler_core.ops.routine import Strided
 from compiler_core.ops.rules import Pointwise, Reduction
+from compiler_core.records import dataclass
 
 
 class Verdict(Protocol):

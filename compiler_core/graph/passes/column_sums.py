@@ -14,7 +14,6 @@ Method: shifted data, Chan, Golub and LeVeque 1983, "Algorithms for computing th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from compiler_core.dtype import bfloat16, float16, float32
@@ -22,6 +21,7 @@ from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.rewrite import Rewriter, splat
+from compiler_core.records import dataclass
 
 _MIN_NUMEL = 1 << 16  # elements: a smaller array is in the cache anyway
 _MAX_DEPTH = 8

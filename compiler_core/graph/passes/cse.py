@@ -8,11 +8,11 @@ In: Graph. Out: Graph without duplicates. Method: value numbering in one sweep.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.graph.passes.rewrite import Rewriter, frozen
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

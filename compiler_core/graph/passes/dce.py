@@ -5,9 +5,8 @@ Placeholders stay: they are the calling convention. In: Graph. Out: Graph, same 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from compiler_core.graph.ir import Graph, Node, Placeholder
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ Method: as `Expand`. What a call became is dropped again where an engine does no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from compiler_core.graph.ir import Call, Graph, Node
@@ -17,6 +17,7 @@ from compiler_core.graph.passes.expand import Recorder
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.ops.registry import Op, Value, use_trace
 from compiler_core.ops.rules import Decomposed
+from compiler_core.records import dataclass
 
 Takes: TypeAlias = Callable[[Call], bool]
 

@@ -9,7 +9,7 @@ The rule runs on the call's operands under a trace that appends to the graph bei
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from compiler_core import log
@@ -24,6 +24,7 @@ from compiler_core.ops.pooling.windows_maximum import composed as window_max_put
 from compiler_core.ops.registry import Attrs, Op, Value, use_trace
 from compiler_core.ops.routine import Routine, contiguous
 from compiler_core.ops.rules import Expansion
+from compiler_core.records import dataclass
 
 _ATTENDS = frozenset(op.name for op in COMPOSED)
 

@@ -8,12 +8,11 @@ An index out of range is refused as before: `check_index` stands in front.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from compiler_core.dtype import bool_
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.ops.indexing.op import INDEX_ADD
+from compiler_core.records import dataclass
 
 _FEW = 8  # places
 _MANY = 2048  # rows

@@ -8,14 +8,13 @@ Limits: `iota` is left alone (generated code computes it for free), random ops t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.graph.passes.rewrite import Rewriter, splat, surely
 from compiler_core.ops.registry import Array
 from compiler_core.ops.rules import Movement, Pointwise
+from compiler_core.records import dataclass
 from compiler_core.symbolic.size import symbols_in
 
 SMALL = 4096  # elements of an operand or result

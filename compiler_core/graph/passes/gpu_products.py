@@ -13,14 +13,13 @@ that makes the operand; a slice, of those that read the result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from compiler_core.dtype import bfloat16, float16, float32
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.ops.linear_algebra.matmul import MATMUL
 from compiler_core.ops.registry import OPS
+from compiler_core.records import dataclass
 
 _PERMUTE = OPS["permute"]
 _FEW = 8  # the inner size, and the smaller of the outer ones, of what is summed element by element

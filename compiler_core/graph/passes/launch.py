@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from compiler_core.graph.effects import has_effects
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
@@ -26,6 +25,7 @@ from compiler_core.ops.collectives.messages import RECEIVE, SEND
 from compiler_core.ops.collectives.op import ALL_REDUCE, BROADCAST_FROM, REDUCE_TO
 from compiler_core.ops.collectives.runner import Collective, Launch, Part
 from compiler_core.ops.primitives.convert import CAST
+from compiler_core.records import dataclass
 from compiler_core.symbolic.size import symbols_in
 
 IN_PLACE = (ALL_REDUCE, BROADCAST_FROM, REDUCE_TO)

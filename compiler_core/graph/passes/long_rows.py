@@ -12,13 +12,13 @@ read side by side, whichever of the two is innermost. Sums of 16-bit floats are 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import accumulate
 
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.ops.registry import OPS
 from compiler_core.ops.rules import Pointwise
+from compiler_core.records import dataclass
 
 _RESHAPE = OPS["reshape"]
 _FEW = 528  # rows: four programs a multiprocessor of an H200

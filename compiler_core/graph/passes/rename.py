@@ -7,9 +7,10 @@ read well, and equal graphs have equal text (the cache key). Placeholders keep t
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

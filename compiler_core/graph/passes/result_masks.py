@@ -7,11 +7,12 @@ convolutions keeps a third less.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.cse import Cse
 from compiler_core.graph.passes.rewrite import Rewriter, splat
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

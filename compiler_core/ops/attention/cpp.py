@@ -1,6 +1,7 @@
 """C++ of attention: the text that stands once in a source that calls it. See attention/native.py.
 
-In: dc_parallel, dc_exp, dc_turn, exp, log and logf declared before it. Out: `dc_attention` and `dc_attention_backward`.
+In: dc_parallel, DC_APART, dc_exp, dc_turn, exp, log, logf declared before it. Out: `dc_attention`,
+`dc_attention_backward`.
 Scores are held transposed, keys by queries, in panels of two vectors of queries: so the softmax's maxima and sums are
 vectors too, keys and values are read as they lie, and only the queries of a block are transposed. Blocks: DC_QUERIES
 queries by DC_KEYS keys; only `dc_product` contracts products and sums (as a library's GEMM does).
@@ -62,24 +63,28 @@ __attribute__((noinline DC_FUSED)) static void dc_product(const T* a, const T* b
     for (int v = 0; v < V; ++v) *(vector*)(c + r * LDC + v * lanes) = sum[r][v];
 }
 
-template <class T> DC_INLINE void dc_turn(const T* from, int64_t ldf, T* to, int64_t ldt) {
+template <class T> DC_APART static void dc_turn(const T* from, int64_t ldf, T* to, int64_t ldt) {
   dc_turn<T, dc_wide_nbytes>(from, ldf, to, ldt);
+}
+
+// A row of W elements, the first `have` from memory, times factor; the rest 0.
+template <int W, class S, class T>
+DC_INLINE void dc_copy_row(const S* from, int64_t column, int64_t have, T factor, T* to) {
+  if (column == 1) {
+#pragma omp simd
+    for (int64_t k = 0; k < have; ++k) to[k] = (T)from[k] * factor;
+  } else {
+    for (int64_t k = 0; k < have; ++k) to[k] = (T)from[k * column] * factor;
+  }
+  for (int64_t k = have; k < W; ++k) to[k] = 0;
 }
 
 // Rows of W elements, the first `columns` of the first `rows` from memory, times factor; the rest 0.
 template <int W, class S, class T>
-static void dc_copy_rows(const S* from, int64_t row, int64_t column, int64_t rows, int64_t columns, int64_t padded,
-                         T factor, T* to) {
-  for (int64_t r = 0; r < padded; ++r, from += row, to += W) {
-    const int64_t have = r < rows ? columns : 0;
-    if (column == 1) {
-#pragma omp simd
-      for (int64_t k = 0; k < have; ++k) to[k] = (T)from[k] * factor;
-    } else {
-      for (int64_t k = 0; k < have; ++k) to[k] = (T)from[k * column] * factor;
-    }
-    for (int64_t k = have; k < W; ++k) to[k] = 0;
-  }
+DC_APART static void dc_copy_rows(const S* from, int64_t row, int64_t column, int64_t rows, int64_t columns,
+                                  int64_t padded, T factor, T* to) {
+  for (int64_t r = 0; r < padded; ++r, from += row, to += W)
+    dc_copy_row<W>(from, column, r < rows ? columns : 0, factor, to);
 }
 
 // The shapes of one call. MASK: 0 none, 1 added, 2 truth values.
@@ -102,8 +107,8 @@ DC_INLINE int64_t dc_whole(int64_t n, int64_t unit) { return (n + unit - 1) / un
 
 // Queries (or their gradients) of a block in rows and, panel after panel, in columns.
 template <class A, int EP, class T>
-static void dc_load_queries(const T* from, int64_t row, int64_t column, int64_t count, int64_t width, int64_t padded,
-                            T factor, T* rows, T* columns) {
+DC_APART static void dc_load_queries(const T* from, int64_t row, int64_t column, int64_t count, int64_t width,
+                                     int64_t padded, T factor, T* rows, T* columns) {
   dc_copy_rows<EP>(from, row, column, count, width, padded, factor, rows);
   for (int64_t i = 0; i < padded; i += A::lanes)
     for (int64_t e = 0; e < EP; e += A::lanes)
@@ -112,8 +117,8 @@ static void dc_load_queries(const T* from, int64_t row, int64_t column, int64_t 
 
 // Columns of a panel, back in rows: `count` rows of `width` elements, times factors.
 template <class A, int EP, class T>
-static void dc_store_panel(const T* panel, const T* factors, int64_t count, int64_t width, T* rows, T* to,
-                           int64_t row) {
+DC_APART static void dc_store_panel(const T* panel, const T* factors, int64_t count, int64_t width, T* rows, T* to,
+                                    int64_t row) {
   for (int64_t i = 0; i < A::W; i += A::lanes)
     for (int64_t e = 0; e < EP; e += A::lanes) dc_turn<T>(panel + e * A::W + i, A::W, rows + i * EP + e, EP);
   for (int64_t i = 0; i < count; ++i) {
@@ -125,8 +130,8 @@ static void dc_store_panel(const T* panel, const T* factors, int64_t count, int6
 
 // What masks say, on `seen` keys of a panel whose rows lie LD apart. i0, count: its queries; spare: two panels.
 template <class A, int LD, class T>
-static void dc_hide(T* scores, int64_t seen, int64_t i0, int64_t j0, int64_t count, const typename A::M* mask,
-                    int64_t row, int64_t column, T* spare) {
+DC_APART static void dc_hide(T* scores, int64_t seen, int64_t i0, int64_t j0, int64_t count, const typename A::M* mask,
+                             int64_t row, int64_t column, T* spare) {
   const T hidden = -(T)__builtin_inf();
   if (A::MASK) {
     T* const turned = spare + A::W * DC_KEYS;
@@ -151,7 +156,7 @@ static void dc_hide(T* scores, int64_t seen, int64_t i0, int64_t j0, int64_t cou
 
 // One panel's scores to weights: greatest, sum: of each query so far. factors: what earlier sums are to be taken times.
 template <class A, class T>
-static void dc_softmax(T* scores, int64_t seen, T* greatest, T* sum, T* factors) {
+DC_APART static void dc_softmax(T* scores, int64_t seen, T* greatest, T* sum, T* factors) {
   typedef T vector __attribute__((vector_size(dc_wide_nbytes)));
   enum { W = A::W, lanes = A::lanes };
   vector top0 = *(vector*)greatest, top1 = *(vector*)(greatest + lanes);
@@ -350,7 +355,7 @@ static void dc_attend_back(const dc_back<A, T>& at, const dc_sizes& n, dc_operan
   for (int64_t i = 0; i < padded; ++i) at.lse[i] = at.shift[i] = 0;
   for (int64_t i = 0; i < count; ++i) {
     T result[EVP] __attribute__((aligned(dc_wide_nbytes)));
-    dc_copy_rows<EVP>(out.matrix(b, h) + (i0 + i) * out.row, 0, out.column, 1, (int64_t)A::EV, 1, (T)1, result);
+    dc_copy_row<EVP>(out.matrix(b, h) + (i0 + i) * out.row, out.column, (int64_t)A::EV, (T)1, result);
     const T sum = dc_dot<EVP>(result, at.grads + i * EVP);
     const T have = lse.matrix(b, h)[(i0 + i) * lse.row];
     at.lse[i] = have == -(T)__builtin_inf() ? (T)0 : have;

@@ -7,13 +7,13 @@ results; `beside`: which of the operands are a mask, and a key.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from compiler_core.dtype import DType, bfloat16, bool_, float16, float32, float64, uint64
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops.checks import check_dtype, check_shape
+from compiler_core.records import dataclass
 
 DTYPES: tuple[DType, ...] = (float32, float64)
 NARROW: tuple[DType, ...] = (bfloat16, float16)  # attended in f32; what a program for a GPU has (graph/passes)

@@ -14,11 +14,12 @@ import itertools
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
 from compiler_core.errors import BatchError
 from compiler_core.meta import Shape
+from compiler_core.records import dataclass
 
 _numbers = itertools.count(1)
 

@@ -10,7 +10,6 @@ Invariants: every rank launches the collectives of a graph in one order; a fligh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +18,7 @@ from compiler_core.dtype import DType
 from compiler_core.errors import GraphError
 from compiler_core.events import Events
 from compiler_core.meta import Shape, TensorMeta
+from compiler_core.records import dataclass
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

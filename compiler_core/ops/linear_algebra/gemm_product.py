@@ -6,7 +6,9 @@ cuBLAS: D (m, n) = alpha op(A) op(B) + beta D (+ bias, one number a row), where 
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
+
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ Both are good to about 2 units in the last place. Sources: f32's polynomials are
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,6 +28,7 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops.checks import check_dtype, check_same_shape
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, register
 from compiler_core.ops.rules import OwnCode, Pointwise
+from compiler_core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from compiler_core.meta import Shape
 from compiler_core.ops.random import box_muller
 from compiler_core.ops.random.op import philox
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 
 
 class _Drawing(threading.local):

@@ -6,12 +6,12 @@ packed result wants it. GRU's gates are r, z, n; LSTM's i, f, g, o.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.recurrent.sizes import NOTHING, RecurrentSizes, TimeStep
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 
 
 def _blocks(out: Array, shapes: tuple[tuple[int, ...], ...]) -> list[Array]:

@@ -12,12 +12,12 @@ longest first; a padded batch is one run). Out: shapes of packed results; `TimeS
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 from compiler_core.errors import ShapeError
 from compiler_core.meta import Shape
+from compiler_core.records import dataclass
 
 Runs = tuple[tuple[int, int], ...]
 GATES = {"tanh": 1, "relu": 1, "gru": 3, "lstm": 4}

@@ -10,11 +10,11 @@ too (schedule/lending.py): their memory is of a pool of its own.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core import cuda
 from compiler_core.meta import TensorMeta
+from compiler_core.records import dataclass
 
 Stack = Mapping[int, int]  # output -> first byte
 

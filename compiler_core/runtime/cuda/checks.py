@@ -18,11 +18,11 @@ import ctypes
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from compiler_core import cuda
 from compiler_core.config import config
 from compiler_core.errors import failed_check
+from compiler_core.records import dataclass
 from compiler_core.runtime.cuda import driver
 
 UNKNOWN = -1

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from compiler_core.errors import DeviceError
 from compiler_core.graph.parse import parse_attrs
 from compiler_core.meta import Shape
 from compiler_core.ops.routine import Strided, told_of_all_dims
+from compiler_core.records import dataclass
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.cuda import context, driver, measure, replay
 

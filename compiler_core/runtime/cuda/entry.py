@@ -6,12 +6,12 @@ In: nothing. Out: `CudaEntry`, `CudaFunction`, to JSON and back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.dtype import by_name
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.linear_algebra.gemm_product import Product
+from compiler_core.records import dataclass
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.cuda.blocks import whole
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock, local
 from typing import Any, ClassVar
 
@@ -30,6 +30,7 @@ from compiler_core.errors import BackendError, DeviceError, DTypeError, ShapeErr
 from compiler_core.events import FAILED, Dispatch, Events
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 from compiler_core.runtime.callback import RAISED, Callbacks
 from compiler_core.runtime.cuda import checks, context, driver, products
 from compiler_core.runtime.cuda.blocks import Stack, lay_out

@@ -22,7 +22,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -32,6 +32,7 @@ from compiler_core import cuda, log
 from compiler_core.dtype import bfloat16
 from compiler_core.errors import DeviceError
 from compiler_core.ops.linear_algebra.gemm_product import Product
+from compiler_core.records import dataclass
 from compiler_core.runtime.cuda import context, driver, measure
 from compiler_core.runtime.cuda.entry import WORKSPACE_NBYTES, CudaEntry
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.device import cpu
@@ -22,6 +21,7 @@ from compiler_core.location import user_location
 from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import current_trace, meta_of
+from compiler_core.records import dataclass
 from compiler_core.tensor.autograd.backward import attach_node
 from compiler_core.tensor.autograd.grad_mode import Inference, taping, thread_mode
 from compiler_core.tensor.autograd.inference import has_no_version, saved_error

@@ -10,12 +10,12 @@ call gives is looked at once more (`apart`): a backend of the user's may hand a 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compiler_core.ops.registry import Array, Value, current_trace
+from compiler_core.records import dataclass
 from compiler_core.tensor.autograd.tape import Edge, FunctionNode, GradNode, OutputNode
 from compiler_core.tensor.memory.cell import Cell, shown
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.memory.lent import lend, storage_on
 from compiler_core.tensor.tensor import Tensor

@@ -10,13 +10,13 @@ Invariants: a stand-in has no data, and is never put into a cell. What waits kee
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 
 from compiler_core.device import Device
 from compiler_core.meta import Shape
 from compiler_core.ops.registry import Value, current_trace
+from compiler_core.records import dataclass
 from compiler_core.tensor.memory import views
 from compiler_core.tensor.memory.cell import Cell, DataCell, DeviceCell, ViewCell, cell_trace
 from compiler_core.tensor.memory.journal import note_change

@@ -5,7 +5,8 @@
     python cold.py [MODEL] [--python INTERPRETER] [--framework torch]
 
 Measured from outside, process start and imports included. Every cache gets an empty folder: ours, Inductor's, Triton's
-and TMPDIR, where Inductor keeps a precompiled header.
+and TMPDIR, where Inductor keeps a precompiled header. Python's bytecode is there on both sides, as an installation
+leaves it: ours, which may run from a folder of sources, is compiled beforehand.
 """
 
 from __future__ import annotations
@@ -21,14 +22,23 @@ import time
 from pathlib import Path
 
 _SCRIPT = Path(__file__).with_name("bench_single.py")
+_COMPILE = """
+import compileall, importlib.util, sys
+for name in sys.argv[1:]:
+    compileall.compile_dir(importlib.util.find_spec(name).submodule_search_locations[0], quiet=1)
+"""
 _CACHES = ("DISTCOMPILE_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TMPDIR", "XDG_CACHE_HOME")
 
 
 def measure(model: str, python: str, framework: str) -> dict[str, object]:
     """Cold, then warm, in one pair of fresh processes."""
     result: dict[str, object] = {"model": model}
+    environment = {**os.environ, "BENCH_FRAMEWORK": framework, "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    if framework == "distcompile":
+        packages = ("compiler_core", "collectives", "distcompile")
+        subprocess.run([python, "-c", _COMPILE, *packages], env=environment, timeout=600, check=True)
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "BENCH_FRAMEWORK": framework, "OMP_NUM_THREADS": "1"}
         for name in _CACHES:
             environment[name] = os.path.join(folder, name)
             os.mkdir(environment[name])

@@ -11,6 +11,7 @@ class as it was decorated. One that inherits from a dataclass is made by Python'
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -69,11 +70,11 @@ def _decorated(cls: type, words: dict[str, bool]) -> Any:
     facts.init, facts.repr, facts.eq, facts.frozen = True, shown, eq, frozen
     late: dict[str, Callable[[], Any]] = {"__init__": lambda: _init(made, fields, frozen=frozen)}
     if shown:
-        late["__repr__"] = lambda: _repr(fields)
+        late["__repr__"] = lambda: _repr(made, fields)
     if eq:
-        late["__eq__"] = lambda: _eq(fields)
+        late["__eq__"] = lambda: _eq(made, fields)
     if eq and frozen:
-        late["__hash__"] = lambda: _hash(fields)
+        late["__hash__"] = lambda: _hash(made, fields)
     elif eq and ("__hash__" not in own or ("__eq__" in own and vars(made)["__hash__"] is None)):
         made.__hash__ = None
     for name, make in late.items():
@@ -115,10 +116,12 @@ def _freeze(cls: Any, fields: Fields, own: set[str], *, slots: bool) -> None:
 # ---- the methods, as Python's decorator makes them
 
 
-def _made(head: str, lines: list[str], names: dict[str, Any]) -> Any:
-    """The one function of this text, whose globals are `names`."""
-    exec(f"def method({head}):\n " + "\n ".join(lines or ["pass"]), names)
-    return names["method"]
+def _made(cls: type, head: str, lines: list[str], names: dict[str, Any]) -> Any:
+    """The one function of this text, which is its class's module's; `names`: what it knows besides."""
+    outer = [f"def outer({', '.join(names)}):", f" def method({head}):", *(f"  {line}" for line in lines or ["pass"])]
+    there: dict[str, Any] = {}
+    exec("\n".join([*outer, " return method"]), vars(sys.modules[cls.__module__]), there)
+    return there["outer"](**names)
 
 
 def _init(cls: type, fields: Fields, *, frozen: bool) -> Any:
@@ -129,9 +132,10 @@ def _init(cls: type, fields: Fields, *, frozen: bool) -> Any:
     annotations: dict[str, Any] = {"return": None}
     for number, field in enumerate(fields):
         default, maker = f"_default{number}", f"_maker{number}"
-        names[default], names[maker] = field.default, field.default_factory
         has_maker = field.default_factory is not dataclasses.MISSING
         has_default = field.default is not dataclasses.MISSING
+        if has_maker or has_default:
+            names[maker if has_maker else default] = field.default_factory if has_maker else field.default
         value = field.name
         if field.init:
             after = "=_new" if has_maker else f"={default}" if has_default else ""
@@ -148,7 +152,7 @@ def _init(cls: type, fields: Fields, *, frozen: bool) -> Any:
         lines.append(f"_set(self, {field.name!r}, {value})" if frozen else f"self.{field.name} = {value}")
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
-    method = _made(", ".join([*given, *(["*", *by_name] if by_name else [])]), lines, names)
+    method = _made(cls, ", ".join([*given, *(["*", *by_name] if by_name else [])]), lines, names)
     method.__annotations__ = annotations
     return method
 
@@ -157,20 +161,20 @@ def _values(whose: str, fields: Fields) -> str:
     return "(" + "".join(f"{whose}.{field.name}," for field in fields) + ")"
 
 
-def _eq(fields: Fields) -> Any:
+def _eq(cls: type, fields: Fields) -> Any:
     compared = tuple(field for field in fields if field.compare)
     same = f"return {_values('self', compared)} == {_values('other', compared)}"
     lines = ["if other.__class__ is self.__class__:", f" {same}", "return NotImplemented"]
-    return _made("self, other", lines, {})
+    return _made(cls, "self, other", lines, {})
 
 
-def _hash(fields: Fields) -> Any:
+def _hash(cls: type, fields: Fields) -> Any:
     hashed = tuple(field for field in fields if (field.compare if field.hash is None else field.hash))
-    return _made("self", [f"return hash({_values('self', hashed)})"], {})
+    return _made(cls, "self", [f"return hash({_values('self', hashed)})"], {})
 
 
-def _repr(fields: Fields) -> Any:
+def _repr(cls: type, fields: Fields) -> Any:
     from reprlib import recursive_repr
 
     shown = ", ".join(f"{field.name}={{self.{field.name}!r}}" for field in fields if field.repr)
-    return recursive_repr()(_made("self", [f'return f"{{self.__class__.__qualname__}}({shown})"'], {}))
+    return recursive_repr()(_made(cls, "self", [f'return f"{{self.__class__.__qualname__}}({shown})"'], {}))

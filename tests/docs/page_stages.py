@@ -74,7 +74,7 @@ def shorten(text: str) -> str:
 
 def kernels_of(source: str) -> str:
     """The kernels of a C++ unit that belong to the backward; helpers and entry points are left out."""
-    functions = re.findall(r"^(?:void|int32_t) k_.*?^}\n", source, flags=re.M | re.S)
+    functions = re.findall(r"^DC_APART (?:void|int32_t) k_.*?^}\n", source, flags=re.M | re.S)
     return "\n".join(functions[-1:])
 
 

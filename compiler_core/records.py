@@ -35,17 +35,17 @@ class _Factory:
 
 
 class _Late:
-    """Method `name` of `owner`, made by `make` when it is looked up."""
+    """A method of `owner`, made when it is looked up."""
 
-    __slots__ = ("make", "name", "owner")
+    __slots__ = ("fields", "name", "owner")
 
-    def __init__(self, owner: type, name: str, make: Callable[[], Any]) -> None:
-        self.owner, self.name, self.make = owner, name, make
+    def __init__(self, owner: type, name: str, fields: Fields) -> None:
+        self.owner, self.name, self.fields = owner, name, fields
 
     def __get__(self, obj: object, kind: type | None = None) -> Any:
         method = self.owner.__dict__[self.name]
         if method is self:  # else another thread was quicker
-            method = self.make()
+            method = _MAKERS[self.name](self.owner, self.fields)
             method.__name__, method.__qualname__ = self.name, f"{self.owner.__qualname__}.{self.name}"
             method.__module__ = self.owner.__module__
             setattr(self.owner, self.name, method)
@@ -68,49 +68,51 @@ def _decorated(cls: type, words: dict[str, bool]) -> Any:
     fields = dataclasses.fields(made)
     facts = made.__dataclass_params__
     facts.init, facts.repr, facts.eq, facts.frozen = True, shown, eq, frozen
-    late: dict[str, Callable[[], Any]] = {"__init__": lambda: _init(made, fields, frozen=frozen)}
-    if shown:
-        late["__repr__"] = lambda: _repr(made, fields)
-    if eq:
-        late["__eq__"] = lambda: _eq(made, fields)
-    if eq and frozen:
-        late["__hash__"] = lambda: _hash(made, fields)
-    elif eq and ("__hash__" not in own or ("__eq__" in own and vars(made)["__hash__"] is None)):
+    has_hash = "__hash__" in own and not ("__eq__" in own and vars(made)["__hash__"] is None)
+    late = {"__init__": True, "__repr__": shown, "__eq__": eq, "__hash__": eq and frozen}
+    for name, wanted in late.items():
+        if wanted and (not has_hash if name == "__hash__" else name not in own):
+            setattr(made, name, _Late(made, name, fields))
+    if eq and not frozen and not has_hash:
         made.__hash__ = None
-    for name, make in late.items():
-        if name not in own or (name == "__hash__" and vars(made)[name] is None):
-            setattr(made, name, _Late(made, name, make))
     if frozen:
-        _freeze(made, fields, own, slots=shape.get("slots", False))
+        _freeze(made, own, slots=shape.get("slots", False))
     return made
 
 
-def _freeze(cls: Any, fields: Fields, own: set[str], *, slots: bool) -> None:
+def _freeze(cls: Any, own: set[str], *, slots: bool) -> None:
     """Refuse assignments; an object of slots is restored past that."""
-    names = frozenset(field.name for field in fields)
-
-    def set_attribute(self: Any, name: str, value: Any) -> None:
-        if type(self) is cls or name in names:
-            raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
-        super(cls, self).__setattr__(name, value)
-
-    def delete_attribute(self: Any, name: str) -> None:
-        if type(self) is cls or name in names:
-            raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
-        super(cls, self).__delattr__(name)
-
-    def state(self: Any) -> list[Any]:
-        return [getattr(self, field.name) for field in fields]
-
-    def restore(self: Any, values: list[Any]) -> None:
-        for field, value in zip(fields, values, strict=True):
-            object.__setattr__(self, field.name, value)
-
-    if {"__setattr__", "__delattr__"} & own:
-        raise TypeError(f"{cls.__name__} is frozen, and cannot have __setattr__ or __delattr__ of its own")
-    cls.__setattr__, cls.__delattr__ = set_attribute, delete_attribute
+    if {"__setattr__", "__delattr__"} & own or cls.__mro__[1].__setattr__ is not object.__setattr__:
+        raise TypeError(f"{cls.__name__} is frozen, and cannot have another __setattr__ or __delattr__")
+    cls.__setattr__, cls.__delattr__ = _no_assignment, _no_deletion
     if slots and not {"__getstate__", "__setstate__"} & own:
-        cls.__getstate__, cls.__setstate__ = state, restore
+        cls.__getstate__, cls.__setstate__ = _state, _restore
+
+
+def _is_frozen(kind: Any, name: str) -> bool:
+    """Any name of such a class; of one that inherits, and is none itself, the fields'."""
+    return "__dataclass_params__" in vars(kind) or name in getattr(kind, "__dataclass_fields__", ())
+
+
+def _no_assignment(self: Any, name: str, value: Any) -> None:
+    if _is_frozen(type(self), name):
+        raise dataclasses.FrozenInstanceError(f"cannot assign to field {name!r}")
+    object.__setattr__(self, name, value)
+
+
+def _no_deletion(self: Any, name: str) -> None:
+    if _is_frozen(type(self), name):
+        raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
+    object.__delattr__(self, name)
+
+
+def _state(self: Any) -> list[Any]:
+    return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+
+def _restore(self: Any, values: list[Any]) -> None:
+    for field, value in zip(dataclasses.fields(self), values, strict=True):
+        object.__setattr__(self, field.name, value)
 
 
 # ---- the methods, as Python's decorator makes them
@@ -124,7 +126,8 @@ def _made(cls: type, head: str, lines: list[str], names: dict[str, Any]) -> Any:
     return there["outer"](**names)
 
 
-def _init(cls: type, fields: Fields, *, frozen: bool) -> Any:
+def _init(cls: Any, fields: Fields) -> Any:
+    frozen = cls.__dataclass_params__.frozen
     names: dict[str, Any] = {"_new": _Factory(), "_set": object.__setattr__}
     given = ["self"]
     by_name: list[str] = []
@@ -178,3 +181,8 @@ def _repr(cls: type, fields: Fields) -> Any:
 
     shown = ", ".join(f"{field.name}={{self.{field.name}!r}}" for field in fields if field.repr)
     return recursive_repr()(_made(cls, "self", [f'return f"{{self.__class__.__qualname__}}({shown})"'], {}))
+
+
+_MAKERS: dict[str, Callable[[type, Fields], Any]] = {
+    "__init__": _init, "__repr__": _repr, "__eq__": _eq, "__hash__": _hash,
+}  # fmt: skip

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 import threading
 import time
@@ -80,6 +79,8 @@ class _Running:
     """A compiler process. A thread takes what it says, so that of several each is known to have ended when it did."""
 
     def __init__(self, toolchain: Toolchain, arguments: Sequence[str], what: str) -> None:
+        import subprocess  # a warm start builds nothing
+
         command = [toolchain.path, *arguments]
         log.emit("code", " ".join(command))
         scratch = os.environ.get(SCRATCH_VARIABLE)

@@ -163,5 +163,5 @@ def test_what_it_does_not_know() -> None:
         records.dataclass(order=True)(plain())
     with pytest.raises(TypeError, match="has no InitVar"):
         records.dataclass(type("With", (), {"__annotations__": {"x": "InitVar[int]"}}))
-    with pytest.raises(TypeError, match="cannot have __setattr__"):
+    with pytest.raises(TypeError, match="cannot have another __setattr__"):
         records.dataclass(frozen=True)(type("Sets", (), {"__setattr__": lambda *_: None}))

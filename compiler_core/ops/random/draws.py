@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, Protocol
 
@@ -89,6 +88,8 @@ def _in_blocks(n: int, compute: Callable[[int, int], None]) -> None:
     quiet = quietly(serve)
     if threads < 2:
         return quiet(0)
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(threads, thread_name_prefix="draws") as pool:
         for _ in pool.map(quiet, range(threads)):
             pass

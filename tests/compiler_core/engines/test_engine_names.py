@@ -58,3 +58,19 @@ def test_a_strangers_backend_is_listed_and_loaded_by_name(monkeypatch: pytest.Mo
     assert len(graphs) == 1
     with pytest.raises(BackendError, match="backend 'broken' of the installed package their_package cannot be loaded"):
         find_backend("broken")
+
+
+def test_a_name_of_ours_stays_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = find_backend("codegen").name
+    _offer(monkeypatch, codegen=lambda graph, examples: graph, eager=lambda graph, examples: graph)
+    assert find_backend("codegen").name == ours
+    assert find_backend("eager") is backend.INTERPRETERS["eager"]
+
+
+def test_native_backends_are_found_without_looking_through_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked() -> object:
+        raise AssertionError("a warm start looks through all installed packages")
+
+    monkeypatch.setattr(backend, "strangers", looked)
+    for name in ("codegen", "inductor", "eager", "aot_eager"):
+        assert find_backend(name).name

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import itemgetter
+from operator import is_, itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,7 +44,8 @@ class Plan:
     behind them, None; None: they are these. run: what computes its arrays, once there were some.
 
     steps: the ops, or composites, of a call that comes to several; `what` is the last. all_ops: they are ops.
-    definition: that of a composite, for where the arrays are; known with `run`.
+    definition: that of a composite, for where the arrays are; known with `run`. order: that of the result's dims, where
+    it is not row-major.
     """
 
     is_op: bool
@@ -55,6 +56,7 @@ class Plan:
     steps: tuple[Step, ...] = ()
     all_ops: bool = True
     definition: Any = None
+    order: tuple[int, ...] = ()
 
 
 # by what the arguments are. None: it comes to nothing that is one thing; False: so it was at first, when definitions
@@ -79,8 +81,16 @@ def remembered(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
-def learn(known: Plans, key: tuple[Any, ...], function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """The call's result; what it came to is known from now on."""
+def learn(
+    known: Plans,
+    key: tuple[Any, ...],
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    is_laid: Callable[[Any, Any], bool] = is_,
+) -> Any:
+    """The call's result; what it came to is known from now on. is_laid: whether a result is what the last thing made,
+    but for the order in which it lies."""
     told: list[tuple[bool, Any, tuple[Any, ...], dict[str, Any], Any]] = []
     before = Telling.here.told
     with _lock:
@@ -96,14 +106,13 @@ def learn(known: Plans, key: tuple[Any, ...], function: Callable[..., Any], args
         before += told
     if len(known) >= LIMIT:
         known.clear()
-    plan = _plan(told, result, (*args, *kwargs.values()))
+    is_last = bool(told) and (told[-1][4] is result or is_laid(told[-1][4], result))
+    plan = _plan(told, (*args, *kwargs.values())) if is_last else None
     known[key] = plan if plan is not None or key in known else False
     return result
 
 
-def _plan(told: list[Any], result: Any, arguments: tuple[Any, ...]) -> Plan | None:
-    if not told or told[-1][4] is not result:
-        return None
+def _plan(told: list[Any], arguments: tuple[Any, ...]) -> Plan | None:
     given = list(tensors(arguments))
     if len(told) != 1:
         return _program(told, given)

@@ -2,11 +2,11 @@
 
 In: a call of a remembered function whose first argument is a Tensor, or begins with one. Out: its result. Two calls are
 alike if their tensors, all of the CPU or all of the one CUDA device that there is, have the same dtypes and shapes, lie
-in order and are the same ones at the same places, and all else are the same numbers, names, dtypes, slices, or tuples
-and lists of these, under the same default dtype, and the same autocast. What the first of them looked at is not looked
-at again: its op, or composite, is computed from the arrays, and recorded; or its ops, one after another, on the arrays
-where nobody records. While a trace records, while somebody looks at ops or tangents are about, nothing is looked up;
-nor where autocast casts weights by themselves, for such casts are kept (ops/casting.py).
+in order, or by the same strides, and are the same ones at the same places, and all else are the same numbers, names,
+dtypes, slices, or tuples and lists of these, under the same default dtype, and the same autocast. What the first of
+them looked at is not looked at again: its op, or composite, is computed from the arrays, and recorded; or its ops, one
+after another, on the arrays where nobody records. While a trace records, while somebody looks at ops or tangents are
+about, nothing is looked up; nor where autocast casts weights by themselves, for such casts are kept (ops/casting.py).
 """
 
 from __future__ import annotations
@@ -22,25 +22,33 @@ from compiler_core.dtype import DType, get_default_dtype
 from compiler_core.errors import DistCompileError
 from compiler_core.forward import level
 from compiler_core.ops import registry
-from compiler_core.ops.aliasing import is_contiguous
 from compiler_core.ops.casting import casting, casts_alike
 from compiler_core.ops.on_device import run_on_device
-from compiler_core.ops.registry import Array, Attrs, Op, Telling, bind, current_trace
+from compiler_core.ops.primitives.movement import inverse_permutation
+from compiler_core.ops.registry import OPS, Array, Attrs, Op, Telling, bind, current_trace
 from compiler_core.ops.remembered import Plan, Plans, learn
 from compiler_core.tensor.autograd import inference
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
 from compiler_core.tensor.autograd.tape import OpNode, WholeNode, watch
 from compiler_core.tensor.memory import lent
-from compiler_core.tensor.memory.cell import Cell, DeviceCell, cell_of
+from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell, cell_of
+from compiler_core.tensor.memory.layout import laid
 from compiler_core.tensor.size import Size
 
 _TENSOR, _FLOAT, _TUPLE, _SLICE, _PLAIN, _OTHER = range(6)
-_KINDS: dict[type, int] = dict.fromkeys((int, bool, str, type(None), type(...), DType), _PLAIN)
+
+
+class _Kinds(dict[type, int]):
+    def __missing__(self, kind: type) -> int:
+        return self.setdefault(kind, _TENSOR if hasattr(kind, "_cell") else _OTHER)
+
+
+_KINDS = _Kinds(dict.fromkeys((int, bool, str, type(None), type(...), DType), _PLAIN))
 _KINDS.update({float: _FLOAT, tuple: _TUPLE, Size: _TUPLE, list: _TUPLE, slice: _SLICE})
 LONGEST = 32  # of lists by which calls are told apart
 _INTS = frozenset((int,))
 _ENDS = frozenset((int, type(None)))
-_RUN = registry.RUN
+_RUN, _PERMUTE = registry.RUN, OPS["permute"]
 
 
 def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -70,10 +78,32 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
     key = tuple(call.told)
     plan: Any = known.get(key, False)
     if not plan:
-        return function(*args, **kwargs) if plan is None else learn(known, key, function, args, kwargs)
+        if plan is None:
+            return function(*args, **kwargs)
+        made = learn(known, key, function, args, kwargs, _is_laid)
+        if (learned := known[key]) and not all(handle._cell.is_ordered for handle in handles):
+            known[key] = _in_order(learned, made._cell)
+        return made
     compute = _in_steps if plan.steps else _computed
     result = compute(plan, handles, call.arrays, call.edges)
     return function(*args, **kwargs) if result is None else result
+
+
+def _is_laid(made: Any, result: Any) -> bool:
+    """Whether `result` is what was `made`, told to lie in another order (layout.relaid)."""
+    cell = getattr(result, "_cell", None)
+    is_view = type(cell) is ViewCell and cell.op is _PERMUTE and result._view is None
+    return is_view and cell.raw is made._cell.raw and result._node is made._node  # type: ignore[union-attr]
+
+
+def _in_order(plan: Any, cell: Cell) -> Any:
+    """The plan, whose results lie as this one's; None where it has no way to say so."""
+    if type(cell) is Cell or type(cell) is DeviceCell:
+        return plan
+    if plan.steps or type(cell) is not ViewCell or cell.op is not _PERMUTE:
+        return None
+    plan.order = inverse_permutation(cell.attrs["dims"])
+    return plan
 
 
 class _Call:
@@ -96,20 +126,19 @@ class _Call:
         told = self.told
         for arg in arguments:
             kind = type(arg)
-            how = _KINDS.get(kind)
-            if how is None:
-                how = _KINDS[kind] = _TENSOR if hasattr(kind, "_cell") else _OTHER
+            how = _KINDS[kind]
             if how == _TENSOR:
                 cell: Any = arg._cell
-                kind = type(cell)
-                is_root = kind is Cell or kind is DeviceCell
-                value: Any = cell.raw if is_root else cell.current() if cell.is_ordered else _turned(cell)
+                is_root = type(cell) is Cell or type(cell) is DeviceCell
+                value: Any = cell.raw if is_root else cell.current()
                 kind = type(value)
                 if kind is not self.kind:
                     if self.kind is not None or not (kind is np.ndarray or kind is lone.array):
                         return False
                     self.kind = kind
                 told += (value.dtype, value.shape)
+                if not is_root and not cell.is_ordered:
+                    told.append(cell.strides())
                 self.handles.append(arg)
                 self.arrays.append(value)
                 edge = arg._edge() if arg._view is not None else arg._node or (arg if arg._requires_grad else None)
@@ -132,15 +161,6 @@ class _Call:
                 return False
             told += (kind, tuple(arg) if how == _TUPLE else arg)
         return True
-
-
-def _turned(cell: Any) -> Any:
-    """What a cell shows whose dims may lie in another order, if on a device its strides say that they do not, and no
-    size of 1 leaves that open. Else None."""
-    value = cell.raw
-    if type(value) is np.ndarray or 1 in value.shape or not is_contiguous(value.shape, cell.strides()):
-        return None
-    return cell.current()
 
 
 def _recall_one(known: Plans, function: Callable[..., Any], handle: Any, cell: Cell) -> Any:
@@ -228,7 +248,7 @@ def _computed(plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: 
     kept = None
     if not plan.is_op:
         made, kept = lent.all_apart(made, handles) if lent.Lending.in_use else made
-    cell = cell_of(made)
+    cell = cell_of(made) if not plan.order else laid(cell_of(made), plan.order)
     result = handles[0]._from_cell(cell)
     for edge in edges:
         if edge is not None:

@@ -172,3 +172,46 @@ def test_a_count_in_place() -> None:
     assert w.grad.tolist() == [9.0, 9.0]
     with pytest.raises(RuntimeError):
         w.add_(1)
+
+
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+@every_call
+def test_results_of_operands_in_other_orders_lie_as_in_a_call_anew(call: Any, shapes: Any, place: str) -> None:
+    def orders(x: Any) -> list[Any]:
+        last = [x.contiguous(memory_format=distcompile.channels_last)] if x.ndim == 4 else []
+        return [x, x.transpose(0, -1).contiguous().transpose(0, -1), *last]
+
+    def told(number: int, records: bool) -> list[Any]:
+        xs = [x.to(place).requires_grad_(records) for x in operands(distcompile, shapes)]
+        given = [orders(x)[min(number, len(orders(x)) - 1)] if k % 2 == 0 else x for k, x in enumerate(xs)]
+        with distcompile.device(place):
+            out = call(distcompile, *given)
+        lies = [out.stride(), out.is_contiguous(), out._version, out._base is None]
+        if records:
+            out.float().square().sum().backward()
+        return [_bits(out), *lies, *[None if x.grad is None else (_bits(x.grad), x.grad.stride()) for x in xs]]
+
+    cases = [(number, records) for number in (1, 0, 2) for records in (True, False)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(distcompile.Tensor, "__recall__", staticmethod(_anew))
+        anew = [told(*case) for case in cases]
+    for _ in range(4):
+        assert [told(*case) for case in cases] == anew
+
+
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", ["relu", "gelu", "silu", "softmax", "hardswish", "elu"])
+def test_a_result_in_another_order_knows_of_writes(place: str, name: str) -> None:
+    def gradient(lies: Any) -> Any:
+        x = (distcompile.arange(24.0, device=place) / 8 - 1).reshape(1, 2, 3, 4).requires_grad_()
+        y = getattr(F, name)(x.contiguous(memory_format=lies) * 1, *((1,) if name == "softmax" else ()))
+        y.mul_(3)
+        try:
+            (y * y).sum().backward()
+        except RuntimeError:
+            return "refused"
+        return x.grad.cpu().numpy()
+
+    for _ in range(3):
+        found = [gradient(lies) for lies in (distcompile.contiguous_format, distcompile.channels_last)]
+        np.testing.assert_array_equal(*found)

@@ -23,7 +23,7 @@ from compiler_core.records import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
 MOST_STEPS = 16  # of a call
-LARGEST = 1024  # elements of an array that is kept with a call
+LARGEST = 1024  # elements of an array that is kept with a call, if it does not repeat one number
 LIMIT = 1 << 12  # calls that are remembered of one function; programs seldom have a hundred
 
 
@@ -158,7 +158,7 @@ def _program(told: list[Any], given: list[Any]) -> Plan | None:
 
 def _constant(value: Any) -> Array | bool:
     """An array that the function made of numbers, if it may be kept; else False."""
-    return value if type(value) is np.ndarray and value.size <= LARGEST else False
+    return value if type(value) is np.ndarray and (value.size <= LARGEST or not any(value.strides)) else False
 
 
 def _picking(places: list[int]) -> Callable[[Any], Sequence[Any]]:

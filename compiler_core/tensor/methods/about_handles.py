@@ -22,21 +22,26 @@ from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.batching.value import levels
 from compiler_core.ops.numpy_names import numpy_names
-from compiler_core.ops.registry import current_trace, meta_of
+from compiler_core.ops.registry import OPS, Array, current_trace, meta_of
 from compiler_core.symbolic.size import Sym
-from compiler_core.tensor.autograd.grad_mode import taping
+from compiler_core.tensor.autograd.grad_mode import taping, thread_mode
 from compiler_core.tensor.autograd.inference import made
+from compiler_core.tensor.autograd.tape import OpNode
 from compiler_core.tensor.batching import of_each
 from compiler_core.tensor.making.placement import in_pinned_memory, moved
 from compiler_core.tensor.memory.cell import Cell, ViewCell, cell_of, note_copy
 from compiler_core.tensor.memory.layout import laid, lies_in, order_for, order_in, relaid, suggested
 from compiler_core.tensor.memory.own_views import own_view, strict_view
 from compiler_core.tensor.size import told
+from compiler_core.tensor.straight import array_of
 from compiler_core.tensor.torch_arguments import with_tensors
 from compiler_core.tensor.torch_names import load
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Size, Tensor
+
+
+_RESHAPE = OPS["reshape"]
 
 
 # ---- about the handle
@@ -111,6 +116,9 @@ def _is_nonzero(self: Tensor) -> bool:
 def _clone(self: Tensor, *, memory_format: object = None) -> Tensor:
     """A tensor with its own copy of the data; the gradient flows back to this one."""
     before = self._cell
+    array = array_of(self)
+    if array is not None:
+        return _cloned(self, array, memory_format)
     same = prims.reshape(self, before.value.shape)  # records the identity
     value = same._cell.current()
     trace = current_trace()
@@ -122,6 +130,19 @@ def _clone(self: Tensor, *, memory_format: object = None) -> Tensor:
     copied: Tensor = type(same)._from_cell(cell, same._node)
     if level.on:
         level.carry(same, copied)
+    return copied
+
+
+def _cloned(self: Tensor, array: Array, memory_format: object) -> Tensor:
+    """The same of a tensor that shows this array, while nobody looks."""
+    before, cell = self._cell, made(cell_of(copy_of(array)))
+    if memory_format is not None or not before.is_ordered:
+        cell = laid(cell, order_for(before, memory_format))
+    copied = self._from_cell(cell)
+    if thread_mode.enabled and array.dtype.kind not in "biu":
+        edge = self._edge()
+        if edge is not None:
+            copied._node = OpNode(_RESHAPE, {"shape": array.shape}, [edge], [before], cell)
     return copied
 
 

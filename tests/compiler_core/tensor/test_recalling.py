@@ -11,6 +11,7 @@ import pytest
 import distcompile
 from compiler_core.ops import prims
 from compiler_core.ops.remembered import Plan, remembered
+from compiler_core.tensor import recalling
 from compiler_core.tensor.observed import observed
 
 torch = pytest.importorskip("torch")
@@ -428,3 +429,20 @@ def test_several_ops_are_remembered_together() -> None:
     x.requires_grad_()
     doubled_sum(x, y).sum().backward()
     assert (len(calls), x.grad.tolist()) == (1, [[2, 2, 2]] * 2)
+
+
+def test_a_number_that_is_repeated_often_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped: list[Plan] = []
+    in_steps = recalling._in_steps
+    monkeypatch.setattr(recalling, "_in_steps", lambda plan, *rest: stepped.append(plan) or in_steps(plan, *rest))
+
+    def told(t: Any) -> list[Any]:
+        x = t.arange(64.0 * 64).reshape(64, 64).requires_grad_()
+        mask = x > 100
+        out = [x.clamp(10, 4000), x.masked_fill(mask, 0.5), t.where(mask, x, -1.0)]
+        sum((y * y).sum() for y in out).backward()
+        return [*[y.tolist() for y in out], x.grad.tolist()]
+
+    theirs = told(torch)
+    assert [told(distcompile) for _ in range(4)] == [theirs] * 4
+    assert len(stepped) >= 3 * 2

@@ -49,6 +49,7 @@ LONGEST = 32  # of lists by which calls are told apart
 _INTS = frozenset((int,))
 _ENDS = frozenset((int, type(None)))
 _RUN, _PERMUTE = registry.RUN, OPS["permute"]
+_ROOTS = (Cell, DeviceCell)
 
 
 def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -69,6 +70,8 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
     handles = call.handles
     call.told.append(handles[0] is handles[1] if len(handles) == 2 else _alike(handles))
     call.told.append(get_default_dtype())
+    if call.is_turned:  # then also repeats say how the result lies
+        call.told.append(tuple([None if type(h._cell) in _ROOTS else h._cell.strides() for h in handles]))
     if acts is not None:
         call.told += (acts, how and casts_alike(how, handles, call.kind is lone.array))
         if call.told[-1] is None:
@@ -81,7 +84,7 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
         if plan is None:
             return function(*args, **kwargs)
         made = learn(known, key, function, args, kwargs, _is_laid)
-        if (learned := known[key]) and not all(handle._cell.is_ordered for handle in handles):
+        if call.is_turned and (learned := known[key]):
             known[key] = _in_order(learned, made._cell)
         return made
     compute = _in_steps if plan.steps else _computed
@@ -109,10 +112,10 @@ def _in_order(plan: Any, cell: Cell) -> Any:
 class _Call:
     """The arguments of a call: what they are, and, of the tensors among them, their arrays and histories.
 
-    kind: the class of all arrays.
+    kind: the class of all arrays. is_turned: whether the dims of one may lie in another order.
     """
 
-    __slots__ = ("arrays", "edges", "handles", "kind", "records", "told")
+    __slots__ = ("arrays", "edges", "handles", "is_turned", "kind", "records", "told")
 
     def __init__(self, records: bool, told: list[Any]) -> None:
         self.records, self.told = records, told
@@ -120,6 +123,7 @@ class _Call:
         self.arrays: list[Any] = []
         self.edges: list[Any] = []
         self.kind: type | None = None
+        self.is_turned = False
 
     def reads(self, arguments: Iterable[Any]) -> bool:
         """Whether all arguments are of the kinds by which calls are told apart."""
@@ -138,7 +142,7 @@ class _Call:
                     self.kind = kind
                 told += (value.dtype, value.shape)
                 if not is_root and not cell.is_ordered:
-                    told.append(cell.strides())
+                    self.is_turned = True
                 self.handles.append(arg)
                 self.arrays.append(value)
                 edge = arg._edge() if arg._view is not None else arg._node or (arg if arg._requires_grad else None)

@@ -46,7 +46,6 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "nll_loss_backward": (_INT,),
     "add_rows": (),
     "choose": (_INT,),
-    "product_of_bf16": (_INT,),
     "depthwise_weight": (),
     "depthwise_dilated_weight": (),
     "depthwise_input": (),

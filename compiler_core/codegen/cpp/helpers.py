@@ -197,7 +197,7 @@ template <class T, int NBYTES> static void dc_turn(const T* from, int64_t ldf, T
   enum { lanes = NBYTES / sizeof(T) };
 #if defined(__clang__)
   for (int r = 0; r < lanes; ++r)
-    for (int c = 0; c < lanes; ++c) to[c * ldt + r] = from[r * ldf + c];
+    for (int c = 0; c < lanes; ++c) __builtin_memcpy(to + c * ldt + r, from + r * ldf + c, sizeof(T));
 #else
   typedef T vector __attribute__((vector_size(NBYTES)));
   typedef vector loose __attribute__((aligned(2), may_alias));

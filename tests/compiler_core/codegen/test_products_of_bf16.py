@@ -111,10 +111,20 @@ def test_eager_code_takes_arrays_as_they_lie(rng: Any) -> None:
         np.testing.assert_array_equal(np.asarray(made).view(np.int16), np.asarray(alone).view(np.int16))
 
 
+@on_such_a_cpu
+def test_what_does_not_fit_is_left_to_numpy(rng: Any) -> None:
+    a, b = rng.standard_normal((3, 4)).astype(BF16), rng.standard_normal((5, 2)).astype(BF16)
+    assert products.product(a, b) is None
+    assert products.product(a, rng.standard_normal((4, 2)).astype(np.float32)) is None
+    made = products.product(np.empty((2, 3, 0), BF16), np.empty((2, 0, 4), BF16))
+    assert made is not None
+    assert not made.astype(np.float32).any()
+
+
 def test_others_widen(rng: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """On CPUs that do not, f32 copies are multiplied, eager and compiled."""
-    for module in (native_backend, products):
-        monkeypatch.setattr(module, "multiplies_bf16", lambda: False)
+    monkeypatch.setattr(native_backend, "multiplies_bf16", lambda: False)
+    monkeypatch.setattr(products, "_forms", lambda: None)
     a, b = (rng.standard_normal((40, 40)).astype(BF16) for _ in "ab")
     assert products.product(a, b) is None
     graph = product_graph((), 40, 40, 40, "b")

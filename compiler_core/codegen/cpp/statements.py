@@ -8,6 +8,7 @@ In: a `Kernel`, a numbering of check messages. Out: a function definition, and w
                  of a parallel loop: each iteration of that runs its share, rounded up
     transposed   a nest that reads across the lines of memory goes tile by tile (tiling.py)
     short rows   a loop over rows of a few elements goes by several rows side by side (side_by_side.py)
+    held         rows that a loop adds to again and again are local arrays meanwhile (held.py)
     checks       a kernel with checks returns a status: 0, or 1 + the number of the message
 Sums of f32 over more than `SUM_BLOCK` elements are taken in blocks, whose sums are then added: the rounding error of
 one long running sum would grow with its length. Locals over `STACK_LIMIT` bytes live in thread-local storage.
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field
 
 from compiler_core.codegen.cpp.expressions import ExprPrinter
+from compiler_core.codegen.cpp.held import Held, find_held
 from compiler_core.codegen.cpp.index import CppIndexPrinter
 from compiler_core.codegen.cpp.many_sizes import MARK, PARALLEL_WORK
 from compiler_core.codegen.cpp.scalars import Used
@@ -44,6 +46,7 @@ from compiler_core.loop_ir.ir import (
     walk,
 )
 from compiler_core.records import dataclass
+from compiler_core.symbolic.index import Axis
 
 SUM_BLOCK = 16384  # elements
 PLACE_BLOCK = 256  # elements among which argmax first finds the value, then the place
@@ -254,12 +257,34 @@ class KernelPrinter:
             start, stop = f"{loop.part_of.name}*{loop.share}", f"{axis}_stop"
             end = f"{start} + {loop.share}"
             yield f"{pad}const int64_t {stop} = {end} < {loop.extent} ? {end} : {loop.extent};"
+        held = [] if self.opened else find_held(loop, self.dtypes)
+        yield from self._hold(held, axis, pad)
         yield f"{pad}for (int64_t {axis} = {start}; {axis} < {stop or loop.extent}; ++{axis}) {{"
         yield from self._block(loop.body, pad + "  ", loop=True)
         yield f"{pad}}}"
+        yield from self._let_go(held, pad)
         for message, flag in reversed(flags.items()):  # the first of them is told
             yield f"{pad}if ({flag}) status = {1 + self.number(message)};  // {message}"
         self.flags = {}
+
+    def _hold(self, held: list[Held], outer: str, pad: str) -> Iterator[str]:
+        """Rows that a loop adds to as local arrays (held.py)."""
+        for one in held:
+            axis, (buffer, index), dtype = one.columns.axis, (one.store.buffer, one.store.index), self.dtypes
+            yield f"{pad}alignas(64) {storage_type(dtype[buffer])} {buffer}_held_{outer}[{axis.extent}];"
+            place = f"{buffer}_held_{outer}[{axis.name}]"
+            yield from self._copied(axis, place, f"{buffer}[{self.expr.index.text(index)}]", pad)
+            self.moved[buffer, index] = place
+
+    def _let_go(self, held: list[Held], pad: str) -> Iterator[str]:
+        for one in held:
+            buffer, index = one.store.buffer, one.store.index
+            place = self.moved.pop((buffer, index))
+            yield from self._copied(one.columns.axis, f"{buffer}[{self.expr.index.text(index)}]", place, pad)
+
+    def _copied(self, axis: Axis, target: str, source: str, pad: str) -> Iterator[str]:
+        yield f"{pad}#pragma omp simd"
+        yield f"{pad}for (int64_t {axis.name} = 0; {axis.name} < {axis.extent}; ++{axis.name}) {target} = {source};"
 
     def _blocked_loop(self, loop: Loop, fed: list[Accumulator], pad: str) -> Iterator[str]:
         """A vector loop in blocks; the accumulators inside a block hide those outside of the same name.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from compiler_core.dtype import DType, float32, float64
 from compiler_core.loop_ir.expr import Load, walk_expr
 from compiler_core.loop_ir.ir import Accumulate, Check, Let, Local, Loop, Stmt, Store, walk
-from compiler_core.symbolic.index import Axis, Scalar
+from compiler_core.symbolic.index import Axis
 
 _MOST_NBYTES = 512  # of all rows: 8 registers of 32
 _LEAST = 8  # iterations, for which it pays
@@ -32,7 +32,10 @@ def find_held(loop: Loop, dtypes: Mapping[str, DType]) -> list[Held]:
     """What can be held while `loop` runs. dtypes: of the arrays."""
     if loop.kind != "serial" or loop.part_of is not None or loop.extent < _LEAST:
         return []
-    found = [held for inner in loop.body if isinstance(inner, Loop) for held in _along(inner, loop, dtypes)]
+    inner = [stmt for stmt in loop.body if isinstance(stmt, Loop)]
+    if any(isinstance(stmt, Loop) for one in inner for stmt in one.body):
+        return []
+    found = [held for one in inner for held in _along(one, loop, dtypes)]
     if not found:
         return []
     seen = Counter(_touched(loop.body))
@@ -43,12 +46,12 @@ def find_held(loop: Loop, dtypes: Mapping[str, DType]) -> list[Held]:
 
 
 def _along(inner: Loop, loop: Loop, dtypes: Mapping[str, DType]) -> Iterator[Held]:
-    if inner.kind != "vector" or inner.part_of is not None or any(isinstance(stmt, Loop) for stmt in inner.body):
+    if inner.kind != "vector" or inner.part_of is not None:
         return
     for stmt in inner.body:
         if isinstance(stmt, Store) and stmt.mode == "add" and dtypes.get(stmt.buffer) in (float32, float64):
             rest = [atom for atom in stmt.index.terms if atom != inner.axis]
-            stays = all(isinstance(atom, Axis | Scalar) and atom != loop.axis for atom in rest)
+            stays = all(isinstance(atom, Axis) and atom != loop.axis for atom in rest)
             if stays and stmt.index.terms.get(inner.axis) == 1:
                 yield Held(inner, stmt)
 

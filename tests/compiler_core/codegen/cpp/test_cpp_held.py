@@ -8,10 +8,10 @@ from native_harness import I0, I1, I2, check, kernel_of, over, program_of
 
 from compiler_core.codegen.cpp.held import find_held
 from compiler_core.codegen.cpp.statements import KernelPrinter
-from compiler_core.dtype import DType, bfloat16, float32, float64
+from compiler_core.dtype import DType, bfloat16, float32, float64, int64
 from compiler_core.loop_ir.expr import Cast, Const, Expr, Load, ScalarCall
-from compiler_core.loop_ir.ir import Kernel, Local, Loop, Store
-from compiler_core.symbolic.index import Index
+from compiler_core.loop_ir.ir import Kernel, Let, Local, Loop, Store
+from compiler_core.symbolic.index import Index, Scalar
 
 ROWS, GROUPS = 40, 3
 
@@ -62,6 +62,9 @@ def test_others_are_not(tmp_path, rng) -> None:
     }
     for what, kernel in others.items():
         assert not is_held(kernel), what
+    chosen = over("i2", 8, "vector", [Store("s0", Index({Scalar("t0"): 8}, 0) + I2, Const(1.0, float32), "add")])
+    choosing = over("i1", ROWS, "serial", [Let("t0", Load("p1", I1, int64)), chosen])
+    assert not find_held(choosing, {"s0": float32, "p1": int64}), "a row that data choose"
     adding = over("i2", 8, "vector", [Store("s0", I2, Const(1.0, float32), "add")])
     own = over("i1", ROWS, "serial", [Local("s0", float32, 8), adding])
     assert not find_held(own, {"s0": float32}), "an array of the loop's own"

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from compiler_core.dtype import DType, float32, float64
 from compiler_core.loop_ir.expr import Load, walk_expr
 from compiler_core.loop_ir.ir import Accumulate, Check, Let, Local, Loop, Stmt, Store, walk
+from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Axis
 
 _MOST_NBYTES = 512  # of all rows: 8 registers of 32

@@ -49,17 +49,22 @@ def _forward_there(
 ) -> Callable[..., Made]:
     """`forward` on its operands' device; None where they are of several, or where its kernels fail the proof."""
 
+    proved: dict[Any, tuple[Any, DeviceKernels]] = {}  # by dtype: CuPy's module, and its kernels
+
     def forwards(*arrays: Any, **attrs: Any) -> Made:
         number = _device_of(arrays)
-        dtype = arrays[0].dtype
-        if number is None or not is_known(dtype):
+        if number is None:
             return None
         if not cuda.is_alone() and cuda.current() != number:
             with cuda.on(number):
                 return forwards(*arrays, **attrs)
-        found = find(dtype)
-        if found is None or not is_proved(name, found, forward, backward):
-            return None
+        dtype, module = arrays[0].dtype, cuda.module()
+        of, found = proved.get(dtype, (None, None))
+        if of is not module:
+            found = find(dtype) if is_known(dtype) else None
+            if found is None or not is_proved(name, found, forward, backward):
+                return None
+            proved[dtype] = module, found
         try:
             return forward(found, *arrays, **attrs)
         except MemoryError as error:

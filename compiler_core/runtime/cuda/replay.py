@@ -18,7 +18,7 @@ import ctypes
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -128,63 +128,13 @@ def _as_c(arg: Any) -> Any:
 # ---- calls that are made again
 
 
-class _Place(NamedTuple):
-    """An array of the result: of which memory (by number: operands, then blocks), from which byte on, and how it lies.
-
-    is_operand: it is that very array. strides: None where it is row-major.
-    """
-
-    source: int
-    offset: int
-    is_operand: bool
-    shape: tuple[int, ...]
-    dtype: Any
-    strides: tuple[int, ...] | None
-
-
 class Replay(NamedTuple):
-    """A call, to be made again. nbytes: of the blocks that it allocates. words: the pointers, as arguments are told,
-    each so many bytes behind a source: operands, blocks, and this thread's arena, if it has_workspace. calls: names,
-    functions, and arguments, some in `words`. form: the result, with its arrays by number. held: where arguments lie.
-    """
+    """A call, to be made again. run: of the operands that are arrays, and their addresses, gives the result; raises
+    DeviceError, MemoryError. held: where the arguments lie that it hands over. text: what it does, in Python."""
 
-    nbytes: list[int]
-    words: Any
-    sources: list[tuple[int, int]]
-    calls: list[_Call]
-    places: list[_Place]
-    form: Any
-    has_workspace: bool
-    has_blas: bool
+    run: Callable[[list[Array], list[int]], Any]
     held: list[Any]
-
-    def run(self, given: list[Array], pointers: list[int]) -> Any:
-        """The result, of these operands. Raises DeviceError, MemoryError."""
-        alloc = cuda.module().cuda.alloc
-        blocks = [alloc(size) for size in self.nbytes]
-        pointers += [block.ptr for block in blocks]
-        if self.has_blas:
-            context.eager_blas_handle()  # which is told the stream
-        if self.has_workspace:
-            pointers.append(context.eager_workspace())
-        self.words[:] = [pointers[source] + offset for source, offset in self.sources]
-        for name, function, args in self.calls:
-            code = function(*args)
-            if code:
-                raise driver.failure(name, code)
-        kind, memories = cuda.array_types[0], [*[x.data for x in given], *blocks]
-        made = []
-        for source, offset, is_operand, shape, dtype, strides in self.places:
-            at = memories[source] + offset if offset else memories[source]
-            made.append(given[source] if is_operand else kind(shape, dtype, at, strides))
-        return _filled(self.form, made)
-
-
-def _filled(form: Any, arrays: list[Array]) -> Any:
-    kind = type(form)
-    if kind is int:
-        return arrays[form]
-    return None if form is None else kind([_filled(part, arrays) for part in form])
+    text: str
 
 
 def _parted(result: Any, arrays: list[Array]) -> Any:
@@ -210,7 +160,7 @@ def replayed(known: Known, told: tuple[Any, ...], operands: Sequence[Any], compu
     if key is None:
         return compute()
     found = known.get(key, True)
-    if type(found) is Replay:
+    if found.__class__ is Replay:
         return found.run(given, pointers)
     if found is True:  # the first such call
         if len(known) >= LIMIT:
@@ -233,14 +183,14 @@ def _key(
     signature: list[Any] = [told, Noting.here.token, number, stream, Noting.settings, cuda.precision.tf32]
     for x in operands:
         if type(x) is kind:
-            pointer = x.data.ptr
-            if number >= 0 and x.data.device_id != number:
+            data = x.data
+            pointer = data.ptr
+            if number >= 0 and data.device_id != number:
                 return None
-            if pointer in pointers:
-                signature.append(pointers.index(pointer))
+            start = ~pointers.index(pointer) if pointer in pointers else pointer % ALIGNED
+            signature += (x.dtype, x.shape, x.strides, start)
             given.append(x)
             pointers.append(pointer)
-            signature += (x.dtype, x.shape, x.strides, pointer % ALIGNED)
         elif isinstance(x, (np.ndarray, np.generic)):
             if x.ndim:
                 return None
@@ -250,13 +200,19 @@ def _key(
     return tuple(signature)
 
 
+def _told(attrs: dict[str, Any]) -> Iterable[Any]:
+    """Attributes, told apart by their names and values; 0.0 and -0.0 are equal, and are not one value."""
+    values = attrs.values()
+    return (*attrs, *([value or str(value) for value in values] if 0 in values else values))
+
+
 def replays(function: F) -> F:
     """A definition's forward, (k, *arrays, **attrs), of which calls are made again."""
     known: Known = {}
 
     @functools.wraps(function)
     def forward(k: Any, *arrays: Any, **attrs: Any) -> Any:
-        told = (k, *attrs, *[value or str(value) for value in attrs.values()])  # 0.0 and -0.0 are equal
+        told = (k, *_told(attrs)) if attrs else (k,)
         return replayed(known, told, arrays, lambda: function(k, *arrays, **attrs))
 
     return forward  # type: ignore[return-value]
@@ -268,7 +224,7 @@ def replays_backward(function: F) -> F:
 
     @functools.wraps(function)
     def backward(k: Any, needs: Sequence[bool], g: Any, out: Any, kept: Any, *arrays: Any, **attrs: Any) -> Any:
-        told = (k, *needs, len(kept), *attrs, *[value or str(value) for value in attrs.values()])
+        told = (k, *needs, len(kept), *_told(attrs))
         operands = (g, out, *kept, *arrays)
         return replayed(known, told, operands, lambda: function(k, needs, g, out, kept, *arrays, **attrs))
 
@@ -331,7 +287,6 @@ class _Maker:
             self.nbytes.append(behind)
         self.sources: list[tuple[int, int]] = []
         self.held: list[Any] = []
-        self.has_workspace = False
 
     def _where(self, pointer: int) -> tuple[int, int]:
         for start, end, source, offset in self.ranges:
@@ -346,17 +301,56 @@ class _Maker:
         words = (ctypes.c_uint64 * len(self.sources))()
         places = iter(range(len(self.sources)))
         calls = [self._call(call, words, places) for call in self.note.calls]
-        has_blas = any(name.startswith("cublas") for name, *_ in calls)
-        found = [self._place(x) for x in self.results]
-        return Replay(
-            self.nbytes, words, self.sources, calls, found, self.form, self.has_workspace, has_blas, self.held
-        )
+        text = "\n    ".join(["def run(given, at):", *self._lines([name for name, *_ in calls])])
+        known = {
+            **{"words": words, "alloc": cuda.module().cuda.alloc, "kind": cuda.array_types[0]},
+            **{"handle": context.eager_blas_handle, "arena": context.eager_workspace, "failure": driver.failure},
+            **{f"call{k}": function for k, (_, function, _) in enumerate(calls)},
+            **{f"args{k}": args for k, (_, _, args) in enumerate(calls)},
+            **{f"out{k}": (x.shape, x.dtype, x.strides) for k, x in enumerate(self.results)},
+        }
+        exec(compile(text, "<a call that is made again>", "exec"), known)
+        return Replay(known["run"], self.held, text)
+
+    def _lines(self, names: list[str]) -> Iterator[str]:
+        """What is done, as Python: memory, the words that point to it, the calls, and the arrays of the result."""
+        own = len(self.given)
+        for number, nbytes in enumerate(self.nbytes):
+            yield f"block{number} = alloc({nbytes})"
+        if any(name.startswith("cublas") for name in names):
+            yield "handle()"  # which is told the stream
+        behind = own + len(self.nbytes)
+        for word, (source, offset) in enumerate(self.sources):
+            at = f"at[{source}]" if source < own else "arena()" if source == behind else f"block{source - own}.ptr"
+            yield f"words[{word}] = {at}{f' + {offset}' if offset else ''}"
+        for number, name in enumerate(names):
+            yield f"code = call{number}(*args{number})"
+            yield f"if code: raise failure({name!r}, code)"
+        yield f"return {self._told(self.form)}"
+
+    def _told(self, form: Any) -> str:
+        """A part of the result, as Python."""
+        if form is None:
+            return "None"
+        if type(form) is int:
+            return self._array(form)
+        parts = "".join(f"{self._told(part)}, " for part in form)
+        return f"[{parts}]" if type(form) is list else f"({parts})"
+
+    def _array(self, number: int) -> str:
+        x, own = self.results[number], len(self.given)
+        for place, operand in enumerate(self.given):
+            if operand is x:
+                return f"given[{place}]"
+        source, offset = self._where(x.data.ptr)
+        at = f"given[{source}].data" if source < own else f"block{source - own}"
+        strides = "" if x.flags.c_contiguous else f", out{number}[2]"
+        return f"kind(out{number}[0], out{number}[1], {at}{f' + {offset}' if offset else ''}{strides})"
 
     def _see(self, arg: Any) -> None:
         """Note of whose memory a pointer is."""
         kind: Any = cuda.array_types[0]
         if type(arg) is Workspace:
-            self.has_workspace = True
             self.sources.append((len(self.given) + len(self.nbytes), 0))
         elif type(arg) is Address:
             self.sources.append(self._where(arg.value))
@@ -393,13 +387,6 @@ class _Maker:
         sizes = (*(*grid, 1, 1)[:3], *(*block, 1, 1)[:3], 0)
         pointers = (ctypes.c_void_p * len(at))(*at)
         return ctypes.c_void_p(function.kernel.ptr), *sizes, ctypes.c_void_p(stream), pointers, None
-
-    def _place(self, x: Array) -> _Place:
-        for number, own in enumerate(self.given):
-            if own is x:
-                return _Place(number, 0, True, (), None, None)
-        source, offset = self._where(x.data.ptr)
-        return _Place(source, offset, False, x.shape, x.dtype, None if x.flags.c_contiguous else x.strides)
 
 
 _WORD = 8  # bytes

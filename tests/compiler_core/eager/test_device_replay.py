@@ -37,13 +37,13 @@ def device() -> Iterator[Any]:
 def again(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The calls that are made again."""
     made: list[Any] = []
-    run = replay.Replay.run
+    build = replay._Maker.made
 
-    def noted(self: Any, *args: Any) -> Any:
-        made.append(self)
-        return run(self, *args)
+    def noted(self: Any) -> Any:
+        one = build(self)
+        return one._replace(run=lambda *args: (made.append(one), one.run(*args))[1])
 
-    monkeypatch.setattr(replay.Replay, "run", noted)
+    monkeypatch.setattr(replay._Maker, "made", noted)
     return made
 
 

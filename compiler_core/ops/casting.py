@@ -252,14 +252,16 @@ def lowers_weights(value: Value, *weights: Value | None) -> bool:
     return all(w is None or (hasattr(w, "_cell") and w.is_cuda and _is_weight(w)) for w in weights)
 
 
-def lower_array(array: Value, dtype: Any, make: Callable[[], Value]) -> Value:
-    """The array of a weight in a smaller dtype, which `make` casts it to; within a region of autocast once."""
+def kept_lower(array: Value, dtype: Any) -> Value | None:
+    """The array of a weight in a smaller dtype, if this region of autocast has cast it."""
     kept = casting.kept.get(id(array))
-    if kept is None or kept[2].dtype != dtype:
-        kept = (array, 0, make())
-        if casting.depth:
-            casting.kept[id(array)] = kept
-    return kept[2]
+    return None if kept is None or kept[2].dtype != dtype else kept[2]
+
+
+def keep_lower(array: Value, lower: Value) -> None:
+    """From now on that is the array of this weight in a smaller dtype, until the region of autocast ends."""
+    if casting.depth:
+        casting.kept[id(array)] = (array, 0, lower)
 
 
 def _to_lower(value: Value) -> Value:

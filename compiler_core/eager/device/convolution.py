@@ -8,7 +8,6 @@ of the parameters' dtypes; a bias's is an f32 sum. What cuDNN does not take is t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,15 +23,15 @@ from compiler_core.eager.device.depthwise import (
     slope_of_weight,
 )
 from compiler_core.eager.device.kernels import DeviceKernels
-from compiler_core.eager.device.narrow import add_to_rows
+from compiler_core.eager.device.lowered import with_lowered
+from compiler_core.eager.device.narrow import add_to_rows, narrowed
 from compiler_core.eager.device.orders import as_it_lies, as_seen, laid, last
 from compiler_core.eager.device.sums import wide_sum
-from compiler_core.ops.casting import lower_array
 from compiler_core.ops.on_device import CONVOLUTION
 from compiler_core.ops.registry import OPS, Array, run_eager
 from compiler_core.ops.whole import Made
 from compiler_core.runtime.cuda.eager_convolution import order_for
-from compiler_core.runtime.cuda.replay import Known, replayed, replays, replays_backward, spoil
+from compiler_core.runtime.cuda.replay import replays, replays_backward, spoil
 
 _F32, _LAST = np.dtype(np.float32), last(4)
 _PLAIN = (0, 1, 2, 3)
@@ -100,25 +99,16 @@ def _sums(slopes: Array, dtype: Any) -> Array:
 # ---- weights in f32
 
 
-def _lowered_convolution(k: DeviceKernels, x: Array, weight: Array, bias: Array | None, **places: Any) -> Made:
-    if k.dtype.itemsize != 2 or weight.ndim != 4 or any(p is not None and p.dtype != _F32 for p in (weight, bias)):
-        return None
-    lower = lower_array(weight, k.dtype, partial(_lower, weight, k.dtype))
-    given = None if bias is None else lower_array(bias, k.dtype, partial(bias.astype, k.dtype))
-    made = _convolution(k, x, lower, given, **places)
-    return None if made is None else (made[0], (lower,))
-
-
 def _lower(weight: Array, dtype: Any) -> Array:
     """In 16 bits, as cuDNN reads it."""
-    found: Array = replayed(_known, (dtype,), (weight,), lambda: as_seen(laid(weight, _LAST, dtype), _LAST))
-    return found
-
-
-_known: Known = {}
+    if weight.ndim != 4:
+        made = narrowed(weight, dtype)
+        return weight.astype(dtype) if made is None else made
+    return as_seen(laid(weight, _LAST, dtype), _LAST)
 
 
 def define_convolutions() -> None:
     """Define both."""
     define_there("convolution", _convolution, _convolution_backward, reads=(0, 1), as_it_lies=True)
-    define_there("lowered_convolution", _lowered_convolution, _convolution_backward, reads=(0,), as_it_lies=True)
+    lowered = with_lowered(_convolution, _lower)
+    define_there("lowered_convolution", lowered, _convolution_backward, reads=(0,), as_it_lies=True)

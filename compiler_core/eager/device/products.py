@@ -9,7 +9,7 @@ one kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,10 @@ from compiler_core import cuda
 from compiler_core.dtype import of
 from compiler_core.eager.device.define import Grads, alike, define_there
 from compiler_core.eager.device.kernels import DeviceKernels
+from compiler_core.eager.device.lowered import with_lowered
 from compiler_core.eager.device.narrow import narrowed, widened_sum
 from compiler_core.eager.device.orders import as_it_lies, as_seen, lies_last, order_of, row_major
 from compiler_core.eager.device.sums import column_sums
-from compiler_core.ops.casting import lower_array
 from compiler_core.ops.on_device import PRODUCT
 from compiler_core.ops.registry import OPS, Array, run_eager
 from compiler_core.ops.whole import Made
@@ -107,27 +107,6 @@ def _are_rows(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -
 # ---- weights in f32
 
 
-def _lowered_linear(k: DeviceKernels, x: Array, weight: Array, bias: Array | None) -> Made:
-    if k.dtype.itemsize != 2 or any(p is not None and p.dtype != _F32 for p in (weight, bias)):
-        return None
-    lower = _lower(weight, k.dtype)
-    made = _linear(k, x, lower, None if bias is None else _lower(bias, k.dtype))
-    return None if made is None else (made[0], (lower,))
-
-
-def _lowered_affine(k: DeviceKernels, x: Array, weight: Array, bias: Array) -> Made:
-    if k.dtype.itemsize != 2 or weight.dtype != _F32 or bias.dtype != _F32:
-        return None
-    lower = _lower(weight, k.dtype)
-    made = _affine(k, x, lower, _lower(bias, k.dtype))
-    return None if made is None else (made[0], (lower,))
-
-
-def _lower(weight: Array, dtype: Any) -> Array:
-    lower: Array = lower_array(weight, dtype, partial(_cast, weight, dtype))
-    return lower
-
-
 def _cast(weight: Array, dtype: Any) -> Array:
     made = narrowed(weight, dtype)
     return run_eager(OPS["cast"], [weight], {"dtype": of(dtype)}) if made is None else made
@@ -187,7 +166,7 @@ def _widened_sum_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: 
 def define_products() -> None:
     """Define them all."""
     define_there("linear", _linear, _linear_backward, reads=(0, 1), arrange=_in_rows)
-    define_there("lowered_linear", _lowered_linear, _lowered_linear_backward, reads=(0,), arrange=_in_rows)
+    define_there("lowered_linear", with_lowered(_linear, _cast), _lowered_linear_backward, reads=(0,), arrange=_in_rows)
     define_there("affine", _affine, _affine_backward, reads=(0, 1))
-    define_there("lowered_affine", _lowered_affine, _lowered_affine_backward, reads=(0,))
+    define_there("lowered_affine", with_lowered(_affine, _cast), _lowered_affine_backward, reads=(0,))
     define_there("widened_sum", _widened_sum, _widened_sum_backward, reads=(), as_it_lies=True)

@@ -176,9 +176,9 @@ def test_under_autocast_a_layers_weights_are_cast_in_its_node_once_and_get_sums_
     exact = dc.nn.Linear(8, 8).double()
     exact.load_state_dict({name: p.cpu().double() for name, p in model.state_dict().items()})
     casts: list[Any] = []
-    make, cast = device_products.run_eager, device_products._cast
+    make, cast = device_products.run_eager, device_products.narrowed
     monkeypatch.setattr(device_products, "run_eager", lambda op, *rest: (casts.append(op.name), make(op, *rest))[1])
-    monkeypatch.setattr(device_products, "_cast", lambda *of: (casts.append("weight"), cast(*of))[1])
+    monkeypatch.setattr(device_products, "narrowed", lambda *of: (casts.append("weight"), cast(*of))[1])
     found = []
     for layer, x in ((model, leaf.cuda().requires_grad_()), (exact, leaf.double().requires_grad_())):
         with dc.autocast("cuda", bfloat16):

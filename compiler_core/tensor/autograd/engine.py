@@ -364,6 +364,8 @@ class Backward:
             given = grad if isinstance(grad, Tensor) else Tensor._wrap(grad)
             replaced = hook(given)
             if replaced is None:
+                if given is not grad and given._cell.stamp:  # it wrote to the gradient in place
+                    grad = given._read()
                 continue
             if meta_of(replaced) != meta_of(grad):  # rules read its memory as what it was
                 raise AutogradError(

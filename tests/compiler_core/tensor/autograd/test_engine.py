@@ -459,3 +459,26 @@ def test_a_leaf_frozen_after_its_use_gets_no_gradient_but_its_hooks_run() -> Non
         return [x.grad, y.grad.numpy().tolist(), seen]
 
     assert run(creation.tensor) == run(torch.tensor) == [None, [1.0, 2.0], ["gradient", "after"]]
+
+
+@pytest.mark.parametrize("write", ["mul_", "part"])
+@pytest.mark.parametrize("place", ["inner", "leaf"])
+def test_a_hook_may_write_to_its_gradient_in_place(write: str, place: str) -> None:
+    """As in torch; what somebody else holds of that gradient stays as it was."""
+
+    def hook(g: Tensor) -> None:
+        if write == "mul_":
+            g.mul_(3)
+        else:
+            g[0] = 7.0
+
+    for _ in range(2):
+        x, other = (creation.tensor([1.0, 2.0]).requires_grad_() for _ in range(2))
+        h = x * 2
+        (h if place == "inner" else x).register_hook(hook)
+        h.retain_grad()
+        (h + other).backward(creation.tensor([1.0, 1.0]))
+        came = [3.0, 3.0] if write == "mul_" else [7.0, 1.0]
+        slopes = [2 * c for c in came] if place == "inner" else ([6.0, 6.0] if write == "mul_" else [7.0, 2.0])
+        found = [v.grad.tolist() for v in (other, h, x) if v.grad is not None]
+        assert found == [[1.0, 1.0], came if place == "inner" else [1.0, 1.0], slopes]

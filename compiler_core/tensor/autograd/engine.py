@@ -191,7 +191,8 @@ class Backward:
         elif before is not None and before is not HANDLED:
             grad = added(before, grad)
         if left > 1:
-            self.grads[edge] = grad
+            if grad is not None:
+                self.grads[edge] = grad
             return
         if before is not None:
             del self.grads[edge]

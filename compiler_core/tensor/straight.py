@@ -22,9 +22,9 @@ from compiler_core.meta import Shape
 from compiler_core.ops import registry
 from compiler_core.ops.aliasing import reshaped_strides
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, current_trace
-from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
+from compiler_core.tensor.autograd.grad_mode import thread_mode
 from compiler_core.tensor.autograd.tape import Edge, OpNode
-from compiler_core.tensor.memory.cell import Cell, DeviceCell, view_of
+from compiler_core.tensor.memory.cell import Cell, view_of
 from compiler_core.tensor.memory.view_link import link_to
 
 if TYPE_CHECKING:
@@ -303,18 +303,6 @@ def squeezed(self: Tensor, *dims: Any) -> Tensor | None:
     else:
         return None
     return shown(self, _RESHAPE, {"shape": kept}, value.reshape(kept))
-
-
-def counted(self: Tensor) -> bool:
-    """Whether `self.add_(1)` was done: of a plain int64 on the lone device, as norms count their batches."""
-    cell = self._cell
-    if type(cell) is not DeviceCell or self._view is not None or Inference.in_use:
-        return False
-    value = array_of(self)
-    if value is None or value.dtype != np.int64:
-        return False
-    cell.write(value + 1)
-    return True
 
 
 _ZEROS, _ALL = (0,) * 64, (slice(None),) * 64

@@ -164,4 +164,4 @@ def channel_kernels(dtype: Any) -> DeviceKernels | None:
 
 def define_batch_norm() -> None:
     """Define it."""
-    define_there("batch_norm", _batch_norm, _batch_norm_backward, reads=(0, 3), find=channel_kernels, as_it_lies=True)
+    define_there("batch_norm", _batch_norm, _batch_norm_backward, reads=(0, 3), find=channel_kernels, arrange=None)

@@ -109,6 +109,6 @@ def _lower(weight: Array, dtype: Any) -> Array:
 
 def define_convolutions() -> None:
     """Define both."""
-    define_there("convolution", _convolution, _convolution_backward, reads=(0, 1), as_it_lies=True)
-    lowered = with_lowered(_convolution, _lower)
-    define_there("lowered_convolution", lowered, _convolution_backward, reads=(0,), as_it_lies=True)
+    define_there("convolution", _convolution, _convolution_backward, reads=(0, 1), arrange=None)
+    lowered = with_lowered(_convolution, _lower, 4)
+    define_there("lowered_convolution", lowered, _convolution_backward, reads=(0,), arrange=None)

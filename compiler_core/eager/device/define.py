@@ -31,16 +31,15 @@ def define_there(
     reads: Iterable[int] | None = None,
     reads_out: bool = False,
     find: Find = kernels,
-    arrange: Callable[[Array], Array] = row_major,
-    as_it_lies: bool = False,
+    arrange: Callable[[Array], Array] | None = row_major,
 ) -> None:
     """Register a definition: as ops/whole.py has it, with the kernels of the operands' dtype as first argument.
 
-    arrange: how a cotangent comes to backward. as_it_lies: as it is.
+    arrange: how a cotangent is to lie for backward; None: as it comes.
     """
     numbers = None if reads is None else frozenset(reads)
     forwards = _forward_there(name, forward, backward, find)
-    backwards = _backward_there(backward, find, (lambda g: g) if as_it_lies else arrange)
+    backwards = _backward_there(backward, find, arrange)
     define(name, forwards, backwards, reads=numbers, reads_out=reads_out, there=True)
 
 
@@ -75,7 +74,9 @@ def _forward_there(
     return forwards
 
 
-def _backward_there(backward: Callable[..., Any], find: Find, arrange: Callable[[Array], Array]) -> Callable[..., Any]:
+def _backward_there(
+    backward: Callable[..., Any], find: Find, arrange: Callable[[Array], Array] | None
+) -> Callable[..., Any]:
     """`backward` on its operands' device."""
 
     def backwards(needs: Sequence[bool], g: Any, out: Any, kept: Any, *arrays: Any, **attrs: Any) -> Any:
@@ -83,11 +84,11 @@ def _backward_there(backward: Callable[..., Any], find: Find, arrange: Callable[
         if not cuda.is_alone() and cuda.current() != number:
             with cuda.on(number):
                 return backwards(needs, g, out, kept, *arrays, **attrs)
-        if type(g) is not cuda.array_types[0] or not (cuda.is_alone() or cuda.is_on(g, number)):  # a constant
+        if type(g) is not cuda.lone.array and not cuda.is_on(g, number):  # a constant
             g = cuda.put(g, number)
         found = find(arrays[0].dtype)
         try:
-            return backward(found, needs, arrange(g), out, kept, *arrays, **attrs)
+            return backward(found, needs, g if arrange is None else arrange(g), out, kept, *arrays, **attrs)
         except MemoryError as error:
             if isinstance(error, DeviceError):
                 raise
@@ -108,11 +109,10 @@ def _number_of(arrays: Sequence[Any]) -> int:
 def _device_of(arrays: Sequence[Any]) -> int | None:
     """The device that all are on but keys of draws; None where that is not one."""
     found: int | None = None
-    kind: Any = cuda.array_types[0] if cuda.is_alone() else None
     for array in arrays:
         if array is None:
             continue
-        if type(array) is kind:
+        if type(array) is cuda.lone.array:
             found = 0
             continue
         if not cuda.is_array(array):

@@ -21,8 +21,8 @@ from compiler_core.runtime.cuda.replay import replays
 _F32 = np.dtype(np.float32)
 
 
-def with_lowered(layer: Callable[..., Made], cast: Callable[[Array, Any], Array]) -> Callable[..., Made]:
-    """The forward of `layer` with weights in f32."""
+def with_lowered(layer: Callable[..., Made], cast: Callable[[Array, Any], Array], ndim: int) -> Callable[..., Made]:
+    """The forward of `layer` with weights in f32, of so many dims."""
 
     @replays
     def at_once(k: DeviceKernels, x: Array, weight: Array | None, bias: Array | None, **attrs: Any) -> Any:
@@ -32,7 +32,11 @@ def with_lowered(layer: Callable[..., Made], cast: Callable[[Array, Any], Array]
         return None if made is None else (made[0], low, low_bias)
 
     def forward(k: DeviceKernels, x: Array, weight: Array, bias: Array | None, **attrs: Any) -> Made:
-        if k.dtype.itemsize != 2 or any(p is not None and p.dtype != _F32 for p in (weight, bias)):
+        if (
+            k.dtype.itemsize != 2
+            or weight.ndim != ndim
+            or any(p is not None and p.dtype != _F32 for p in (weight, bias))
+        ):
             return None
         known, known_bias = (None if p is None else kept_lower(p, k.dtype) for p in (weight, bias))
         made = at_once(k, x, weight if known is None else known, bias if known_bias is None else known_bias, **attrs)

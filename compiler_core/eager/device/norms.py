@@ -133,5 +133,5 @@ def define_norms() -> None:
     """Define it."""
     define_there(
         "group_norm", _group_norm, _group_norm_backward, reads=(0, 1), find=lambda dtype: kernels(dtype, _FILE),
-        as_it_lies=True,
+        arrange=None,
     )  # fmt: skip

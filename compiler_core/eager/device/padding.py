@@ -3,7 +3,7 @@
 In: two matrices, of which some lie along an odd size (a vocabulary of 50257), and what multiplies matrices. Out: their
 product; or None: no size is odd, or the product is too small to be worth the copies. What is padded is zeros, so it
 adds nothing. As graph/passes/gpu_products.py has it for compiled code. On an H200 a product of [8192, 768] and
-[768, 50257] takes 0.87 ms in the place of 6.7, and the copy of its result 0.4.
+[768, 50257] takes 2.0 ms, half of them the copy of its result, in the place of 6.7.
 """
 
 from __future__ import annotations

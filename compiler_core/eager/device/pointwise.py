@@ -51,7 +51,7 @@ def define_pointwise_there(composite: Composite) -> None:
         return compiled(dtype, name, lambda: source(composite, dtype), probe="forward")
 
     reads = () if from_result else range(composite.operands)
-    define_there(name, made, made_backward, reads=reads, reads_out=from_result, find=find, as_it_lies=True)
+    define_there(name, made, made_backward, reads=reads, reads_out=from_result, find=find, arrange=None)
 
 
 def forward(k: DeviceKernels, operands: Sequence[Array], numbers: Sequence[Any] = ()) -> Array:

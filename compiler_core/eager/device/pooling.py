@@ -125,5 +125,5 @@ def define_pooling() -> None:
     def find(dtype: Any) -> DeviceKernels | None:
         return kernels(dtype, "pools.cu")
 
-    define_there("maxima_of_windows", _maxima, _maxima_backward, reads=(), find=find, as_it_lies=True)
-    define_there("averages_of_windows", _averages, _averages_backward, reads=(), find=find, as_it_lies=True)
+    define_there("maxima_of_windows", _maxima, _maxima_backward, reads=(), find=find, arrange=None)
+    define_there("averages_of_windows", _averages, _averages_backward, reads=(), find=find, arrange=None)

@@ -166,7 +166,8 @@ def _widened_sum_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: 
 def define_products() -> None:
     """Define them all."""
     define_there("linear", _linear, _linear_backward, reads=(0, 1), arrange=_in_rows)
-    define_there("lowered_linear", with_lowered(_linear, _cast), _lowered_linear_backward, reads=(0,), arrange=_in_rows)
+    lowered = with_lowered(_linear, _cast, 2)
+    define_there("lowered_linear", lowered, _lowered_linear_backward, reads=(0,), arrange=_in_rows)
     define_there("affine", _affine, _affine_backward, reads=(0, 1))
-    define_there("lowered_affine", with_lowered(_affine, _cast), _lowered_affine_backward, reads=(0,))
-    define_there("widened_sum", _widened_sum, _widened_sum_backward, reads=(), as_it_lies=True)
+    define_there("lowered_affine", with_lowered(_affine, _cast, 2), _lowered_affine_backward, reads=(0,))
+    define_there("widened_sum", _widened_sum, _widened_sum_backward, reads=(), arrange=None)

@@ -192,9 +192,9 @@ def _define_all() -> None:
     define_norms()
     define_pooling()
     define_there("dropout", _dropout, _dropout_backward, reads=())
-    define_there("with_number", _with_number, _with_number_backward, reads=(), as_it_lies=True)
+    define_there("with_number", _with_number, _with_number_backward, reads=(), arrange=None)
     define_products()
-    define_there("attention", _attention, _attention_backward, as_it_lies=True)
+    define_there("attention", _attention, _attention_backward, arrange=None)
     define_there("embedding", _embedding, _embedding_backward, reads=(1,))
     define_there("cross_entropy", _cross_entropy, _cross_entropy_backward, reads=(1,))
 

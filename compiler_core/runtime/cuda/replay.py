@@ -32,7 +32,7 @@ ALIGNED = 16  # bytes
 LIMIT = 1 << 12  # calls that are known of one function
 _UNIT = 512  # bytes, of which pieces of a block are multiples
 Known = dict[tuple[Any, ...], "Replay | bool | None"]  # False: was made once; None: cannot be made again
-_Call = tuple[str, Any, tuple[Any, ...]]  # a name, the function (or what makes it), its arguments
+_Call = tuple[str, Any, tuple[Any, ...]]  # a name, the function (or what it is made of), its arguments
 
 
 class Address(NamedTuple):
@@ -96,7 +96,7 @@ def launch(function: Any, grid: tuple[int, ...], block: tuple[int, ...], args: t
     else:
         function(grid, block, args)
     if Noting.count and Noting.here.note is not None:
-        Noting.here.note.calls.append(("cuLaunchKernel", function, (grid, block, args)))
+        Noting.here.note.calls.append(("cuLaunchKernel", (function, grid, block), args))
 
 
 def library(name: str, *args: Any) -> None:
@@ -130,11 +130,10 @@ def _as_c(arg: Any) -> Any:
 
 class Replay(NamedTuple):
     """A call, to be made again. run: of the operands that are arrays, and their addresses, gives the result; raises
-    DeviceError, MemoryError. held: where the arguments lie that it hands over. text: what it does, in Python."""
+    DeviceError, MemoryError. held: where the arguments lie that it hands over."""
 
     run: Callable[[list[Array], list[int]], Any]
     held: list[Any]
-    text: str
 
 
 def _parted(result: Any, arrays: list[Array]) -> Any:
@@ -178,7 +177,7 @@ def _key(
 ) -> tuple[Any, ...] | None:
     """What calls are told apart by; the arrays and their addresses are put on the lists. None: not made again."""
     kind: Any = cuda.array_types[0]
-    number = -1 if cuda.is_alone() else cuda.current()
+    number = cuda.current() if cuda.lone.array is None else -1
     stream = cuda.module().cuda.get_current_stream().ptr
     signature: list[Any] = [told, Noting.here.token, number, stream, Noting.settings, cuda.precision.tf32]
     for x in operands:
@@ -296,7 +295,7 @@ class _Maker:
 
     def made(self) -> Replay:
         for _, _, args in self.note.calls:
-            for arg in args[2] if len(args) == 3 and type(args[2]) is tuple else args:
+            for arg in args:
                 self._see(arg)
         words = (ctypes.c_uint64 * len(self.sources))()
         places = iter(range(len(self.sources)))
@@ -310,7 +309,7 @@ class _Maker:
             **{f"out{k}": (x.shape, x.dtype, x.strides) for k, x in enumerate(self.results)},
         }
         exec(compile(text, "<a call that is made again>", "exec"), known)
-        return Replay(known["run"], self.held, text)
+        return Replay(known["run"], self.held)
 
     def _lines(self, names: list[str]) -> Iterator[str]:
         """What is done, as Python: memory, the words that point to it, the calls, and the arrays of the result."""
@@ -360,8 +359,8 @@ class _Maker:
     def _call(self, call: _Call, words: Any, places: Any) -> _Call:
         name, what, args = call
         if name == "cuLaunchKernel":
-            grid, block, given = args
-            return name, launcher(), self._launch(what, grid, block, given, words, places)
+            function, grid, block = what
+            return name, launcher(), self._launch(function, grid, block, args, words, places)
         if not name:
             first, *_ = [next(places) for _ in args]
             return name, what((ctypes.c_void_p * len(args)).from_buffer(words, first * _WORD)), ()

@@ -259,12 +259,10 @@ class Backward:
     def _pass_through(self, node: OpNode) -> None:
         """`_visit` of an op that nobody observes, in a pass to all leaves, of arrays."""
         grads = self.grads
-        grad = grads.pop(node, None)
-        if grad is None or anomaly.enabled:
-            if grad is not None:
-                grads[node] = grad
+        if anomaly.enabled or grads.get(node) is None:
             self._visit(node)
             return
+        grad = grads.pop(node)
         if type(grad) is Windows:
             grad = grad.joined()
         op = node.op

@@ -13,6 +13,8 @@ from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
+import numpy as np
+
 from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.forward import level
@@ -22,13 +24,15 @@ from compiler_core.ops.broadcasting import is_scalar, plain
 from compiler_core.ops.meta_value import no_data
 from compiler_core.ops.refusals import check_fits
 from compiler_core.ops.registry import Value, current_trace, meta_of
+from compiler_core.tensor.autograd.grad_mode import Inference
 from compiler_core.tensor.making.placement import on_meta
-from compiler_core.tensor.memory.cell import alone
+from compiler_core.tensor.memory.cell import DeviceCell, alone
 from compiler_core.tensor.memory.journal import note_change
 from compiler_core.tensor.memory.overlap import check_apart
 from compiler_core.tensor.memory.rebinding import rebound
 from compiler_core.tensor.memory.writing import note_move, note_rebinding, over
 from compiler_core.tensor.methods.indexing import index_put
+from compiler_core.tensor.straight import array_of
 
 if TYPE_CHECKING:
     from compiler_core.tensor.making.random import Generator
@@ -83,6 +87,18 @@ def _overwriting(function: Callable[Concatenate[Any, P], Value]) -> Callable[Con
     method.__doc__ = f"{getattr(function, '__name__', 'the function')}, in place."
     method.__name__ = f"{getattr(function, '__name__', 'method')}_"
     return method
+
+
+def counted(self: Tensor) -> bool:
+    """Whether `self.add_(1)` was done: of a plain int64 on the lone device, as norms count their batches."""
+    cell = self._cell
+    if type(cell) is not DeviceCell or self._view is not None or Inference.in_use:
+        return False
+    value = array_of(self)
+    if value is None or value.dtype != np.int64:
+        return False
+    cell.write(value + 1)
+    return True
 
 
 # ---- what has no function of its own

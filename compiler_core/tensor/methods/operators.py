@@ -138,8 +138,8 @@ def _is_plain(tensor: Any) -> bool:
     """Whether NumPy or CuPy computes it with a number: a floating dtype, not narrow, and not much on a device."""
     value = tensor._cell.value
     dtype = value.dtype
-    is_much = type(value) is not np.ndarray and is_array(value) and value.size >= _MANY
-    return dtype.kind == "f" and dtype.itemsize != 2 and not is_much
+    is_one = type(value) is np.ndarray or (is_array(value) and value.size < _MANY)
+    return is_one and dtype.kind == "f" and dtype.itemsize != 2
 
 
 def _with_number(a: Any, number: float, symbol: Callable[[Any, Any], Any], op: Op) -> Any:

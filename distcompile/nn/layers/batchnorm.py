@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from compiler_core.dtype import DType, int64
 from compiler_core.errors import ShapeError
 from compiler_core.tensor.making.creation import DeviceLike
-from compiler_core.tensor.straight import counted
+from compiler_core.tensor.methods.inplace import counted
 from compiler_core.tensor.tensor import Tensor
 from distcompile import ones, zeros
 from distcompile.nn import functional as F

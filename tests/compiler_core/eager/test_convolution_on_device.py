@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from compiler_core import cuda
+from compiler_core.eager.device import convolution as device_convolution
 from compiler_core.eager.device import orders as device_orders
 from compiler_core.eager.device import proof as device_proof
 from compiler_core.ops import on_device
@@ -260,3 +261,14 @@ def test_what_is_done_with_a_result_is_as_on_the_cpu(use: str) -> None:
         found.append(made.float().cpu().numpy() if hasattr(made, "cpu") else np.array(made))
     assert found[0].shape == found[1].shape
     np.testing.assert_allclose(*found, rtol=3e-2, atol=6e-2)
+
+
+def test_weights_of_other_dims_are_left_to_the_composition() -> None:
+    """Before they are cast: those of one spatial dim."""
+    definition = COMPOSITES["lowered_convolution"].on_device()
+    x, w = there(np.ones((2, 4, 9), np.float16)), there(np.ones((3, 4, 3), np.float32))
+    replayed = list[Any]()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(device_convolution, "_lower", lambda *of: replayed.append(of))
+        assert definition.forward(x, w, None, stride=(1,), low=(0,), high=(0,), dilation=(1,), groups=1) is None
+    assert not replayed

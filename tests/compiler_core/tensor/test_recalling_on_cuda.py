@@ -215,3 +215,16 @@ def test_a_result_in_another_order_knows_of_writes(place: str, name: str) -> Non
     for _ in range(3):
         found = [gradient(lies) for lies in (distcompile.contiguous_format, distcompile.channels_last)]
         np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_numbers_beside_what_is_mapped(devices: int) -> None:
+    """A batched value is no array of the device: the general way maps it."""
+    functions: list[Any] = [lambda x: x * 2 + x, lambda x: 1 - x, lambda x: x / 3, lambda x: x - 1.5]
+    with on_fake_device(devices):
+        x = distcompile.arange(12.0).reshape(3, 4)
+        for function in functions:
+            made = distcompile.func.vmap(function)(x.cuda())
+            np.testing.assert_allclose(made.cpu().numpy(), function(x).numpy(), rtol=1e-6)
+        slopes = distcompile.func.vmap(distcompile.func.grad(lambda x: (x * 2 + x).sum()))(x.cuda())
+        assert slopes.tolist() == [[3.0] * 4] * 3

@@ -16,6 +16,8 @@ from compiler_core.ops.registry import use_trace
 from compiler_core.tensor import Tensor
 from compiler_core.tensor.autograd import backward as autograd
 from compiler_core.tensor.autograd.backward import HANDLED, queue_callback, record_function
+from compiler_core.tensor.autograd.engine import running_backwards
+from compiler_core.tensor.autograd.function import Function
 from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.making import creation
 
@@ -482,3 +484,24 @@ def test_a_hook_may_write_to_its_gradient_in_place(write: str, place: str) -> No
         slopes = [2 * c for c in came] if place == "inner" else ([6.0, 6.0] if write == "mul_" else [7.0, 2.0])
         found = [v.grad.tolist() for v in (other, h, x) if v.grad is not None]
         assert found == [[1.0, 1.0], came if place == "inner" else [1.0, 1.0], slopes]
+
+
+def test_a_leaf_to_which_none_came_has_no_gradient_yet() -> None:
+    """DDP takes what a leaf has so far into a call's segment: None is no gradient."""
+
+    class Nothing(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> None:
+            return None
+
+    x, seen = creation.tensor([1.0, 2.0]).requires_grad_(), list[bool]()
+    first = x * 2
+    first.register_hook(lambda g: seen.append(x in running_backwards()[-1].grads))
+    (Nothing.apply(x) + first).sum().backward()
+    assert seen == [False]
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 2.0]

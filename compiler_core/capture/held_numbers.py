@@ -1,7 +1,8 @@
-"""Numbers that 0-d tensors of the host hold, as numbers of the program's: an optimizer's step count, read and written.
+"""Numbers that 0-d tensors hold, as numbers of the program's: an optimizer's step count, read and written.
 
 In: tensors. Out: the number of one, an input of the call where it is captured, so that no call compiles anew for the
-next one; `hold_number`, which writes one, an effect there (`hold_number_unless`: where the graph's data says so).
+next one (a device that holds it is waited for, as eager code does); `hold_number`, which writes one, an effect there
+(`hold_number_unless`: where the graph's data says so).
 `tracing/rules/held_rules.py` has what capture does instead.
 `before_the_graph`: what is done once, for real, before anything is captured. `keep_tensors`, `keep_state`,
 `put_gradients`: guards and effects of many tensors at once.

@@ -65,8 +65,6 @@ def _reading(read: Any) -> Any:
         known = parts.outside.find(tensor)
         if known is None or parts.segment.trace.has_changed(tensor):
             raise Break("a number is asked for that a tensor holds when the graph has run")
-        if type(tensor._cell.raw) is not np.ndarray:
-            raise Break("the number that a tensor of a device holds is asked for")
         source = Raw(known.source, read)
         if source not in parts.numbers.symbols:
             with use_trace(None):

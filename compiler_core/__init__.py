@@ -13,6 +13,7 @@ late.LOADS.update({
     "mersenne: native steps": "compiler_core.eager.mersenne",
     "indices: add on the CPU": "compiler_core.eager.adding",
     "where: on the CPU": "compiler_core.eager.choosing",
+    "erf: on the CPU": "compiler_core.eager.error_function",
     "products of bf16: on the CPU": "compiler_core.eager.products",
     "indices: test on a device": "compiler_core.eager.device.checks",
     "on a device: convolution": "compiler_core.runtime.cuda.eager_convolution",

@@ -380,6 +380,19 @@ EXPORT dc_choose(void* arrays, int64_t size) {
   return size == 4 ? choose<uint32_t>(t) : choose<uint64_t>(t);
 }
 
+// ---- erf: x f32 -> out
+
+EXPORT dc_erf_of(void* arrays) {
+  const Tuple* t = (const Tuple*)arrays;
+  if (!is_dense(t)) return -1;
+  const float* x = at<float>(t, 0);
+  float* out = at<float>(t, 1);
+  const int64_t n = numel(t->items[0]);
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) out[i] = dc_erf(x[i]);
+  return 0;
+}
+
 // ---- dropout
 
 // x, key u64[3] (seed, offset, shard) -> out, kept u8: bits as ops/random/op.py defines them, kept where >= threshold

@@ -46,6 +46,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "nll_loss_backward": (_INT,),
     "add_rows": (),
     "choose": (_INT,),
+    "erf_of": (),
     "depthwise_weight": (),
     "depthwise_dilated_weight": (),
     "depthwise_input": (),
@@ -149,7 +150,7 @@ def source() -> str:
     from compiler_core.ops.linear_algebra.gemm_bf16 import NEEDS, TEXT
 
     declared = libm_declarations(["exp", "log"])
-    helpers = helper_text(["exp", "philox", "reduce_max", *(NEEDS if multiplies_bf16() else ())])
+    helpers = helper_text(["erf", "exp", "philox", "reduce_max", *(NEEDS if multiplies_bf16() else ())])
     texts = "".join(map(text_of, ("arrays.h", "kernels.h", "planes.h", "sparse.h")))
     products = f"{POOL}{TEXT}{_PRODUCTS_OF_BF16}" if multiplies_bf16() else ""
     return f"{TYPES}{helpers}{declared}{texts}{PRIMITIVES}{_PRIMITIVES}{products}"

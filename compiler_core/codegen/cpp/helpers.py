@@ -4,9 +4,9 @@ In: the names of helpers and libm functions that the kernels of a unit use. Out:
 No header is included: a tiny unit then compiles in a few hundredths of a second. libm functions of which this machine's
 libmvec has vector forms are declared with the `simd` attribute, so that vector loops call those (x86-64 vector ABI; GCC
 only).
-Sources: exp's polynomial is that of Cephes' expf (Moshier); erf's of small numbers is Norbert Juffa's; f16 conversions
-after Fabian Giesen, "half to float done quick" (2012); Philox4x32-10: Salmon et al., SC'11; floor division and
-remainder of floats as NumPy's npy_divmod.
+Sources: exp's polynomial is that of Cephes' expf (Moshier); f16 conversions after Fabian Giesen, "half to
+float done quick" (2012); Philox4x32-10: Salmon et al., SC'11; floor division and remainder of floats as NumPy's
+npy_divmod.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from compiler_core.codegen.cpp import complex as complex_numbers
+from compiler_core.ops.primitives import erf
 from compiler_core.ops.random import box_muller
 from compiler_core.runtime.toolchain import vector_functions
 
@@ -92,32 +93,7 @@ DC_INLINE float dc_exp(float x) {
   return x > 88.7228317f ? __builtin_inff() : x < -104.0f ? 0.0f : y;
 }
 """),
-    "erf": ((), """\
-// erf in float, within 1 unit in the last place. Below 0.92 x + x q(x^2); above, 1 - p^2, where p is a minimax fit of
-// erfc's square root about 0.9467, at which that is nearly a float. Both are computed: there is no branch in a vector.
-DC_INLINE float dc_erf(float x) {
-  const float size = __builtin_fabsf(x), u = (size < 3.95f ? size : 3.95f) - 0.9467010498f;
-  float p = 6.549517e-6f;
-  p = __builtin_fmaf(p, u, -1.02766135e-4f);
-  p = __builtin_fmaf(p, u, 6.365323e-4f);
-  p = __builtin_fmaf(p, u, -1.735572e-3f);
-  p = __builtin_fmaf(p, u, 5.366939e-4f);
-  p = __builtin_fmaf(p, u, 7.2318236e-3f);
-  p = __builtin_fmaf(p, u, -4.653608e-3f);
-  p = __builtin_fmaf(p, u, -4.642638e-2f);
-  p = __builtin_fmaf(p, u, 7.051861e-2f);
-  p = __builtin_fmaf(p, u, 1.67586e-1f);
-  p = __builtin_fmaf(p, u, -5.41757e-1f);
-  p = __builtin_fmaf(p, u, 4.2499834e-1f);
-  float q = -5.9910497e-4f;
-  q = __builtin_fmaf(q, x * x, 4.993396e-3f);
-  q = __builtin_fmaf(q, x * x, -2.6766734e-2f);
-  q = __builtin_fmaf(q, x * x, 1.12818025e-1f);
-  q = __builtin_fmaf(q, x * x, -3.7612486e-1f);
-  q = __builtin_fmaf(q, x * x, 1.2837915e-1f);
-  return size > 0.921875f ? __builtin_copysignf(__builtin_fmaf(-p, p, 1.0f), x) : __builtin_fmaf(q, x, x);
-}
-"""),
+    "erf": ((), erf.C_TEXT),
     "tanh": (("bits",), """\
 // tanh in float, within 2.5 units in the last place: -e / (2 + e) with e = exp(-2 |x|) - 1, whose polynomial is exp's.
 DC_INLINE float dc_tanh(float x) {

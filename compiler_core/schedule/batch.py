@@ -1,8 +1,9 @@
 """Calls of one kernel on different arrays -> one call of a kernel that does them all.
 
 In: a program's steps, for a GPU. Out: steps that mean the same. An optimizer updates a hundred small parameters: a
-launch for each takes longer than the work, and the last programs of each leave most of the machine idle. In a run of
-kernel calls none of which touches what another writes, those of one kernel become
+launch for each takes longer than the work, and the last programs of each leave most of the machine idle. First, calls
+whose results nothing reads wait for others of their kernel (`gathered`): in a whole step each update could follow its
+gradient. Then, in a run of kernel calls none of which touches what another writes, those of one kernel become
 
     for b in 1 serial      the kernel's statements on the first call's arrays
     for b in 1 serial      ... on the second's
@@ -13,52 +14,95 @@ whose nests codegen/triton/alike.py makes one launch. Arrays that all calls read
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from compiler_core.loop_ir import ir
+from compiler_core.loop_ir.placement import reads, writes
 from compiler_core.loop_ir.rename import renamed
 from compiler_core.schedule.finish import KernelTable
 from compiler_core.symbolic.index import named_axis
 
 MOST_PARAMS = 400  # of a kernel: CUDA passes 4 KiB of pointers
+MOST_HELD = 32 << 20  # bytes of temps that calls which wait keep from being freed
 AXIS = named_axis("b0", 1)
 
 
-def batched(steps: Sequence[ir.Step], table: KernelTable) -> list[ir.Step]:
-    """`steps` with fewer calls."""
+def batched(steps: Sequence[ir.Step], table: KernelTable, temps: Mapping[str, int]) -> list[ir.Step]:
+    """`steps` with fewer calls. temps: the size of each in bytes."""
     result: list[ir.Step] = []
     run: list[ir.KernelCall] = []
-    for step in steps:
+    touched = _Touched()
+    for step in gathered(steps, temps):
+        if not isinstance(step, ir.KernelCall) or not touched.is_apart(step):
+            result += _merged(run, table)
+            run, touched = [], _Touched()
         if isinstance(step, ir.KernelCall):
             run.append(step)
+            touched.add(step)
         else:
-            result += [*_merged(run, table), step]
-            run = []
+            result.append(step)
     return [*result, *_merged(run, table)]
 
 
+class _Touched:
+    """What some calls read and write."""
+
+    def __init__(self) -> None:
+        self._touched: set[str] = set()
+        self._written: set[str] = set()
+
+    def is_apart(self, step: ir.Step) -> bool:
+        """Whether a step touches nothing that they write, and writes nothing that they touch."""
+        return self._touched.isdisjoint(writes(step)) and self._written.isdisjoint(reads(step))
+
+    def add(self, call: ir.KernelCall) -> None:
+        """One more of them."""
+        self._touched.update(slot.buffer for slot in call.slots)
+        self._written.update(writes(call))
+
+
+def gathered(steps: Sequence[ir.Step], temps: Mapping[str, int]) -> list[ir.Step]:
+    """`steps` in another order: calls whose results nothing reads come together, kernel by kernel. None waits past an
+    event, nor where temps of more than MOST_HELD bytes would have to be kept for those that wait."""
+    read = {name for step in steps for name in reads(step)}
+    left = Counter(step.kernel.name for step in steps if _is_end(step, read))
+    result: list[ir.Step] = []
+    waiting: dict[str, list[ir.KernelCall]] = {}
+    held: Counter[str] = Counter()
+    touched = _Touched()
+    for step in steps:
+        if isinstance(step, ir.Signal | ir.Wait) or not touched.is_apart(step):
+            result += [call for calls in waiting.values() for call in calls]
+            waiting, held, touched = {}, Counter(), _Touched()
+        if not _is_end(step, read):
+            result.append(step)
+            continue
+        name = step.kernel.name
+        waiting.setdefault(name, []).append(step)
+        touched.add(step)
+        held[name] += sum(temps.get(buffer, 0) for buffer in {*reads(step)})
+        left[name] -= 1
+        if held.total() > MOST_HELD:
+            name = max(held, key=held.__getitem__)
+        elif left[name]:
+            continue
+        result += waiting.pop(name)
+        del held[name]
+    return [*result, *(call for calls in waiting.values() for call in calls)]
+
+
+def _is_end(step: ir.Step, read: set[str]) -> TypeGuard[ir.KernelCall]:
+    return isinstance(step, ir.KernelCall) and _is_one_nest(step.kernel) and read.isdisjoint(writes(step))
+
+
 def _merged(run: Sequence[ir.KernelCall], table: KernelTable) -> Iterable[ir.KernelCall]:
-    if len(run) < 2 or not _are_independent(run):
-        return run
     calls: dict[str, list[ir.KernelCall]] = {}
     for call in run:
         calls.setdefault(call.kernel.name, []).append(call)
     return [made for same in calls.values() for made in _of_one_kernel(same, table)]
-
-
-def _are_independent(run: Sequence[ir.KernelCall]) -> bool:
-    """Whether what a call writes is touched by no other."""
-    touching: dict[str, int] = {}
-    for number, call in enumerate(run):
-        for slot in call.slots:
-            touching[slot.buffer] = number if touching.setdefault(slot.buffer, number) == number else -1
-    written = (slot.buffer for call in run for slot in _written(call))
-    return all(touching[buffer] >= 0 for buffer in written)
-
-
-def _written(call: ir.KernelCall) -> Iterator[ir.Slot]:
-    return (slot for param, slot in zip(call.kernel.params, call.slots) if param.access != "in")
 
 
 def _of_one_kernel(calls: Sequence[ir.KernelCall], table: KernelTable) -> Iterator[ir.KernelCall]:

@@ -66,7 +66,9 @@ def schedule(graph: Graph, defined: d.Defined, table: KernelTable) -> ir.Program
         steps += _steps(group, infos, needed, defined, table, partials)
     placed = place_events(steps, signals, waits)
     if table.target.is_gpu:
-        placed = batched(placed, table)
+        lasting = {*given, *defined.outputs}
+        temps = {name: meta.nbytes for name, meta in defined.metas.items() if name not in lasting}
+        placed = batched(placed, table, temps)
     return _assemble(graph, defined, placed, partials, table.target)
 
 

@@ -94,3 +94,49 @@ def test_what_reads_a_result_comes_after_it() -> None:
 def test_sums_in_two_stages_stay_apart() -> None:
     program = check(updates([(300, 40), (300, 40)], more=lambda results: [F.sum(x, (0,)) for x in results]))
     assert len(program.steps) == 2
+
+
+def behind_products(count: int = 4, *, read: bool = False) -> Graph:
+    """Each x - rate * tanh(a @ b): what is between the updates is no kernel. read: the second's result is used."""
+    builder = GraphBuilder("updates")
+    rate = builder.placeholder("rate", TensorMeta((), float32))
+    results = []
+    with use_trace(builder):
+        a = builder.placeholder("a", TensorMeta((64, 96), float32))
+        for k in range(count):
+            x = builder.placeholder(f"x{k}", TensorMeta((64, 96), float32))
+            b = builder.placeholder(f"b{k}", TensorMeta((96, 96), float32))
+            a = prims.matmul(a, b)
+            results.append(F.sub(x, F.mul(prims.tanh(a), rate)))
+        if read:
+            results.append(prims.matmul(results[1], b))
+        return builder.build(results)
+
+
+def test_updates_wait_for_each_other() -> None:
+    program = check(behind_products())
+    assert [type(step) for step in program.steps] == [ir.RoutineCall] * 4 + [ir.KernelCall]
+
+
+def test_none_waits_where_that_would_keep_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "MOST_HELD", 3 * 64 * 96 * 4 - 1)
+    program = check(behind_products())
+    kinds = [type(step) is ir.KernelCall for step in program.steps]
+    assert kinds == [False, False, False, True, False, True]
+
+
+def test_what_is_read_waits_for_none() -> None:
+    program = check(behind_products(read=True))
+    updates = [step for step in program.steps if isinstance(step, ir.KernelCall)]
+    assert len(updates) == 2
+
+
+def test_none_waits_past_an_event() -> None:
+    (program,) = lower_and_schedule([behind_products()], "updates", CPU)
+    steps = [*program.steps]
+    second = next(step for step in steps[3:] if isinstance(step, ir.KernelCall))
+    told = second.slots[-1].buffer
+    steps.insert(steps.index(second) + 1, ir.Signal(0, (told,)))
+    found = batch.gathered(steps, {})
+    assert [type(step).__name__[0] for step in found] == [*"RRKKSRRKK"]
+    assert sorted(map(str, found)) == sorted(map(str, steps))

@@ -1,8 +1,9 @@
 """Which values need no digits near 0: those that are only added to something larger.
 
-In: the statements of a kernel. Out: `coarse(body)`: the names of Lets, each the tanh of something, whose relative error
-near 0 nobody sees, since every reader adds a number of at least a half to it, or to its square. So gelu's (1 + tanh)
-takes a formula that is good to 1e-7 everywhere, and to no digit at 1e-7: half the instructions of one that is.
+In: the statements of a kernel. Out: `coarse(body)`: the names of Lets, each the tanh or erf of something, whose
+relative error near 0 nobody sees, since every reader adds a number of at least a half to it, or to its square. So
+gelu's (1 + tanh) and (1 + erf) take formulas that are good to 1e-7 everywhere, and to no digit at 1e-7: half the
+instructions of those that are, and less.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from compiler_core.loop_ir.ir import Let, Stmt, walk
 
 def coarse(body: tuple[Stmt, ...]) -> set[str]:
     """The names, of float32 values."""
-    return {let.name for let in _lets(body) if _is_tanh(let.value) and _only_added_to(body, let.name)}
+    return {let.name for let in _lets(body) if _has_quick(let.value) and _only_added_to(body, let.name)}
 
 
 def _lets(body: tuple[Stmt, ...]) -> Iterator[Let]:
     return (stmt for stmt in walk(body) if isinstance(stmt, Let))
 
 
-def _is_tanh(value: Expr) -> bool:
-    return isinstance(value, ScalarCall) and value.scalar == "tanh" and value.dtype is float32
+def _has_quick(value: Expr) -> bool:
+    return isinstance(value, ScalarCall) and value.scalar in ("tanh", "erf") and value.dtype is float32
 
 
 def _only_added_to(body: tuple[Stmt, ...], name: str) -> bool:

@@ -15,6 +15,7 @@ moderate size; a remainder on a GPU has no digits left where the quotient exceed
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from compiler_core.ops.primitives import erf
 from compiler_core.ops.random import box_muller
@@ -25,6 +26,15 @@ def _horner(coefficients: Sequence[float], variable: str) -> str:
     return box_muller.horner([repr(c) for c in coefficients], variable)
 
 
+def _fused(coefficients: Sequence[float], variable: str) -> str:
+    """The same in fused steps."""
+    first, *rest = coefficients
+    return reduce(lambda text, c: f"tl.fma({text}, {variable}, {c!r})", rest, repr(first))
+
+
+# erfc(a) = 2^(a q(a)) for 0 <= a <= 4; the largest absolute error of erfc is least
+_ERFC_EXPONENT = (-4.53585889772512e-05, 4.4551384053193033e-4, -1.4894780470058322e-3, -7.745542679913342e-4,
+                  2.825360745191574e-2, -1.484815776348114e-1, -9.184163808822632e-1, -1.6279085874557495)  # fmt: skip
 _ERFC = f"""
 def dc_erfc64(x):
     x = x.to(tl.float64)
@@ -306,6 +316,16 @@ def dc_tanh_coarse(x):
     return tl.fma(dc_inverse_quick(dc_exp2_quick(x * 2.8853900817779268) + 1.0), -2.0, 1.0)  # to 1e-7, also near 0
 """,
         ("exp2_quick", "inverse_quick"),
+    ),
+    "erf_coarse": (
+        f"""
+def dc_erf_coarse(x):
+    a = tl.abs(x)
+    a = tl.where(a > 4.0, 4.0, a)  # from there on erf is 1
+    r = 1.0 - dc_exp2_quick(a * {_fused(_ERFC_EXPONENT, "a")})  # to 2.2e-7, also near 0
+    return tl.where(x < 0, -r, r)
+""",
+        ("exp2_quick",),
     ),
     "tanh32": (
         """

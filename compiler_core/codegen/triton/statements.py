@@ -371,9 +371,10 @@ class SectionPrinter:
     def _value(self, let: Let) -> str:
         if let.name not in self.coarse:
             return self.expr.text(let.value)
-        assert isinstance(let.value, ScalarCall), "a tanh"
-        self.helpers.add("tanh_coarse")
-        return f"dc_tanh_coarse({self.expr.text(let.value.args[0])})"
+        assert isinstance(let.value, ScalarCall), "a tanh or erf"
+        helper = f"{let.value.scalar}_coarse"
+        self.helpers.add(helper)
+        return f"dc_{helper}({self.expr.text(let.value.args[0])})"
 
     # -- stores
 

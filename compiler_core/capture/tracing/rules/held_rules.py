@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import key_of
 from compiler_core.capture.guards.same_items import SameTensors, ids_in_list, ids_in_state

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -47,10 +49,11 @@ SUMS = """kernel k(p0: bf16[3*20001] in, p1: f32[3] out, p2: f32[3] out)
         ("add(mul(t0, t0), f32(1.0))", False),  # only named squares are followed
     ],
 )
-def test_a_tanh_that_is_only_added_to_a_number_is_coarse(value: str, found: bool) -> None:
-    kernel = parse_kernel(ONE_AND_TANH.format(dtype="f32", value=value))
+@pytest.mark.parametrize("scalar", ["tanh", "erf"])
+def test_what_is_only_added_to_a_number_is_coarse(scalar: str, value: str, found: bool) -> None:
+    kernel = parse_kernel(ONE_AND_TANH.format(dtype="f32", value=value).replace("tanh", scalar))
     assert coarse(kernel.body) == ({"t0"} if found else set())
-    assert ("dc_tanh_coarse(v0)" in print_module([kernel]).source) == found
+    assert (f"dc_{scalar}_coarse(v0)" in print_module([kernel]).source) == found
 
 
 def test_a_square_that_is_only_subtracted_from_one_may_be_coarse() -> None:
@@ -60,15 +63,19 @@ def test_a_square_that_is_only_subtracted_from_one_may_be_coarse() -> None:
     assert not coarse(parse_kernel(text.format(value="add(sub(f32(1.0), t1), t1)")).body)
 
 
-def test_coarse_values_are_near(rng) -> None:
-    kernel = parse_kernel(ONE_AND_TANH.format(dtype="f32", value="add(t0, f32(1.0))"))
+@pytest.mark.parametrize("scalar", ["tanh", "erf"])
+def test_coarse_values_are_near(scalar: str, rng) -> None:
+    kernel = parse_kernel(ONE_AND_TANH.format(dtype="f32", value="add(t0, f32(1.0))").replace("tanh", scalar))
     x = rng.standard_normal(4096).astype(np.float32) * np.float32(3)
-    x[:6] = 0, 1e-9, -1e-9, np.inf, -np.inf, np.nan
+    x[:8] = 0, 1e-9, -1e-9, np.inf, -np.inf, np.nan, 4.0, -4.1
     found = np.zeros_like(x)
     module = print_module([kernel])
     with np.errstate(all="ignore"):
         KernelRunner(module, load(module, interpret=True))(kernel, [x, found])
-    np.testing.assert_allclose(found, np.tanh(x) + 1, rtol=1e-6, atol=3e-7)
+    wanted = {"tanh": np.tanh, "erf": np.vectorize(math.erf)}[scalar](x.astype(np.float64)) + 1
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=3e-7)
+    assert np.nanmin(found) >= 0
+    assert np.nanmax(found) <= 2
 
 
 def test_sums_of_exponentials_and_their_maximum_are_made_in_groups_of_lanes() -> None:

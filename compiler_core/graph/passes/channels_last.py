@@ -6,10 +6,10 @@ that read such a result (pointwise, reductions, pad, slice, cat, sums over windo
 last and permute theirs back. So two permutes meet before the next convolution and vanish, and every array between is
 contiguous with channels last: the shapes in the graph say how values lie in memory, and no later step knows of layouts.
 For a GPU (`weights`) the weight, too, has its channels last, and convolutions are ops/convolution/inner.py's; one that
-reads each position alone is a matrix product there; and what a program brought from channels last to first is followed,
-as a convolution's result is. Shapes that the user sees do not change. A permute that stays (of
-an input, before a reshape) is a view, copied where its reader needs it. Method: one forward sweep; layouts follow
-convolutions, as torch's channels_last format does.
+reads each position alone, or each patch of an image of few channels, is a matrix product there; and what a program
+brought from channels last to first is followed, as a convolution's result is. Shapes that the user sees do not change.
+A permute that stays (of an input, before a reshape) is a view, copied where its reader needs it. Method: one forward
+sweep; layouts follow convolutions, as torch's channels_last format does.
 """
 
 from __future__ import annotations
@@ -129,8 +129,9 @@ class _Sweep:
         if not all(array.numel for array in arrays) or not self.judge(op.name, call.attrs, tuple(arrays)):
             return None
         operands = [self._as_last(rewriter, arg) for arg in call.args]
-        if _is_product(call):
-            return self._as_first(rewriter, _product(rewriter, call, *operands))
+        kernel = _of_patches(call)
+        if kernel is not None:
+            return self._as_first(rewriter, _product(rewriter, call, kernel, *operands))
         return self._as_first(rewriter, rewriter.call(op, *operands, **call.attrs))
 
     # ---- what follows
@@ -237,28 +238,67 @@ def _brings_first(call: Call) -> bool:
     return call.op.name == "permute" and call.attrs["dims"] == to_first(len(call.shape))
 
 
-def _is_product(call: Call) -> bool:
-    """Whether each position is one of a product of matrices (positions, channels) and (channels, channels)."""
-    attrs, rank = call.attrs, len(call.attrs["stride"])
-    kernel = attrs["kernel"] if call.op.name == "convolution_weight" else call.args[1].shape[2:]
-    numbers = (*kernel, *attrs["stride"], attrs["groups"])
-    return set(numbers) == {1} and not any((*attrs["low"], *attrs["high"])) and rank > 0
+def _of_patches(call: Call) -> Shape | None:
+    """The kernel, if patches of it cover what is convolved, each once: then it is a product of matrices (positions,
+    elements of a patch) and (elements, channels). None where it is not; or of so many channels, and more than one
+    position a patch, that copying patches would cost more than it gains."""
+    attrs, rank, name = call.attrs, len(call.attrs["stride"]), call.op.name
+    kernel: Shape = tuple(attrs["kernel"] if name == "convolution_weight" else call.args[1].shape[2:])
+    x = call if name == "convolution_input" else call.args[0]
+    covers = all(isinstance(n, int) and n % k == 0 for n, k in zip(x.shape[2:], kernel))
+    if rank == 0 or kernel != tuple(attrs["stride"]) or attrs["groups"] != 1 or any((*attrs["low"], *attrs["high"])):
+        return None
+    if set(kernel) == {1}:
+        return kernel
+    return kernel if covers and x.shape[1] < _FEW and set(attrs["dilation"]) == {1} else None
 
 
-def _product(rewriter: Rewriter, call: Call, first: Node, second: Node) -> Node:
+def _product(rewriter: Rewriter, call: Call, kernel: Shape, first: Node, second: Node) -> Node:
     """The convolution `call` of arrays with channels last, as a product."""
-    a, b = (rewriter.call("reshape", node, shape=_matrix(node.shape)) for node in (first, second))
+    shape = _pick(call.shape, to_last(len(call.shape)))
+    if call.op.name == "convolution_input":
+        found = rewriter.call("matmul", _matrix(rewriter, first, 1), _matrix(rewriter, second, len(kernel) + 1))
+        return _from_patches(rewriter, found, shape, kernel)
+    patches = _patches(rewriter, first, kernel)
     if call.op.name == "convolution":
-        found = rewriter.call("matmul", a, rewriter.call("permute", b, dims=(1, 0)))  # x, weight (O, C)
-    elif call.op.name == "convolution_input":
-        found = rewriter.call("matmul", a, b)  # g, weight
+        weight = _matrix(rewriter, second, len(kernel) + 1)
+        found = rewriter.call("matmul", patches, rewriter.call("permute", weight, dims=(1, 0)))
     else:
-        found = rewriter.call("matmul", rewriter.call("permute", b, dims=(1, 0)), a)  # g' x
-    return rewriter.call("reshape", found, shape=_pick(call.shape, to_last(len(call.shape))))
+        g = rewriter.call("permute", _matrix(rewriter, second, 1), dims=(1, 0))
+        found = rewriter.call("matmul", g, patches)
+    return rewriter.call("reshape", found, shape=shape)
 
 
-def _matrix(shape: Shape) -> Shape:
-    return math.prod(shape[:-1]), shape[-1]
+def _patches(rewriter: Rewriter, x: Node, kernel: Shape) -> Node:
+    """x: [N, *n, C] -> [N * patches, elements of a patch, channels innermost]."""
+    if set(kernel) == {1}:
+        return _matrix(rewriter, x, 1)
+    cut = [size for n, k in zip(x.shape[1:-1], kernel) for size in (n // k, k)]
+    apart = rewriter.call("reshape", x, shape=(x.shape[0], *cut, x.shape[-1]))
+    order = _patches_first(len(kernel))
+    return _matrix(rewriter, rewriter.call("permute", apart, dims=order), len(kernel) + 1)
+
+
+def _from_patches(rewriter: Rewriter, patches: Node, shape: Shape, kernel: Shape) -> Node:
+    """The inverse: x, of `shape`."""
+    if set(kernel) == {1}:
+        return rewriter.call("reshape", patches, shape=shape)
+    cut = tuple(n // k for n, k in zip(shape[1:-1], kernel))
+    apart = rewriter.call("reshape", patches, shape=(shape[0], *cut, *kernel, shape[-1]))
+    order = _patches_first(len(kernel))
+    back = tuple(order.index(d) for d in range(len(order)))
+    return rewriter.call("reshape", rewriter.call("permute", apart, dims=back), shape=shape)
+
+
+def _patches_first(rank: int) -> tuple[int, ...]:
+    """The order of dims [N, n0, k0, n1, k1, ..., C] in which patches come before what is in them."""
+    return (0, *range(1, 2 * rank, 2), *range(2, 2 * rank + 1, 2), 2 * rank + 1)
+
+
+def _matrix(rewriter: Rewriter, node: Node, inner: int) -> Node:
+    """`node` as a matrix; its columns are the last `inner` dims."""
+    shape = node.shape
+    return rewriter.call("reshape", node, shape=(math.prod(shape[:-inner]), math.prod(shape[-inner:])))
 
 
 def _pick(shape: Shape, dims: tuple[int, ...]) -> Shape:
@@ -290,5 +330,6 @@ def _moved_attrs(call: Call, rank: int) -> Mapping[str, Any] | None:
 
 
 _OVER_WINDOWS = {"window_sum": "sum", "window_max": "max"}
+_FEW = 16  # channels
 _MAX_UNROLLED = 16  # places of a kernel: beyond, a loop over them is better
 _PER_DIM: dict[str, tuple[str, ...]] = {"pad": ("low", "high"), "slice": ("starts", "stops", "steps")}

@@ -76,3 +76,51 @@ def test_arrays_between_convolutions_have_channels_last() -> None:
     names = [call.op.name for call in graph.calls]
     assert names.count("convolution_inner") == 2
     assert names.count("permute") == 4  # of x, of two weights, of the result
+
+
+@pytest.mark.parametrize(("kernel", "sizes"), [((4, 2), (8, 6)), ((3,), (9,)), ((2, 1, 4), (4, 3, 8))])
+def test_a_convolution_of_patches_trains_by_products(
+    kernel: tuple[int, ...], sizes: tuple[int, ...], fake_cuda: FakeCuda, rng: Any
+) -> None:
+    distcompile.manual_seed(0)
+    kind = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[len(kernel)]
+    net = kind(3, 8, kernel, stride=kernel)
+    x = distcompile.tensor(rng.standard_normal((2, 3, *sizes)).astype(np.float32)).requires_grad_()
+    leaves = [x, *net.parameters()]
+
+    def loss(x: Any) -> Any:
+        return (net(x) ** 3).sum()
+
+    loss(x).backward()
+    expected = [leaf.grad.numpy().copy() for leaf in leaves]
+    for leaf in leaves:
+        leaf.grad = None
+    backend = HostedBackend(CudaBackend(90))
+    distcompile.compile(loss, backend=backend)(x).backward()
+    for leaf, gradient in zip(leaves, expected, strict=True):
+        np.testing.assert_allclose(leaf.grad.numpy(), gradient, rtol=2e-4, atol=2e-5)
+    assert len(fake_cuda.named("cublasGemmEx")) == 3
+    kernels = [launch["kernel"] for launch in fake_cuda.named("cuLaunchKernel")]
+    assert not any("convolution" in name for name in kernels)
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "how"),
+    [
+        (3, 9, {"stride": 4}),  # a rest
+        (3, 8, {"stride": 2}),  # overlapping
+        (16, 8, {"stride": 4}),  # many channels
+        (4, 8, {"stride": 4, "groups": 2}),
+        (3, 14, {"stride": 4, "padding": 1}),
+        (3, 28, {"stride": 4, "dilation": 3}),
+    ],
+)
+def test_what_is_no_cover_of_patches_stays_a_convolution(channels: int, size: int, how: dict[str, int]) -> None:
+    builder = GraphBuilder("graph")
+    groups = how.get("groups", 1)
+    x = builder.placeholder("x", TensorMeta((2, channels, size, size), float32))
+    weight = builder.placeholder("w", TensorMeta((6, channels // groups, 4, 4), float32))
+    with use_trace(builder):
+        graph = builder.build([conv2d(x, weight, **how)])
+    names = [call.op.name for call in CudaBackend(90).lay_out(run_passes(graph, SIMPLIFY_JOINT)).calls]
+    assert "convolution_inner" in names

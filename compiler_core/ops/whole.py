@@ -58,11 +58,12 @@ class Composite:
     `dim` names, or the last `dims` dims; on parameters of a row's shape, or None; and on numbers. operands: how many
     the composition has by position. gradient(g, out, **attributes): x's cotangent, told from the result alone.
     prepare(*arrays, **attrs): what its forward is for arrays of these dtypes and shapes, which have less to look at.
+    spends: there is no second backward once its node is freed, though the gradient reads no operand (spent.py).
     """
 
     __slots__ = (
         *("backward", "compose", "forward", "from_result", "gradient", "is_piecewise", "lies", "name", "once"),
-        *("operands", "pointwise", "prepare", "reads", "reads_out", "rows", "there"),
+        *("operands", "pointwise", "prepare", "reads", "reads_out", "rows", "spends", "there"),
     )
     remakes_out = False
 
@@ -77,10 +78,12 @@ class Composite:
         once: bool = False,
         rows: bool = False,
         gradient: Callable[..., Value] | None = None,
+        spends: bool = False,
     ) -> None:
         self.name, self.compose, self.lies = name, compose, lies
         self.pointwise, self.from_result, self.once = pointwise, from_result, once
         self.rows, self.gradient = rows, gradient
+        self.spends = spends
         code: Any = compose.__code__
         self.operands: int = code.co_argcount
         self.forward: Forward = self._define
@@ -166,12 +169,13 @@ def whole(
     once: bool = False,
     rows: bool = False,
     gradient: Callable[..., Value] | None = None,
+    spends: bool = False,
 ) -> Callable[..., Any]:
     """`compose`, computed whole where a definition takes its operands. Its first operand is never None.
 
     lies: by which rule of `lying.py` the result lies; row-major if it is empty. Others: see Composite.
     """
-    told = {"from_result": from_result, "once": once, "rows": rows, "gradient": gradient}
+    told = {"from_result": from_result, "once": once, "rows": rows, "gradient": gradient, "spends": spends}
     declare = functools.partial(_whole, facts={"lies": lies, "pointwise": pointwise, **told})
     return declare if compose is None else declare(compose)
 
@@ -218,7 +222,12 @@ def define(
     if there:
         here = composite
         composite = Composite(
-            name, here.compose, pointwise=here.pointwise, from_result=here.from_result, once=here.once
+            name,
+            here.compose,
+            pointwise=here.pointwise,
+            from_result=here.from_result,
+            once=here.once,
+            spends=here.spends,
         )
         composite.is_piecewise = here.is_piecewise
         here.there = composite

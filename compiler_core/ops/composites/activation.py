@@ -40,6 +40,7 @@ from compiler_core.ops.random.op import least_kept
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.remembered import remembered
+from compiler_core.ops.spent import spent
 from compiler_core.ops.whole import COMPOSITES, whole
 
 Rng = tuple[Value, int] | Value
@@ -341,7 +342,7 @@ def dropout(input: Value, p: float = 0.5, training: bool = True, *, rng: Rng | N
     if p == 1.0:
         return mul(x, 0.0)
     if rng is not None and not isinstance(rng, tuple):
-        return _masked(x, rng, p=p)
+        return _masked(x, spent(rng), p=p)
     key, stream = (None, 0) if rng is None else rng
     return _dropout(x, key, p=p, stream=stream)
 

@@ -34,6 +34,7 @@ from compiler_core.ops.refusals import check_factor, check_fits, need_floating, 
 from compiler_core.ops.registry import Value
 from compiler_core.ops.remembered import remembered
 from compiler_core.ops.size_numbers import as_float
+from compiler_core.ops.spent import spent
 from compiler_core.ops.whole import whole
 from compiler_core.symbolic.expression import is_symbol
 
@@ -46,12 +47,12 @@ def _scaled(name: str, input: Operand, other: Operand, alpha: Scalar) -> Operand
         return other
     dtype = dt.promote(loose(input), loose(other))
     if not is_scalar(alpha):  # a 0-d value
-        return mul(prims.cast(as_value(other), dtype), alpha)
+        return times(prims.cast(as_value(other), dtype), alpha)
     check_factor(name, dtype, alpha)
     check_fits(dtype, alpha)
     if alpha == 1 or is_scalar(other):
-        return other if alpha == 1 else mul(other, alpha)
-    return mul(prims.cast(as_value(other), dtype), bool(alpha) if dtype is bool_ else alpha)
+        return other if alpha == 1 else times(other, alpha)
+    return times(prims.cast(as_value(other), dtype), bool(alpha) if dtype is bool_ else alpha)
 
 
 def _rounded_to(dtype: DType, number: Operand) -> Operand:
@@ -109,12 +110,17 @@ def rsub(input: Operand, other: Operand, *, alpha: Scalar = 1) -> Value:
 
 def mul(input: Operand, other: Operand) -> Value:
     """input * other; a logical and for two bools."""
+    return times(input, other, spent)
+
+
+def times(input: Operand, other: Operand, held: Callable[[Value], Value] = loose) -> Value:
+    """The product, for composites of which torch saves no number. held: how a node is to save its operands."""
     for x, number in ((input, other), (other, input)):
         made = _by_number("mul", x, number) if is_narrow(x) else None
         if made is not None:
             return made
     a, b = operands(input, other)
-    return prims.bitwise_and(a, b) if dtype_of(a) is bool_ else prims.mul(a, b)
+    return prims.bitwise_and(a, b) if dtype_of(a) is bool_ else prims.mul(held(a), held(b))
 
 
 def _by_number(op: str, x: Value, other: Operand) -> Value | None:
@@ -129,7 +135,7 @@ def _by_number(op: str, x: Value, other: Operand) -> Value | None:
     return rounded_once(_JOINS[op])(x, other) if outranked else None
 
 
-@whole
+@whole(spends=True)
 def _with_number(x: Value, *, op: str, number: float) -> Value:
     wide = prims.cast(x, dt.float32)
     return prims.cast(_JOINS[op](wide, prims.full_like(wide, number)), dtype_of(x))
@@ -141,7 +147,8 @@ def true_divide(input: Operand, other: Operand) -> Value:
     if made is not None:
         return made
     dtype = dt.promote(loose(input), loose(other))
-    return prims.div(*operands(input, other, dtype=dtype if dtype.is_inexact else dt.get_default_dtype()))
+    a, b = operands(input, other, dtype=dtype if dtype.is_inexact else dt.get_default_dtype())
+    return prims.div(a, spent(b))
 
 
 def _divisor(b: Value, given: Operand) -> Value:
@@ -309,7 +316,7 @@ def lerp(input: Value, end: Value, weight: Operand) -> Value:
     span = sub(end, input)
     if is_scalar(weight):
         number = plain(weight)
-        return add(input, mul(span, number)) if abs(number) < 0.5 else sub(end, mul(span, 1 - number))
+        return add(input, times(span, number)) if abs(number) < 0.5 else sub(end, times(span, 1 - number))
     a, b, factor, span = operands(input, end, weight, span)
     near = prims.lt(prims.abs(factor), prims.full_like(prims.abs(factor), 0.5))
     factor = prims.where(near, factor, prims.sub(factor, prims.full_like(factor, 1.0)))

@@ -27,6 +27,7 @@ from compiler_core.ops.broadcasting import (
     widened,
 )
 from compiler_core.ops.casting import in_float32_on_cuda
+from compiler_core.ops.composites.arithmetic import times
 from compiler_core.ops.composites.reduction import ValuesAndIndices, named
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.primitives.scans import shifted
@@ -101,7 +102,7 @@ def _strips(y: Value, x: Value | None, dx: Scalar, dim: int) -> tuple[Value, int
         return F.narrow(y, d, 0, 0), d
     mean = F.add(F.narrow(y, d, 1, n - 1), F.narrow(y, d, 0, n - 1))
     if x is None:
-        return F.mul(F.true_divide(mean, 2.0), dx), d
+        return times(times(mean, 0.5), dx), d
     if len(x.shape) == 1:
         x = F.reshape(x, tuple(-1 if k == d else 1 for k in range(len(y.shape))))
     width = normalize_dim(d - len(y.shape), len(x.shape))
@@ -109,7 +110,7 @@ def _strips(y: Value, x: Value | None, dx: Scalar, dim: int) -> tuple[Value, int
     if m != n:
         raise ShapeError("trapezoid: There must be one `x` value for each sample point", expected=str(n), got=str(m))
     steps = F.sub(F.narrow(x, width, 1, m - 1), F.narrow(x, width, 0, m - 1))
-    return F.true_divide(F.mul(mean, steps), 2.0), d
+    return times(F.mul(mean, steps), 0.5), d
 
 
 def trapezoid(y: Value, x: Value | None = None, *, dx: Scalar = 1, dim: int = -1) -> Value:

@@ -17,7 +17,7 @@ from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import as_value, broadcast_shapes, dtype_of, normalize_dim, shape_of
+from compiler_core.ops.broadcasting import as_new, as_value, broadcast_shapes, dtype_of, normalize_dim, shape_of
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.registry import Value
 
@@ -242,7 +242,7 @@ def rot90(input: Value, k: int = 1, dims: Sequence[int] = (0, 1)) -> Value:
     if a == b:
         raise ShapeError("rot90 needs two different dims", got=str(tuple(dims)))
     if k % 4 == 0:
-        return F.mul(input, 1) if dtype_of(input) is not dt.bool_ else F.logical_and(input, input)
+        return as_new(as_value(input))
     if k % 4 == 2:
         return F.flip(input, (a, b))
     return F.transpose(F.flip(input, (b if k % 4 == 1 else a,)), a, b)

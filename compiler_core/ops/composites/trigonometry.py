@@ -27,7 +27,7 @@ from compiler_core.ops.broadcasting import (
     shape_of,
 )
 from compiler_core.ops.casting import in_float32_on_cuda
-from compiler_core.ops.composites.arithmetic import Operand
+from compiler_core.ops.composites.arithmetic import Operand, times
 from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
@@ -97,13 +97,13 @@ def hypot(input: Value, other: Value) -> Value:
 def deg2rad(input: Value) -> Value:
     """Degrees as radians."""
     need_kind("deg2rad", "biuf", input)
-    return F.mul(floating(input), math.pi / 180.0)
+    return times(floating(input), math.pi / 180.0)
 
 
 def rad2deg(input: Value) -> Value:
     """Radians as degrees."""
     need_kind("rad2deg", "biuf", input)
-    return F.mul(floating(input), 180.0 / math.pi)
+    return times(floating(input), 180.0 / math.pi)
 
 
 @rounded_once

@@ -20,7 +20,7 @@ from compiler_core.ops.broadcasting import (
     floating,
     rounded_once,
 )
-from compiler_core.ops.composites.arithmetic import Operand, mul, sub, true_divide
+from compiler_core.ops.composites.arithmetic import Operand, mul, sub, times
 from compiler_core.ops.refusals import need_kind, refuse_bools
 from compiler_core.ops.registry import Value
 
@@ -189,7 +189,8 @@ def round(input: Value, *, decimals: int = 0) -> Value:
     if decimals == 0:
         return _rounding(input, prims.round)
     need_kind("round", "f", input)
-    return true_divide(_rounding(mul(input, 10.0**decimals), prims.round), 10.0**decimals)
+    whole = _rounding(times(input, 10.0**decimals), prims.round)
+    return prims.div(whole, prims.full_like(whole, 10.0**decimals))
 
 
 def frac(input: Value) -> Value:

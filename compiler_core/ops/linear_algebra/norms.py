@@ -25,6 +25,7 @@ from compiler_core.ops.broadcasting import (
     plain,
 )
 from compiler_core.ops.casting import in_float32, in_lower
+from compiler_core.ops.composites.arithmetic import times
 from compiler_core.ops.composites.reduction import abs_squared
 from compiler_core.ops.linear_algebra.eigenvalues import eigvalsh
 from compiler_core.ops.linear_algebra.factor import eye_like
@@ -199,7 +200,7 @@ def matrix_power(A: Value, n: int) -> Value:
             result = (as_new(a) if a is A else a) if result is None else F.matmul(result, a)
         n >>= 1
         a = F.matmul(a, a) if n else a
-    return F.add(eye_like(a), F.mul(a, 0.0)) if result is None else result
+    return F.add(eye_like(a), times(a, 0.0)) if result is None else result
 
 
 def multi_dot(tensors: Sequence[Value]) -> Value:

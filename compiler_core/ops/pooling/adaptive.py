@@ -36,7 +36,7 @@ from compiler_core.ops.pooling.windows import lowest
 from compiler_core.ops.ranks import at_rank
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
-from compiler_core.ops.size_numbers import of_sizes
+from compiler_core.ops.size_numbers import as_float, of_sizes
 from compiler_core.symbolic.expression import is_same
 
 Sizes = int | None | Sequence[int | None]
@@ -122,7 +122,7 @@ def _average_evenly(x: Value, sizes: Shape, target: Shape) -> Value:
         return _AVERAGE[len(sizes)](x, _kernel(sizes, target))
     wide = widened(x)
     total = prims.sum(wide, tuple(range(2, 2 + len(sizes))))
-    mean = cast(div(total, math.prod(sizes)), dtype_of(x))
+    mean = cast(prims.div(total, prims.full_like(total, as_float(math.prod(sizes)))), dtype_of(x))
     return prims.reshape(mean, (*x.shape[:2], *target))
 
 

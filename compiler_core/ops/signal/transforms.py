@@ -17,6 +17,7 @@ from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, normalize_dim
 from compiler_core.ops.casting import in_float32_on_cpu
+from compiler_core.ops.composites.arithmetic import times
 from compiler_core.ops.registry import Value
 
 Sizes = Sequence[int] | None
@@ -28,9 +29,9 @@ def _scaled(x: Value, count: int, norm: str | None, inverse: bool) -> Value:
     if norm not in (None, "backward", "forward", "ortho"):
         raise ShapeError("fft: unknown norm", expected="'backward', 'forward' or 'ortho'", got=repr(norm))
     if norm == "ortho":
-        return F.mul(x, 1.0 / math.sqrt(count))
+        return times(x, 1.0 / math.sqrt(count))
     is_scaled = norm == "forward" if not inverse else norm in (None, "backward")
-    return F.mul(x, 1.0 / count) if is_scaled else x
+    return times(x, 1.0 / count) if is_scaled else x
 
 
 def _resized(x: Value, dims: Sequence[int], sizes: Sequence[int]) -> Value:

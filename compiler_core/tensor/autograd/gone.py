@@ -16,6 +16,7 @@ from compiler_core.device import Device, device_of, is_array
 from compiler_core.errors import AutogradError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Attrs, Op, Value, meta_of
+from compiler_core.ops.spent import is_spent
 from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell
 
 
@@ -94,13 +95,15 @@ def freed(value: Value) -> Poison:
     return poison
 
 
-def freed_cells(saved: Sequence[Any]) -> list[Any]:
-    """What stands for the cells among these, which are freed; all else as it is."""
+def freed_values(saved: Sequence[Any]) -> list[Any]:
+    """What stands for the cells among these, and the arrays that are spent; all else as it is."""
     gone = []
     for one in saved:
         kind = type(one)
         if kind is DeviceCell or kind is ViewCell or isinstance(one, Cell):
             raw = one.raw
             one = _freed_values.get((raw.shape, raw.dtype, type(raw))) or freed(raw)
+        elif kind is np.ndarray and is_spent(one):
+            one = freed(one)
         gone.append(one)
     return gone

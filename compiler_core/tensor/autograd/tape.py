@@ -36,7 +36,7 @@ from compiler_core.ops.registry import (
     current_trace,
     meta_of,
 )
-from compiler_core.tensor.autograd.gone import Poison, absent, demand, freed, freed_cells, freed_error
+from compiler_core.tensor.autograd.gone import Poison, absent, demand, freed, freed_error, freed_values
 from compiler_core.tensor.autograd.grad_mode import taping
 from compiler_core.tensor.autograd.handles import RemovableHandle
 from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell, read
@@ -220,7 +220,7 @@ class OpNode(GradNode):
         """Let go of what is large, or part of that, and the rule does not read."""
         reads = read_by(self)
         if not reads and len(self.saved) == 1:  # a view's, whose operand is as large
-            *self.saved, self.out = freed_cells((*self.saved, self.out))
+            *self.saved, self.out = freed_values((*self.saved, self.out))
             return
         kept: list[Any] = []
         for k, s in enumerate(self.saved):
@@ -301,7 +301,7 @@ class OpNode(GradNode):
         return Tensor._from_cell(cell, edge if isinstance(edge, GradNode) else None)
 
     def release(self) -> None:
-        *self.saved, self.out = freed_cells((*self.saved, self.out))
+        *self.saved, self.out = freed_values((*self.saved, self.out))
 
 
 _SLOPED = frozenset([OPS[name] for name in UNARY_OPS])  # whose slope a kernel may give
@@ -333,6 +333,8 @@ class WholeNode(OpNode):
         out = None
         kind = type(grad)
         is_array = kind is lone.array or kind is np.ndarray
+        if self.kept is None and composite.spends:
+            raise freed_error()
         if create_graph or self.kept is None or not (is_array or takes(composite, grad)):
             return super().apply(grad, create_graph)
         if composite.reads_out:
@@ -355,7 +357,7 @@ class WholeNode(OpNode):
         return super().apply(grad, create_graph) if grads is None else grads
 
     def release(self) -> None:
-        *self.saved, self.out = freed_cells((*self.saved, self.out))
+        *self.saved, self.out = freed_values((*self.saved, self.out))
         self.kept = None
 
 

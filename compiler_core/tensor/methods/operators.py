@@ -24,6 +24,7 @@ from compiler_core.ops import functional as F
 from compiler_core.ops.quiet import restore, silence
 from compiler_core.ops.registry import OPS, Array, Op, Value, current_trace
 from compiler_core.ops.remembered import Plans
+from compiler_core.ops.spent import repeated
 from compiler_core.overrides.switch import met
 from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
@@ -37,7 +38,6 @@ from compiler_core.tensor.torch_names import load
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
-_FULL = OPS["full"]
 _RUN = registry.RUN
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 _WHOLE = (-(1 << 63), 1 << 64)  # beyond which a whole number is refused
@@ -148,7 +148,7 @@ def _with_number(a: Any, number: float, symbol: Callable[[Any, Any], Any], op: O
     is_usual = a._cell.is_ordered and (value.dtype is _F32 or value.dtype is _F64)
     if is_usual and type(value) is np.ndarray and registry.run_eager is _RUN and not level.on:
         return _of_number(a, number, symbol, op)
-    constant = _FULL.eager(np, shape=value.shape, value=number, dtype=of(value.dtype))
+    constant = repeated(value.shape, number, of(value.dtype))
     if is_usual and type(value) is not np.ndarray and is_alone():
         with suppress(MemoryError):  # the general way says more
             return _result_of_number(a, constant, symbol, op)
@@ -168,7 +168,7 @@ def _of_number(a: Any, number: float, symbol: Callable[[Any, Any], Any], op: Op)
     if thread_mode.enabled:
         edge = a._edge()
         if edge is not None:
-            constant = _FULL.eager(np, shape=value.shape, value=number, dtype=of(value.dtype))
+            constant = repeated(value.shape, number, of(value.dtype))
             result._node = OpNode(op, {}, (edge, None), (a._cell, constant), cell)
     elif Inference.entered:
         made(cell)

@@ -380,6 +380,13 @@ class Config:
         "0 to 1: which part of what a forward would save for its backward may be saved; the rest is computed again",
         affects_codegen=False,
     )
+    offload = Knob(
+        "DISTCOMPILE_OFFLOAD",
+        _part,
+        0.0,
+        "0 to 1: which part of the bytes that a forward saves on a CUDA device waits for its backward in host memory",
+        affects_codegen=False,
+    )
     fallback_random = Knob(
         "DISTCOMPILE_FALLBACK_RANDOM",
         _flag,

@@ -7,7 +7,7 @@ In: a captured call (`compile_captured`), or a plain graph (`compile_graph`). Ou
     joint           Graph -> forward and gradient in one Graph                   aot/joint.py
     simplify_joint  Graph -> Graph                                               graph/passes
     layout          Graph -> Graph, its arrays as the backend wants them         graph/passes/channels_last.py
-    partition       joint Graph -> forward Graph, backward Graph, saved values   aot/partition.py
+    partition       joint Graph -> forward Graph, backward Graph, saved values   aot/partition.py, aot/offload.py
     plan            backward Graph -> segments (DDP cuts at its buckets)         aot/strategy.py
                     segments -> pieces, cut where Python runs (hooks)            aot/cutting.py
     backend         Graphs -> Executables                                        backend.py
@@ -46,6 +46,7 @@ from compiler_core.aot.layout import Rest, layout_of, rest_of
 from compiler_core.aot.linking import link_segments, pieces_to_run
 from compiler_core.aot.memory import MemoryPlan, memory_plan
 from compiler_core.aot.needs import Needs, needs_of
+from compiler_core.aot.offload import brought, offloaded
 from compiler_core.aot.partition import Partition, partition
 from compiler_core.aot.pruning import Pruned, only_read
 from compiler_core.aot.strategy import ComparedPlan, GradientPlan, GradientStrategy, LocalPlan, ParameterInfo, Segment
@@ -93,7 +94,7 @@ class CompileRequest:
 
     wanted[i]: input i takes a gradient. results: how many of the graph's first outputs are results; the rest are
     written back. parameters: gives the strategy's view of the parameters, from the joint's gradient inputs.
-    memory_budget: see `aot/budget.py`.
+    memory_budget: see `aot/budget.py`. offload: see `aot/offload.py`.
     """
 
     graph: Graph
@@ -102,6 +103,7 @@ class CompileRequest:
     strategy: GradientStrategy
     parameters: Callable[[tuple[int, ...]], Sequence[ParameterInfo]]
     memory_budget: float = 1.0
+    offload: float = 0.0
 
 
 REPRO: Late[Callable[[CompileRequest, Backend], AbstractContextManager[None]]] = Late("repro: watched")
@@ -133,7 +135,7 @@ def _compile_captured(request: CompileRequest, backend: Backend) -> Compiled:
         return Compiled(only, None, (), (("forward", graph),), memory=memory_plan(only))
     joint, needs = differentiate(graph, request)
     joint = replace(joint, graph=lay_out(backend, joint.graph))
-    made = Differentiated(request, backend, graph, joint, split(joint, request.memory_budget))
+    made = Differentiated(request, backend, graph, joint, split(joint, request, backend))
     plan, pieces = made.plan_pieces()
     waits = parameter_places(made.parts.forward) if request.strategy.parameters_may_wait else ()
     forward, *executables = run_backend(
@@ -152,9 +154,8 @@ def _memory(
 ) -> MemoryPlan | None:
     """None, too, where the backward is compiled later."""
     kept = [i for i in made.parts.saved if i >= made.joint.outputs]
-    return (
-        memory_plan(forward, executables, kept, has_places=not isinstance(cut.plan, LocalPlan)) if cut.steps else None
-    )
+    has_places, hosted = not isinstance(cut.plan, LocalPlan), made.parts.forward.hosted
+    return memory_plan(forward, executables, kept, hosted=hosted, has_places=has_places) if cut.steps else None
 
 
 def has_history(graph: Graph, request: CompileRequest) -> bool:
@@ -187,7 +188,7 @@ def _compile_in_turn(within: Within, request: CompileRequest, backend: Backend) 
     name = request.graph.name
     within = within.changed(lay_out(backend, simplify_joint(within.graph)))
     joint, places = within.joint()
-    parts = split(joint, request.memory_budget)
+    parts = split(joint, request, backend)
     first, second = run_backend(backend, [parts.forward, parts.backward], name)
     run = InTurn(first, second, turns_of(joint, parts, places, within.outputs))
     shown = (("forward", within.whole()), ("first", parts.forward), ("backward", parts.backward))
@@ -330,11 +331,13 @@ def lay_out(backend: Backend, graph: Graph) -> Graph:
     return made
 
 
-def split(joint: Joint, memory_budget: float = 1.0) -> Partition:
+def split(joint: Joint, request: CompileRequest, backend: Backend) -> Partition:
     """Joint graph -> forward and backward graphs."""
     name = joint.graph.name
     with compiling(name, "partition"):
-        parts = partition(joint, memory_budget)
+        parts = partition(joint, request.memory_budget)
+        if request.offload:
+            parts = offloaded(parts, joint, request.offload, backend)
     record_graph(name, "partition", parts.forward, part="forward", artefact="aot")
     record_graph(name, "partition", parts.backward, part="backward", artefact="aot")
     record(name, "partition", parts.describe, part="saved", artefact="aot")
@@ -377,7 +380,7 @@ def run_backend(backend: Backend, graphs: Sequence[Graph], name: str) -> Sequenc
         if plan is not None:
             record_graph(name, "backend", plan.graph, part=f"{plan.graph.name}_launching")
     with compiling(name, "backend"):
-        made = backend.compile(sent, name)
+        made = [brought(run, graph) for run, graph in zip(backend.compile(sent, name), sent, strict=True)]
     return [
         run if plan is None else Launching(run, plan, len(graph.signals), len(graph.waits))
         for run, plan, graph in zip(made, plans, graphs, strict=True)

@@ -26,6 +26,7 @@
   pass.
 - `of_graphs.py`: What ops need that run graphs, which are their attributes as texts: several results as one, texts made
   of others.
+- `offload.py`: Saved values that wait for the backward in the host's memory: which, and the two halves that say so.
 - `packed.py`: A compiled call on the tape under `saved_tensors_hooks`: what it saves is packed.
 - `partition.py`: Cuts a joint graph into a forward and a backward graph at the cheapest set of saved values.
 - `pruning.py`: The backward of some of a call's outputs: what no cotangent that came can reach is not computed.

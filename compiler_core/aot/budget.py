@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from compiler_core import log
 from compiler_core.aot.recompute import HELD, is_library, is_view
-from compiler_core.graph.ir import Call, Graph, Node
+from compiler_core.graph.ir import SAVED, Call, Graph, Node
 from compiler_core.ops.rules import Pointwise
 
 WORTHS = [HELD + 1, *(HELD << k for k in range(3, 23))]  # bytes moved that a byte may be worth
@@ -60,7 +60,7 @@ def peak_of(backward: Graph) -> int:
             last[source.get(arg, arg)] = step
             readers.setdefault(arg, []).append(call)
     ending: dict[int, int] = {}
-    saved = [node for node in backward.inputs if node.role in ("saved", "spent")]
+    saved = [node for node in backward.inputs if node.role in SAVED]
     live = most = sum(node.meta.nbytes for node in saved)
     for node in saved:
         if node.role == "spent" and node in last:

@@ -13,7 +13,7 @@ from compiler_core.aot.needs import Flow, Needs, arrivals_of, tangents_behind
 from compiler_core.aot.partition import ARRIVING, Partition
 from compiler_core.aot.pruning import only_read, prune
 from compiler_core.aot.stops import Stop, all_that_may_come
-from compiler_core.graph.ir import Graph, Node, Placeholder
+from compiler_core.graph.ir import SAVED, Graph, Node, Placeholder
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.records import dataclass
@@ -82,7 +82,7 @@ def layout_of(joint: Joint, parts: Partition, inside: tuple[int, ...], needs: Ne
 def arriving(parts: Partition) -> tuple[list[Placeholder], list[Placeholder], list[Placeholder]]:
     """The forward inputs that the backward reads, its tangents, and what its stops make."""
     inputs = parts.backward.inputs
-    read = [node for node in inputs if node.role not in ("saved", "spent", *ARRIVING)]
+    read = [node for node in inputs if node.role not in (*SAVED, *ARRIVING)]
     tangents, hooked = ([node for node in inputs if node.role == role] for role in ARRIVING)
     return read, tangents, hooked
 

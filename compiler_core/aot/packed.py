@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from compiler_core import cuda
 from compiler_core.aot.wrapper import BackwardCall
+from compiler_core.ops.registry import Array
 from compiler_core.tensor.nodes.saving import Packed, innermost
 from compiler_core.tensor.tensor import Tensor
 
@@ -18,10 +20,18 @@ def pack_call(call: Any) -> None:
     hooks = innermost()
     if hooks is None:
         return
-    call.values = [Packed(Tensor._wrap(value), None, hooks) for value in call.values]
+    saved = len(call.backward.layout.saved)
+    values = [_on_device(value) if k < saved else value for k, value in enumerate(call.values)]
+    call.values = [Packed(Tensor._wrap(value), None, hooks) for value in values]
     call.cells, call.read_at, call.versions = (), (), []
     call.replay = call.inputs = None
     call.__class__ = PackedCall
+
+
+def _on_device(value: Array) -> Array:
+    """A saved value where hooks look for it: of one in the host's memory (`offload.py`), which is still on its way, a
+    copy on the device, behind those that travel."""
+    return cuda.put(value, cuda.current(), non_blocking=True) if cuda.is_pinned(value) else value
 
 
 class PackedCall(BackwardCall):

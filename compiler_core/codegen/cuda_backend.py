@@ -83,7 +83,7 @@ class CudaBackend:
     """Compiles for a CUDA device. capability: None: the current device's. tuned: tiles are measured (tune.py)."""
 
     name = "codegen"
-    announces = True
+    announces = hosts = True
 
     def __init__(self, capability: int | None = None, *, tuned: bool = False) -> None:
         self.capability = device_capability() if capability is None else capability
@@ -148,7 +148,7 @@ class TunedBackend:
     """
 
     name = "tuned"
-    announces = launches = True
+    announces = launches = hosts = True
 
     def lay_out(self, graph: Graph) -> Graph:
         return NativeBackend().lay_out(graph)
@@ -166,7 +166,7 @@ class CudaGraphsBackend:
     """
 
     name = "cudagraphs"
-    announces, launches = False, True
+    announces, launches, hosts = False, True, True
     inner: Backend = NativeBackend()
 
     def lay_out(self, graph: Graph) -> Graph:
@@ -432,7 +432,9 @@ def _describe(
         plan.products,
         planned=plan.planned,
         stack=tuple((k, b.offset) for k, b in enumerate(program.buffers[: len(graph.inputs)]) if b.kind == "stacked"),
-        over_inputs=may_be,
+        over_inputs=tuple(pair for pair in may_be if pair[0] not in graph.hosted),
+        fetched=tuple(k for k, node in enumerate(graph.inputs) if node.role == "hosted"),
+        sent=graph.hosted,
     )
 
 

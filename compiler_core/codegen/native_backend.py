@@ -65,8 +65,7 @@ class NativeBackend:
     """
 
     name = "codegen"
-    announces = True
-    launches = True
+    announces = launches = hosts = True
 
     def __init__(self, *, tuned: bool = False) -> None:
         self.tuned = tuned

@@ -13,7 +13,6 @@ What the engine does not take is said once per engine and op: the op, why, and t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from compiler_core import log
@@ -84,7 +83,7 @@ class EngineBackend:
         every = [(op, op.engines) for op in OPS.values() if self.engine.whole.get(op.name) is None]
         rules = {op: rule.expand for op, rule in every if isinstance(rule, Decomposed)}
         made = run_passes(graph, (Decompose(self._takes, rules), Dce(), Cse()))
-        return replace(made, signals=graph.signals, waits=graph.waits)
+        return made.called_as(graph)
 
     def segments(self, graph: Graph) -> list[Segment]:
         """The parts of a decomposed graph."""

@@ -1,11 +1,12 @@
 """Graph: the tensor IR. Immutable nodes over ops, in topological order.
 
-    Graph   := [Declarations] graph NAME ( Placeholder* ) [on DEVICE] { (Constant | Call)* Event* return Node* }
+    Graph   := [Declarations] graph NAME ( Placeholder* ) [on DEVICE] { (Constant | Call)* Event* [Host] return Node* }
                                                Declarations: of the sizes that the call decides (symbolic/size_text.py)
                                                DEVICE: where its arrays are, "cuda:0"; the CPU if not said
     Event   := wait K [behind J]: inputs PLACE*  input PLACE (counted from 0) is read only after event K was waited for
                                                behind J: which comes after signal J: a collective makes them of it
              | signal K: outputs PLACE*        event K is signalled as soon as these outputs are complete
+    Host    := host: outputs PLACE*            these are handed over in the host's memory
     Node    := Placeholder(name, meta, role, source) | Constant(name, array)
              | Call(name, op, operands, attrs, meta, location, region)
     meta, attrs: sizes are numbers, or expressions over the declared symbols: f32[s0, 2*s0 + 1]
@@ -20,7 +21,7 @@ Nodes compare by identity. Two graphs are equal when their text is (`print.py`, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 from compiler_core import cuda
@@ -66,13 +67,15 @@ class Node:
         return f"%{self.name}: {self.meta}"
 
 
-OF_BACKWARDS = frozenset({"saved", "spent", "tangent", "hooked"})  # roles of inputs that a forward has none of
+SAVED = frozenset({"saved", "spent", "hosted"})  # roles of what a forward keeps for its backward
+OF_BACKWARDS = SAVED | {"tangent", "hooked"}  # roles of inputs that a forward has none of
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Placeholder(Node):
-    """A graph input. role: "input", "parameter", "buffer", "saved", "spent", "tangent", "hooked", "rng" or
-    "scale". spent: saved, and read by nobody else: a program may write over its memory once it has read it.
+    """A graph input. role: "input", "parameter", "buffer", "saved", "spent", "hosted", "tangent", "hooked", "rng" or
+    "scale". spent: saved, and read by nobody else: a program may write over its memory once it has read it. hosted:
+    saved, and handed over in the host's memory, though the graph is a GPU's.
 
     source: where the caller finds it, as the user would write it (`args[0]`, `model.l1.weight`).
     """
@@ -126,7 +129,8 @@ class Graph:
     readable. A caller that gives no events gets a plain function. behind[k]: the signal that wait k comes after, -1 for
     none; empty if it is none for all. Signals that waits are behind come in their order, and between other effects.
     device: where inputs and outputs are, "cpu" or "cuda:0"; host values in a graph of a GPU (numbers, keys of draws,
-    0-d tensors of the CPU) are handed over as they are.
+    0-d tensors of the CPU) are handed over as they are. hosted: the places of the outputs of a GPU's graph that are to
+    be handed over in the host's memory; only who runs it on one heeds that.
     """
 
     name: str
@@ -136,6 +140,7 @@ class Graph:
     waits: tuple[tuple[int, ...], ...] = ()
     device: str = "cpu"
     behind: tuple[int, ...] = ()
+    hosted: tuple[int, ...] = ()
 
     @property
     def on_gpu(self) -> bool:
@@ -157,6 +162,10 @@ class Graph:
         """The graph of these nodes, of this name and device, without events. outputs: by default its own."""
         kept = self.outputs if outputs is None else tuple(outputs)
         return Graph(self.name, tuple(nodes), kept, device=self.device)
+
+    def called_as(self, other: Graph) -> Graph:
+        """The graph with the events of another, which has the same inputs and outputs, and its places in the host."""
+        return replace(self, signals=other.signals, waits=other.waits, behind=other.behind, hosted=other.hosted)
 
     def users(self) -> dict[Node, list[Call]]:
         """Node -> the calls that read it, in order, once each."""

@@ -113,6 +113,7 @@ class _Parser:
             self.statement()
         waits, behind = self.events("wait", "inputs")
         signals, _ = self.events("signal", "outputs")
+        hosted = self.places("outputs") if self.accept("host") else ()
         self.expect("return")
         outputs = []
         while not self.accept("}"):
@@ -121,7 +122,7 @@ class _Parser:
         if self.kind() != "end":
             raise self.error("end of text")
         behind = behind if any(signal >= 0 for signal in behind) else ()
-        return Graph(name, tuple(self.nodes.values()), tuple(outputs), signals, waits, device, behind)
+        return Graph(name, tuple(self.nodes.values()), tuple(outputs), signals, waits, device, behind, hosted)
 
     def device(self) -> str:
         """`on cuda:0`, or nothing: the CPU."""
@@ -137,14 +138,18 @@ class _Parser:
         while self.accept(word):
             self.expect(str(len(found)))
             behind.append(int(self.next("number")) if self.accept("behind") else -1)
-            self.expect(":")
-            self.expect(what)
-            places = []
-            while self.kind() == "number":
-                places.append(int(self.next("number")))
-                self.accept(",")
-            found.append(tuple(places))
+            found.append(self.places(what))
         return tuple(found), tuple(behind)
+
+    def places(self, what: str) -> tuple[int, ...]:
+        """`: what 0, 1, ...`."""
+        self.expect(":")
+        self.expect(what)
+        places = []
+        while self.kind() == "number":
+            places.append(int(self.next("number")))
+            self.accept(",")
+        return tuple(places)
 
     def placeholder(self) -> None:
         name, meta = self.declaration()
@@ -198,7 +203,7 @@ class _Parser:
 
     def attrs(self) -> dict[str, Any]:
         found = {}
-        while self.kind() == "word" and self.peek() not in ("return", "wait", "signal"):
+        while self.kind() == "word" and self.peek() not in ("return", "wait", "signal", "host"):
             key = self.next("word")
             self.expect("=")
             found[key] = self.attr()

@@ -48,6 +48,7 @@ def print_graph(graph: Graph, *, locations: bool = False, elide: bool = False) -
             lines.append(_with_location(f"  {print_call(node)}", _origin(node) if locations else ""))
     lines += [_wait_line(graph, k, places) for k, places in enumerate(graph.waits)]
     lines += [f"  signal {k}: outputs {', '.join(map(str, places))}".rstrip() for k, places in enumerate(graph.signals)]
+    lines += [f"  host: outputs {', '.join(map(str, graph.hosted))}"] if graph.hosted else []
     returned = ", ".join(f"%{node.name}" for node in graph.outputs)
     return "\n".join([*lines, f"  return {returned}".rstrip(), "}", ""])
 

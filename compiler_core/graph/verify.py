@@ -2,9 +2,9 @@
 
 In: a Graph. Out: nothing, or GraphError that names the node. Checked: unique, well-formed names; placeholders first, of
 a known role; operands defined before use and of this graph; every call's meta re-derived from the op's `infer`;
-constants' arrays as their meta says; attributes that print and hash; outputs that are nodes of the graph; events that
-name inputs and outputs, each at most once. Of sizes that the call decides nothing is assumed here: what `infer` asks of
-them, capture has answered.
+constants' arrays as their meta says; attributes that print and hash; outputs that are nodes of the graph; events, and
+the host's line, that name inputs and outputs, each at most once. Of sizes that the call decides nothing is assumed
+here: what `infer` asks of them, capture has answered.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import re
 
 from compiler_core.errors import DistCompileError, GraphError
 from compiler_core.graph.input_sizes import assuming_nothing
-from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
+from compiler_core.graph.ir import OF_BACKWARDS, Call, Constant, Graph, Node, Placeholder
 from compiler_core.graph.print import print_attr, print_node
 from compiler_core.ops.registry import meta_of
 
-ROLES = frozenset({"input", "parameter", "buffer", "saved", "spent", "tangent", "rng", "scale", "hooked"})
+ROLES = frozenset({"input", "parameter", "buffer", "rng", "scale"}) | OF_BACKWARDS
 NAME = re.compile(r"\w+")
 
 
@@ -47,6 +47,7 @@ def _verify(graph: Graph) -> Graph:
             raise _invalid(graph, output, "it is returned, but is not a node of this graph")
     _check_events(graph, "wait", graph.waits, inputs)
     _check_events(graph, "signal", graph.signals, len(graph.outputs))
+    _check_events(graph, "host", (graph.hosted,), len(graph.outputs))
     if graph.behind and (
         len(graph.behind) != len(graph.waits) or not all(-1 <= s < len(graph.signals) for s in graph.behind)
     ):
@@ -63,7 +64,7 @@ def _check_events(graph: Graph, word: str, events: tuple[tuple[int, ...], ...], 
     places = [place for event in events for place in event]
     if len(set(places)) != len(places) or not all(0 <= place < count for place in places):
         raise GraphError(
-            f"graph {graph.name} is not valid: its {word} events name a place twice, or one that is not there",
+            f"graph {graph.name} is not valid: its {word} lines name a place twice, or one that is not there",
             expected=f"each of 0..{count - 1} at most once",
             got=str(events),
         )

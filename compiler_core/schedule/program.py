@@ -29,6 +29,7 @@ from compiler_core.schedule.arena_plan import Life
 from compiler_core.schedule.batch import batched
 from compiler_core.schedule.finish import Argument, KernelTable, Partial, Slice
 from compiler_core.schedule.fuse import Order, fuse
+from compiler_core.schedule.hosting import with_copies
 from compiler_core.schedule.in_place import share
 from compiler_core.schedule.kernel import build_kernel
 from compiler_core.schedule.legality import Group, Info
@@ -65,11 +66,28 @@ def schedule(graph: Graph, defined: d.Defined, table: KernelTable) -> ir.Program
     for group, infos in fused:
         steps += _steps(group, infos, needed, defined, table, partials)
     placed = place_events(steps, signals, waits)
+    in_host: dict[str, str] = {}
     if table.target.is_gpu:
         lasting = {*given, *defined.outputs}
         temps = {name: meta.nbytes for name, meta in defined.metas.items() if name not in lasting}
         placed = batched(placed, table, temps)
-    return _assemble(graph, defined, placed, partials, table.target)
+        placed, in_host = _hosted(graph, defined, placed)
+    return _assemble(graph, defined, placed, partials, table.target, in_host)
+
+
+def _hosted(graph: Graph, defined: d.Defined, steps: Sequence[ir.Step]) -> tuple[list[ir.Step], dict[str, str]]:
+    """The steps, with copies to and from the host; and of each value that is copied the buffer there."""
+    outputs = [defined.outputs[place] for place in graph.hosted]
+    inputs = [node.name for node in graph.inputs if node.role == "hosted"]
+    taken = {*defined.metas, *(node.name for node in graph.nodes)}
+    in_host: dict[str, str] = {}
+    for name in (*inputs, *outputs):
+        fresh = f"{name}_in_host"
+        while fresh in taken:
+            fresh += "_"
+        in_host[name] = fresh
+    sent, fetched = ({name: in_host[name] for name in names} for names in (outputs, inputs))
+    return with_copies(steps, sent, fetched, defined.metas), in_host
 
 
 def order_of(graph: Graph, defined: d.Defined) -> Order:
@@ -199,12 +217,19 @@ class _Places:
 
 
 def _assemble(
-    graph: Graph, defined: d.Defined, steps: Sequence[ir.Step], partials: dict[str, Partial], target: Target
+    graph: Graph,
+    defined: d.Defined,
+    steps: Sequence[ir.Step],
+    partials: dict[str, Partial],
+    target: Target,
+    in_host: Mapping[str, str],
 ) -> ir.Program:
-    inputs = tuple(node.name for node in graph.inputs)
+    """in_host: of inputs and outputs that lie in the host's memory, the buffer there; they are temps of the program."""
+    inputs = tuple(in_host.get(node.name, node.name) for node in graph.inputs)
+    outputs = tuple(in_host.get(name, name) for name in defined.outputs)
     arrays = {node.name: node.array for node in graph.constants}
     touched = dict.fromkeys(slot.buffer for step in steps for slot in ir.slots_of(step))
-    lasting = {*inputs, *arrays, *defined.outputs}
+    lasting = {*inputs, *arrays, *outputs}
     temps = [name for name in touched if name not in lasting]
     sources: dict[str, TensorMeta | Partial] = {**defined.metas, **partials}
     spent = [node.name for node in graph.inputs if node.role == "spent" and node.name in touched]
@@ -213,10 +238,12 @@ def _assemble(
     buffers = [
         ir.Buffer(node.name, node.dtype, node.meta.numel, "stacked", places.starts[node.name])
         if node.name in places.starts
-        else _buffer(node.name, "spent" if node.name in written else "input", node.meta)
-        for node in graph.inputs
+        else _buffer(name, "spent" if name in written else "input", node.meta)
+        for name, node in zip(inputs, graph.inputs, strict=True)
     ]
-    buffers += [_buffer(name, "output", defined.metas[name]) for name in defined.outputs]
+    buffers += [
+        _buffer(name, "output", defined.metas[value]) for name, value in zip(outputs, defined.outputs, strict=True)
+    ]
     for name in touched:
         if name in arrays:
             buffers.append(replace(_buffer(name, "constant", defined.metas[name]), array=arrays[name]))
@@ -228,7 +255,7 @@ def _assemble(
         text = f"{graph.name}: {len(temps) - lent} temps in an arena of {places.nbytes} bytes{beside}"
         log.emit("memory", text)
     steps = tuple(_renamed(step, places.inside) for step in steps)
-    return ir.Program(graph.name, tuple(buffers), steps, inputs, defined.outputs, places.nbytes)
+    return ir.Program(graph.name, tuple(buffers), steps, inputs, outputs, places.nbytes)
 
 
 def _place(

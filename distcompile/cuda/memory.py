@@ -53,8 +53,11 @@ reset_max_memory_allocated = reset_max_memory_cached = reset_accumulated_memory_
 
 
 def empty_cache() -> None:
-    """Give back what the pool holds and nobody uses."""
+    """Give back what the pool holds and nobody uses, and pinned memory of the host's."""
     if core.is_loaded():
+        from compiler_core.runtime.cuda import host_memory
+
+        host_memory.release_unused()
         core.free_unused()
         core.module().get_default_pinned_memory_pool().free_all_blocks()
 

@@ -46,6 +46,8 @@ _FORMS: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoDAsync_v2": (ctypes.c_uint64, _P, _Z, _P),
     "cuMemcpyDtoHAsync_v2": (_P, ctypes.c_uint64, _Z, _P),
     "cuMemcpyDtoDAsync_v2": (ctypes.c_uint64, ctypes.c_uint64, _Z, _P),
+    "cuMemcpyAsync": (ctypes.c_uint64, ctypes.c_uint64, _Z, _P),
+    "cuStreamWaitEvent": (_P, _P, ctypes.c_uint32),
     "cuMemsetD32Async": (ctypes.c_uint64, ctypes.c_uint32, _Z, _P),
     "cuStreamSynchronize": (_P,),
     "cuEventRecord": (_P, _P),
@@ -87,6 +89,8 @@ class FakeCuda:
     overlaps: bool = False
     is_slow: bool = False  # copies to the host come when somebody waits for them
     under_way: list[Callable[[], object]] = field(default_factory=list)
+    travelling: list[tuple[int, int, int, int]] = field(default_factory=list)  # copies beside: stream, to, from, bytes
+    reached: dict[int, list[tuple[int, int, int, int]]] = field(default_factory=dict)  # by event: those before it
     pinned: list[Any] = field(default_factory=list)
     threads: threading.local = field(default_factory=threading.local)
     graphs: list[list[Callable[[], object]]] = field(default_factory=list)  # by handle - 1
@@ -224,8 +228,30 @@ class FakeCuda:
             effect()
         self.under_way.clear()
 
-    def _cuEventRecord(self, event: int, stream: int) -> None:
+    def _cuMemcpyAsync(self, target: int, source: int, nbytes: int, stream: int) -> int:
+        """As late as it may come, read as late, and written from the beginning: who reads or writes there sees it."""
+
+        def begin() -> None:
+            ctypes.memset(target, 0xA5, nbytes)
+            self.travelling.append((stream, target, source, nbytes))
+
+        self._do(begin)
+        return nbytes
+
+    def _cuEventRecord(self, event: int, stream: int) -> int:
         ctypes.cast(event, ctypes.py_object).value.record()  # tests/fake_cupy: an event's handle is its identity
+        self._do(lambda: self.reached.update({event: [copy for copy in self.travelling if copy[0] == stream]}))
+        return stream
+
+    def _cuStreamWaitEvent(self, stream: int, event: int, flags: int) -> int:
+        def arrive() -> None:
+            for copy in self.reached.get(event, ()):
+                if copy in self.travelling:
+                    self.travelling.remove(copy)
+                    ctypes.memmove(*copy[1:])
+
+        self._do(arrive)
+        return stream
 
     def _cuStreamSynchronize(self, stream: int) -> None:
         self.finish()

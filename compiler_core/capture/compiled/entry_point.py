@@ -33,6 +33,7 @@ def compile(
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
     memory_budget: float | None = None,
+    offload: float | None = None,
 ) -> Any:
     """Compile a function or a module; also a decorator, with or without arguments.
 
@@ -58,9 +59,13 @@ def compile(
         memory_budget: 0 to 1: which part of the memory a backward may take; what is not saved for it is computed again,
             matrix products too. A budget that cannot be kept is said, and the least is taken. None:
             DISTCOMPILE_MEMORY_BUDGET, by default 1.
+        offload: 0 to 1: which part of the bytes that are saved for a backward waits for it in the host's pinned memory,
+            if they are on a CUDA device: large values, those first that are read last. They travel while the device
+            computes; results are the same to the bit. Elsewhere it has no effect, which is said once. None:
+            DISTCOMPILE_OFFLOAD, by default 0.
 
-    Raises: ConfigError for an unknown mode or budget, ArgumentError for a mode beside options, NotCallableError for a
-    model that cannot be called, BackendError for an unknown backend.
+    Raises: ConfigError for an unknown mode, budget or part, ArgumentError for a mode beside options, NotCallableError
+    for a model that cannot be called, BackendError for an unknown backend.
 
     Example:
         >>> @torch.compile
@@ -79,25 +84,30 @@ def compile(
             options=options,
             disable=disable,
             memory_budget=memory_budget,
+            offload=offload,
         )
     if takes_words(backend):
         backend, mode, options = _with_words(backend, mode, options), None, _own(options)
-    _check(model, mode, options, memory_budget)
+    _check(model, mode, options, memory_budget=memory_budget, offload=offload)
     chosen = dict(options or {})
     skip_hook_guards, falls_back = (bool(chosen.pop(name, False)) for name in _OWN)
     if mode in _BACKENDS and backend in ("codegen", "inductor"):
         backend, mode = _BACKENDS[mode], None
-    if chosen or mode not in MODES[:2]:
-        log.warn_once(
-            "compile mode", f"compile(): mode and options other than {' and '.join(_OWN)} have no effect here"
-        )
+    _say_what_has_no_effect(mode, chosen)
     check_backend(backend)
     if disable:
         return model
     original = unwrapped(model)
     kind = CompiledModule if is_module(original) else CompiledFunction
     options = {"fullgraph": fullgraph, "skip_hook_guards": skip_hook_guards, "fallback_random": falls_back}
-    return kind(original, backend, **options, dynamic=dynamic, memory_budget=memory_budget)
+    return kind(original, backend, **options, dynamic=dynamic, memory_budget=memory_budget, offload=offload)
+
+
+def _say_what_has_no_effect(mode: str | None, options: Mapping[str, Any]) -> None:
+    if options or mode not in MODES[:2]:
+        log.warn_once(
+            "compile mode", f"compile(): mode and options other than {' and '.join(_OWN)} have no effect here"
+        )
 
 
 def _own(options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -112,11 +122,12 @@ def _with_words(backend: Any, mode: str | None, options: Mapping[str, Any] | Non
     return with_words(backend, words) if words else backend
 
 
-def _check(model: Any, mode: str | None, options: Mapping[str, Any] | None, memory_budget: float | None) -> None:
+def _check(model: Any, mode: str | None, options: Mapping[str, Any] | None, **parts: float | None) -> None:
     if mode not in MODES:
         raise ConfigError(f"compile() has no mode {mode!r}", expected=", ".join(map(repr, MODES)))
-    if memory_budget is not None and not 0 <= memory_budget <= 1:
-        raise ConfigError(f"compile() has no memory_budget={memory_budget!r}", expected="a number from 0 to 1")
+    for name, part in parts.items():
+        if part is not None and not 0 <= part <= 1:
+            raise ConfigError(f"compile() has no {name}={part!r}", expected="a number from 0 to 1")
     if not callable(model):
         raise NotCallableError("compile() takes what can be called: a function or a module", got=repr(model))
     if mode is not None and options is not None:

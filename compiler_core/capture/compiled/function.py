@@ -68,6 +68,7 @@ class CompiledFunction:
         fallback_random: bool = False,
         dynamic: bool | None = None,
         memory_budget: float | None = None,
+        offload: float | None = None,
     ) -> None:
         self._function = function
         self._backend_choice = backend
@@ -77,6 +78,7 @@ class CompiledFunction:
             *(function, backend, fullgraph, skip_hook_guards, fallback_random),
             dynamic=dynamic,
             memory_budget=memory_budget,
+            offload=offload,
         )
         functools.update_wrapper(self, function, updated=())  # sets __wrapped__
 
@@ -106,8 +108,8 @@ class State:
     """What a compiled function has learnt: its points, and how their graphs are compiled.
 
     reached: of the compiled function that has reached this one; None of one that the program asked for. raised: how
-    many calls of one that was reached have. dynamic: whether the call decides the sizes of its tensors. memory_budget:
-    None: `config.memory_budget`.
+    many calls of one that was reached have. dynamic: whether the call decides the sizes of its tensors. memory_budget,
+    offload: None: those of `config`.
     """
 
     def __init__(
@@ -121,8 +123,9 @@ class State:
         *,
         dynamic: bool | None = None,
         memory_budget: float | None = None,
+        offload: float | None = None,
     ) -> None:
-        self.memory_budget = memory_budget
+        self.memory_budget, self.offload = memory_budget, offload
         self.function, self.backend, self.fullgraph, self.skips_hooks = function, backend, fullgraph, skips_hooks
         self.falls_back, self.dynamic = falls_back, dynamic
         self.name = _name_of(function)
@@ -162,6 +165,7 @@ class State:
             *(function, self.backend, False, self.skips_hooks, self.falls_back, self.reached),
             dynamic=self.dynamic,
             memory_budget=self.memory_budget,
+            offload=self.offload,
         )
 
     # -- running
@@ -259,7 +263,8 @@ class State:
         strategy = gradient_strategy(captured.gradient_owners, module, leaves, is_whole=is_whole)
         parameters = functools.partial(_parameters, captured, None if module is None else ref(module))
         budget = config.memory_budget if self.memory_budget is None else self.memory_budget
-        return CompileRequest(captured.graph, wanted, len(captured.outputs.nodes), strategy, parameters, budget)
+        part = config.offload if self.offload is None else self.offload
+        return CompileRequest(captured.graph, wanted, len(captured.outputs.nodes), strategy, parameters, budget, part)
 
     def _graphs_of(self, is_whole: bool, captured: Captured) -> Sequence[Graph]:
         """What a backend would be given to compile."""

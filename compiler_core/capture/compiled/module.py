@@ -61,7 +61,7 @@ class CompiledModule(CompiledFunction):
             state = self._state
             CompiledFunction.__init__(self, module, self._backend_choice, fullgraph=self._fullgraph,
                                       skip_hook_guards=state.skips_hooks, dynamic=state.dynamic,
-                                      memory_budget=state.memory_budget)  # fmt: skip
+                                      memory_budget=state.memory_budget, offload=state.offload)  # fmt: skip
 
     @property
     def dynamo_ctx(self) -> Callable[[Callable[..., Any]], CompiledFunction]:
@@ -69,7 +69,7 @@ class CompiledModule(CompiledFunction):
         return functools.partial(
             CompiledFunction, backend=self._backend_choice, fullgraph=self._fullgraph,
             skip_hook_guards=self._state.skips_hooks, dynamic=self._state.dynamic,
-            memory_budget=self._state.memory_budget,
+            memory_budget=self._state.memory_budget, offload=self._state.offload,
         )  # fmt: skip
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
@@ -114,7 +114,7 @@ class CompiledModule(CompiledFunction):
     def _choices(self) -> tuple[Any, dict[str, bool | float | None]]:
         state = self._state
         options = {"skip_hook_guards": state.skips_hooks, "fallback_random": state.falls_back}
-        more = {"dynamic": state.dynamic, "memory_budget": state.memory_budget}
+        more = {"dynamic": state.dynamic, "memory_budget": state.memory_budget, "offload": state.offload}
         return self._backend_choice, {"fullgraph": self._fullgraph, **options, **more}
 
     def __repr__(self) -> str:

@@ -42,7 +42,8 @@ PRELUDE = f"""\
 struct dc_events {{ void* self; void (*signal)(void* self, int64_t k); int32_t (*wait)(void* self, int64_t k); }};
 // One call's surroundings: where work goes; cuBLAS's handle, and 0 and 1 as f32 and f64 on the device; whether f32 may
 // be multiplied in tf32; who hears events; what cuBLASLt is given, two rows a product, and its memory; cuDNN's handle;
-// if steps are measured, cuEventRecord and an event for the end of each. Out: the call that failed, what it returned,
+// if steps are measured, cuEventRecord and an event for the end of each; of copies to and from the host the stream
+// (ops/host_copies.py), and two events for each. Out: the call that failed, what it returned,
 // the step of the program.
 // of a kernel: threads of a block, bytes of shared memory, whether it may come while the kernel before it ends
 struct dc_block {{ uint32_t threads, shared, overlaps; }};
@@ -51,7 +52,7 @@ struct dc_gpu {{
   void* stream; void* blas; const void* units; int64_t tf32; const dc_events* events;
   const char* call; int64_t code; int64_t step; const dc_block* blocks;
   const dc_product* products; void* workspace; uint64_t workspace_nbytes; void* dnn;
-  int32_t (*record)(void* event, void* stream); void* const* marks;
+  int32_t (*record)(void* event, void* stream); void* const* marks; void* const* copies;
 }};
 static inline void dc_mark(const dc_gpu* gpu, int32_t step) {{
   if (gpu->marks) gpu->record(gpu->marks[step], gpu->stream);

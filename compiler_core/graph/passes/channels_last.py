@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any, Protocol
 
 from compiler_core.dtype import int32, int64
@@ -54,8 +53,7 @@ class ChannelsLast:
     def apply(self, graph: Graph) -> Graph:
         if not any(call.op in LAST for call in graph.calls):
             return graph
-        made = Rewriter(graph, _Sweep(self.judge, self.weights)).run()
-        made = replace(made, signals=graph.signals, waits=graph.waits, behind=graph.behind)
+        made = Rewriter(graph, _Sweep(self.judge, self.weights)).run().called_as(graph)
         return Dce().apply(Cse().apply(made))
 
 

@@ -9,7 +9,6 @@ Method: as `Expand`. What a call became is dropped again where an engine does no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TypeAlias
 
 from compiler_core.graph.ir import Call, Graph, Node
@@ -35,7 +34,7 @@ class Decompose:
     def apply(self, graph: Graph) -> Graph:
         if all(self._stays(call) for call in graph.calls):
             return graph
-        return replace(Rewriter(graph, self._rule).run(), signals=graph.signals, waits=graph.waits)
+        return Rewriter(graph, self._rule).run().called_as(graph)
 
     def _stays(self, call: Call) -> bool:
         if self._composition(call) is None:

@@ -9,7 +9,6 @@ The rule runs on the call's operands under a trace that appends to the graph bei
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from compiler_core import log
@@ -36,7 +35,7 @@ class Expand:
     def apply(self, graph: Graph) -> Graph:
         if not any(isinstance(call.op.lower, Expansion) for call in graph.calls):
             return graph
-        return replace(Rewriter(graph, _expanded).run(), signals=graph.signals, waits=graph.waits, behind=graph.behind)
+        return Rewriter(graph, _expanded).run().called_as(graph)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ class AttentionComposed:
         def rule(rewriter: Rewriter, call: Call) -> Node | None:
             return _composed(rewriter, call) if self._is_composed(call) else None
 
-        return replace(Rewriter(graph, rule).run(), signals=graph.signals, waits=graph.waits, behind=graph.behind)
+        return Rewriter(graph, rule).run().called_as(graph)
 
     def _is_composed(self, call: Call) -> bool:
         if call.op not in COMPOSED:
@@ -94,7 +93,7 @@ class PoolingComposed:
         def rule(rewriter: Rewriter, call: Call) -> Node | None:
             return _written(rewriter, call, window_max_put, call.attrs) if _is_composed(call, stay) else None
 
-        return replace(Rewriter(graph, rule).run(), signals=graph.signals, waits=graph.waits, behind=graph.behind)
+        return Rewriter(graph, rule).run().called_as(graph)
 
 
 def _is_composed(call: Call, stay: bool) -> bool:

@@ -150,6 +150,7 @@ class _Launcher:
             (*graph.waits, *waits),
             graph.device,
             (*(graph.behind or (-1,) * len(graph.waits)), *range(first, first + len(groups))),
+            tuple(place[k] for k in graph.hosted),
         )
         launches = tuple(_launch(group, graph.device) for group in groups)
         return Launched(made, launches, len(graph.inputs), tuple(kept), tuple(shown))

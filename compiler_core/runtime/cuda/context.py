@@ -7,6 +7,9 @@ In: a device (the current one of CuPy's, in this thread), files of cubins, sizes
     handle    cuBLAS's, one for each thread, device and level, never shared: it carries stream and workspace, which a
               program that interrupts another (a bucket's hook, an update that a forward waits for) has of its own;
               cuDNN's, one for each thread and device
+    copies    the stream that copies to and from the host travel on, and two events for each of a program: one table
+              for each thread, device and level. Of a stream that runs in order, an event that is recorded again later
+              stands for all before it
     units     0 and 1 as f32 and f64 on the device, for calls that read alpha and beta there
 Memory is CuPy's pool's, so it counts there. Invariant: CuPy has made its context before anything here calls the driver.
 """
@@ -38,7 +41,8 @@ def on(number: int | None) -> AbstractContextManager[Any]:
 
 class _Threads(threading.local):
     """This thread's blocks, by device, stream and level; its level; its handles of cuBLAS, by device and level, and for
-    eager code by device, with the stream that each is told; of cuDNN, by device.
+    eager code by device, with the stream that each is told; of cuDNN, by device; its streams and events for copies, by
+    device and level.
     """
 
     def __init__(self) -> None:
@@ -47,6 +51,7 @@ class _Threads(threading.local):
         self.handles: dict[tuple[int, int], int] = {}
         self.eager_handles: dict[int, tuple[int, int | None]] = {}
         self.dnn_handles: dict[int, int] = {}
+        self.copies: dict[tuple[int, int], list[Any]] = {}
 
 
 _threads = _Threads()
@@ -123,6 +128,16 @@ def dnn_handle(device: int) -> int:
         driver.call("cudnnCreate", ctypes.byref(made))
         handle = _threads.dnn_handles[device] = made.value or 0
     return handle
+
+
+def copies(device: int, count: int) -> ctypes.Array[ctypes.c_void_p]:
+    """The table of a program with so many copies on the current device, whose number is `device`."""
+    found = _threads.copies.setdefault((device, _threads.level), [])
+    if not found:
+        found.append(cupy().cuda.Stream(non_blocking=True))
+    while len(found) < 1 + 2 * count:
+        found.append(cupy().cuda.Event(disable_timing=True))
+    return (ctypes.c_void_p * len(found))(*(one.ptr for one in found))
 
 
 _units: dict[int, Any] = {}

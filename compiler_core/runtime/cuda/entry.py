@@ -1,12 +1,13 @@
 """What a generated host function for a CUDA device expects: the record that its artefact keeps.
 
-In: nothing. Out: `CudaEntry`, `CudaFunction`, to JSON and back.
+In: nothing. Out: `CudaEntry`, `CudaFunction`, to JSON and back; `GpuCall`, the surroundings of one call.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from compiler_core.dtype import by_name
 from compiler_core.meta import TensorMeta
@@ -17,6 +18,29 @@ from compiler_core.runtime.cuda.blocks import whole
 
 WORKSPACE_NBYTES = 32 << 20  # of cuBLAS: what its manual wants on Hopper
 CALL_FAILED = 0x7FFFFFFC  # what an entry returns when a call of the driver's, or of cuBLAS's, has failed
+
+
+class GpuCall(ctypes.Structure):
+    """`dc_gpu` of codegen/cuda/launcher.py."""
+
+    _fields_: ClassVar = [
+        ("stream", ctypes.c_void_p),
+        ("blas", ctypes.c_void_p),
+        ("units", ctypes.c_void_p),
+        ("tf32", ctypes.c_int64),
+        ("events", ctypes.c_void_p),
+        ("call", ctypes.c_char_p),
+        ("code", ctypes.c_int64),
+        ("step", ctypes.c_int64),
+        ("blocks", ctypes.c_void_p),
+        ("products", ctypes.c_void_p),
+        ("workspace", ctypes.c_void_p),
+        ("workspace_nbytes", ctypes.c_uint64),
+        ("dnn", ctypes.c_void_p),
+        ("record", ctypes.c_void_p),
+        ("marks", ctypes.c_void_p),
+        ("copies", ctypes.c_void_p),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +68,8 @@ class CudaEntry:
     products: cuBLASLt's; choices: for each the algorithm that was measured to be the fastest, None: the first that
     cuBLASLt names; measured_on: where that was (products.py). over_inputs: (output, input) pairs that may be one memory
     (schedule/over_inputs.py). stack: (input, first byte) of those that lie in one block, what is between them the
-    program's too (schedule/lending.py).
+    program's too (schedule/lending.py). fetched, sent: the inputs, and outputs, that lie in the host's pinned memory
+    (schedule/hosting.py).
     """
 
     symbol: str
@@ -70,6 +95,8 @@ class CudaEntry:
     numbers: tuple[int, ...] = ()
     over_inputs: tuple[tuple[int, int], ...] = ()
     stack: tuple[tuple[int, int], ...] = ()
+    fetched: tuple[int, ...] = ()
+    sent: tuple[int, ...] = ()
 
     @property
     def stack_nbytes(self) -> int:
@@ -97,12 +124,14 @@ class CudaEntry:
             "numbers": list(self.numbers),
             "over_inputs": [list(pair) for pair in self.over_inputs],
             "stack": [list(row) for row in self.stack],
+            "hosted": [list(self.fetched), list(self.sent)],
         }
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> CudaEntry:
         arena_nbytes, status, host, workspace = data["block"]
         announced, awaited = data["events"]
+        fetched, sent = data["hosted"]
         return CudaEntry(
             data["symbol"],
             tuple(_meta_from_json(m) for m in data["inputs"]),
@@ -127,6 +156,8 @@ class CudaEntry:
             tuple(data["numbers"]),
             tuple((output, place) for output, place in data["over_inputs"]),
             tuple((k, start) for k, start in data["stack"]),
+            tuple(fetched),
+            tuple(sent),
         )
 
 

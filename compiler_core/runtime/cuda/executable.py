@@ -20,50 +20,28 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import field
 from threading import Lock, local
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from compiler_core import cuda, log
 from compiler_core.dtype import of
-from compiler_core.errors import BackendError, DeviceError, DTypeError, ShapeError
+from compiler_core.errors import BackendError, DeviceError
 from compiler_core.events import FAILED, Dispatch, Events
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.records import dataclass
 from compiler_core.runtime.callback import RAISED, Callbacks
-from compiler_core.runtime.cuda import checks, context, driver, products
+from compiler_core.runtime.cuda import checks, context, driver, host_memory, products
+from compiler_core.runtime.cuda.arguments import ALIGNED, address, elsewhere, is_plain, refuse
 from compiler_core.runtime.cuda.blocks import Stack, lay_out
 from compiler_core.runtime.cuda.definitions import definition_on_device, device_array_at
-from compiler_core.runtime.cuda.entry import CALL_FAILED, WORKSPACE_NBYTES, CudaEntry
+from compiler_core.runtime.cuda.entry import CALL_FAILED, WORKSPACE_NBYTES, CudaEntry, GpuCall
 from compiler_core.runtime.cuda.known import Known
 from compiler_core.runtime.cuda.marks import Marks, copy_rate
 from compiler_core.runtime.profiler import StepCost, announce
 
-ALIGNED = 16  # bytes on which kernels expect inputs and outputs to start
 COMINGS = 4  # times that an input may come to be known: short-lived arrays are new ones, even with the same id
-
-
-class GpuCall(ctypes.Structure):
-    """`dc_gpu` of codegen/cuda/launcher.py."""
-
-    _fields_: ClassVar = [
-        ("stream", ctypes.c_void_p),
-        ("blas", ctypes.c_void_p),
-        ("units", ctypes.c_void_p),
-        ("tf32", ctypes.c_int64),
-        ("events", ctypes.c_void_p),
-        ("call", ctypes.c_char_p),
-        ("code", ctypes.c_int64),
-        ("step", ctypes.c_int64),
-        ("blocks", ctypes.c_void_p),
-        ("products", ctypes.c_void_p),
-        ("workspace", ctypes.c_void_p),
-        ("workspace_nbytes", ctypes.c_uint64),
-        ("dnn", ctypes.c_void_p),
-        ("record", ctypes.c_void_p),
-        ("marks", ctypes.c_void_p),
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +78,8 @@ class CudaExecutable:
     `backend.stack_of`.
     """
 
+    hosts = True  # takes saved values in the host's memory
+
     def __init__(
         self,
         entry: CudaEntry,
@@ -112,6 +92,7 @@ class CudaExecutable:
         self.entry, self.library, self.number = entry, library, number
         self.costs, self.symbol, self.stack = tuple(costs), entry.symbol, entry.stack
         self._marks: list[Marks] | None = None  # of the calls that are measured
+        self.output_metas, self.working_nbytes = entry.outputs, entry.arena_nbytes
         self.calls, self.spends, self.over_inputs = 0, entry.spent, frozenset(entry.over_inputs)
         self.constants = tuple(constants)
         self._cubins = cubins
@@ -127,11 +108,13 @@ class CudaExecutable:
         self._last = [0] * len(entry.inputs)  # ids of arrays of the call before, while they are not known
         self._comings = [0] * len(entry.inputs)
         self._known = Known(-1, (), (), ())
+        self._hosted = frozenset(entry.fetched)
         self.blocks = lay_out(entry.outputs)
         announce(self)
 
     def hold_together(self, groups: Sequence[Sequence[int]], stacks: Sequence[Stack] = ()) -> None:
         """The outputs of a group live equally long: small ones may share memory. Those of a stack lie in one block."""
+        groups = [[k for k in group if k not in self.entry.sent] for group in groups]
         self.blocks = lay_out(self.entry.outputs, groups, stacks)
 
     def made(self, output: int, array: Array) -> bool:
@@ -149,7 +132,7 @@ class CudaExecutable:
 
     def _run(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None, events: Events | None) -> list[Array]:
         try:
-            prepared = self.prepare(inputs, outs)
+            prepared = self.prepare(inputs, self.with_hosts(outs))
         except MemoryError as error:
             cuda.raise_out_of_memory(error, cuda.current())
         if events is None:
@@ -167,7 +150,8 @@ class CudaExecutable:
     def prepare(
         self, inputs: Sequence[Array], outs: Sequence[Array | None] | None, pointers: Sequence[Any] | None = None
     ) -> Prepared:
-        """The arrays of a call, checked. pointers: to the blocks of outputs without a place; None: to new ones."""
+        """The arrays of a call, checked. outs: as `with_hosts` gives them. pointers: to the blocks of outputs without a
+        place; None: to new ones."""
         entry, xp = self.entry, context.cupy()
         if len(inputs) != len(entry.inputs):
             raise BackendError(f"{entry.symbol} takes {len(entry.inputs)} inputs, got {len(inputs)}")
@@ -188,6 +172,16 @@ class CudaExecutable:
         else:
             self._add_outputs(outs, at, prepared, device)
         return prepared
+
+    def with_hosts(self, outs: Sequence[Array | None] | None) -> Sequence[Array | None] | None:
+        """`outs`, with memory of the host for the outputs that are to lie there."""
+        if not self.entry.sent:
+            return outs
+        places: list[Any] = [None] * len(self.entry.outputs) if outs is None else list(outs)
+        for k in self.entry.sent:
+            if places[k] is None:
+                places[k] = host_memory.take(self.entry.outputs[k])
+        return places
 
     def _add_inputs(self, inputs: Sequence[Array], prepared: Prepared, device: int) -> None:
         """Their addresses. An array that came in the call before, too, was compared with the entry then."""
@@ -217,7 +211,7 @@ class CudaExecutable:
             place = context.cupy().ndarray(meta.shape, meta.dtype.numpy, block + start)
             place[...] = inputs[k]
             prepared.kept.append(place)
-            at[k] = _address(place)
+            at[k] = address(place)
 
     def _looked_at(self, k: int, array: Array, prepared: Prepared, device: int) -> bool:
         """Put the address of an input in its place. Returns whether the array is to be known from now on."""
@@ -243,10 +237,10 @@ class CudaExecutable:
                 continue
             if type(out) is kind and out.dtype == dtype and out.shape == meta.shape:
                 pointer: Any = out.data
-                address = pointer.ptr
-                if pointer.device_id == device and not address % ALIGNED and out.flags.c_contiguous:
+                begin = pointer.ptr
+                if pointer.device_id == device and not begin % ALIGNED and out.flags.c_contiguous:
                     keep(out)
-                    append(address)
+                    append(begin)
                     continue
             self._add_output(k, out, prepared, device)
 
@@ -272,18 +266,21 @@ class CudaExecutable:
             self._add_host_input(k, array, prepared)
             return
         if array.dtype != self._dtypes[k] or array.shape != meta.shape:
-            _refuse(array, meta, f"input {k} of {self.entry.symbol}")
+            refuse(array, meta, f"input {k} of {self.entry.symbol}")
         if array.data.device_id != device:
-            raise _elsewhere(array, device, f"input {k} of {self.entry.symbol}")
-        if not _is_plain(array):
+            raise elsewhere(array, device, f"input {k} of {self.entry.symbol}")
+        if not is_plain(array):
             array = context.cupy().array(array, order="C")
             prepared.kept.append(array)
-        prepared.addresses[k] = _address(array)
+        prepared.addresses[k] = address(array)
 
     def _add_host_input(self, k: int, array: Array, prepared: Prepared) -> None:
         """A value of the host's, which is uploaded; its address is known when the arena is."""
         meta = self.entry.inputs[k]
         array = np.asarray(array)
+        if k in self._hosted:
+            self._add_saved_input(k, array, prepared)
+            return
         if k not in self.entry.staged and array.size and not any(array.strides):  # a number, expanded
             repeated = context.cupy().empty(array.shape, array.dtype)
             repeated.fill(array[(0,) * array.ndim].item())
@@ -298,30 +295,44 @@ class CudaExecutable:
                 remedy="move it there with .to('cuda')",
             )
         if array.dtype != self._dtypes[k] or array.shape != meta.shape:
-            _refuse(array, meta, f"input {k} of {self.entry.symbol}")
+            refuse(array, meta, f"input {k} of {self.entry.symbol}")
         prepared.uploads.append((k, np.ascontiguousarray(array)))
+
+    def _add_saved_input(self, k: int, array: Array, prepared: Prepared) -> None:
+        """A saved value in the host's memory: the program copies it; what is not pinned is brought here before."""
+        meta = self.entry.inputs[k]
+        if array.dtype != self._dtypes[k] or array.shape != meta.shape:
+            refuse(array, meta, f"input {k} of {self.entry.symbol}")
+        if not (array.flags.c_contiguous and cuda.is_pinned(array)):
+            array = cuda.put(array, context.cupy().cuda.runtime.getDevice(), dense=True)
+            prepared.kept.append(array)
+        prepared.addresses[k] = array.ctypes.data if type(array) is np.ndarray else address(array)
 
     def _add_output(self, k: int, out: Array, prepared: Prepared, device: int) -> None:
         """A place that kernels are not given as it is: written after them, or refused."""
         xp, meta, dtype = context.cupy(), self.entry.outputs[k], self._dtypes[len(self.entry.inputs) + k]
         what = f"the place for output {k} of {self.entry.symbol}"
+        if type(out) is np.ndarray and k in self.entry.sent:
+            prepared.results.append(out)
+            prepared.addresses.append(out.ctypes.data)
+            return
         if not isinstance(out, xp.ndarray):
             raise DeviceError(f"{what} is not on the device", expected=f"{meta} on cuda", got="an array of the host")
         if out.dtype != dtype or out.shape != meta.shape:
-            _refuse(out, meta, what)
+            refuse(out, meta, what)
         if out.data.device_id != device:
-            raise _elsewhere(out, device, what)
-        place = out if _is_plain(out) else xp.empty(meta.shape, dtype)
+            raise elsewhere(out, device, what)
+        place = out if is_plain(out) else xp.empty(meta.shape, dtype)
         if place is not out:
             prepared.copies.append((place, out))
         prepared.results.append(out)
-        prepared.addresses.append(_address(place))
+        prepared.addresses.append(address(place))
 
     def _check_events(self, inputs: Sequence[Array], prepared: Prepared) -> None:
         """What events are about must be where the caller has it: a copy would be made too early, or too late."""
         kept = {id(array) for array in prepared.kept}
         copied = [
-            f"input {k}" for k in self.entry.awaited if kept and not (cuda.is_array(inputs[k]) and _is_plain(inputs[k]))
+            f"input {k}" for k in self.entry.awaited if kept and not (cuda.is_array(inputs[k]) and is_plain(inputs[k]))
         ]
         targets = {id(target) for _, target in prepared.copies}
         copied += [f"output {k}" for k in self.entry.announced if id(prepared.results[k]) in targets]
@@ -350,7 +361,7 @@ class CudaExecutable:
         addresses += self._plans()
         addresses += [context.load_function(f, self._cubins[f.file], f.name) for f in entry.functions]
         table = (ctypes.c_void_p * (len(addresses) + 1))(*addresses)
-        return Loaded(table, constants, tuple(_address(constant) for constant in constants))
+        return Loaded(table, constants, tuple(address(constant) for constant in constants))
 
     def _plans(self) -> list[int]:
         """What cuDNN prepares for the calls of it; without any it is not even imported."""
@@ -391,6 +402,9 @@ class CudaExecutable:
     ) -> None:
         """Call the host function, with the arena at `base`."""
         gpu = GpuCall(stream=stream, tf32=int(context.tf32_is_permitted()))
+        if copies := len(self.entry.fetched) + len(self.entry.sent):
+            table = context.copies(device, copies)
+            gpu.copies = ctypes.addressof(table)
         gpu.units = context.units(device)
         gpu.blocks = ctypes.addressof(self._blocks)
         if self._uses_blas:
@@ -466,32 +480,3 @@ class CudaExecutable:
         assert code == CALL_FAILED, f"{self.entry.symbol} returned {code}"
         step = self.entry.steps[gpu.step] if gpu.step < len(self.entry.steps) else ""
         raise driver.failure(gpu.call.decode(), gpu.code, f"{step}, step {gpu.step} of {self.entry.symbol}")
-
-
-def _address(array: Any) -> int:
-    return array.data.ptr  # type: ignore[no-any-return]
-
-
-def _is_plain(array: Array) -> bool:
-    """Whether kernels can be given its address."""
-    return array.flags.c_contiguous and _address(array) % ALIGNED == 0
-
-
-def _elsewhere(array: Array, device: int, what: str) -> DeviceError:
-    return DeviceError(
-        f"{what} is on another device than the graph",
-        expected=f"cuda:{device}",
-        got=f"cuda:{array.device.id}",  # type: ignore[attr-defined]
-        remedy="move it there with .to(...)",
-    )
-
-
-def _refuse(array: Array, meta: TensorMeta, what: str) -> None:
-    """Raise DTypeError or ShapeError."""
-    if array.dtype != meta.dtype.numpy:
-        raise DTypeError(
-            f"{what} has another dtype than the graph was compiled for", expected=str(meta), got=str(array.dtype)
-        )
-    raise ShapeError(
-        f"{what} has another shape than the graph was compiled for", expected=str(meta), got=str(array.shape)
-    )

@@ -28,6 +28,8 @@ class Settling:
 
     def __init__(self, run: CudaExecutable) -> None:
         self.run, self.entry = run, run.entry
+        # a stack moves as a whole, or not; the host's memory not
+        self._lasting = (*(k for k, _ in run.entry.stack), *run.entry.fetched)
         self.inputs: set[int] = set()
         self.blocks: set[int] = set()
         self._places: dict[tuple[int, int, str, int], Any] = {}  # by thread, stream, kind and number: pointers
@@ -74,8 +76,8 @@ class Settling:
         """Copy what lies at these places among the addresses from now on, if it is little. Returns whether."""
         layout, first = self.run.blocks, len(self.entry.inputs) + len(self.run.constants)
         outputs = [k - first for k in places if k >= first]
-        if any(prepared.results[k] is not None for k in outputs) or any(k in places for k, _ in self.entry.stack):
-            return False  # a stack moves as a whole, or not
+        if any(prepared.results[k] is not None for k in outputs) or any(k in places for k in self._lasting):
+            return False
         inputs = self.inputs | {k for k in places if k < len(self.entry.inputs)}
         blocks = self.blocks | {layout.places[k][0] for k in outputs}
         nbytes = sum(self.entry.inputs[k].nbytes for k in inputs) + sum(layout.sizes[k] for k in blocks)

@@ -1,0 +1,107 @@
+"""Saved values that wait for the backward in the host's memory: which, and the two halves that say so.
+
+In: the halves of a joint graph, and which part of the saved bytes is to go. Out: the halves, in which these values are
+outputs of the forward and inputs of the backward in the host's memory (`Graph.hosted`, role "hosted"). Which: of those
+that only the backward reads, large ones, those first that it reads last: they are made early, wait longest, and there
+is most to compute while they travel. When they travel the backend says (schedule/hosting.py).
+What is computed is the same, to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from compiler_core import log
+from compiler_core.aot.joint import Joint
+from compiler_core.aot.partition import Partition
+from compiler_core.backend import Backend, Executable
+from compiler_core.device import check_device
+from compiler_core.events import Events
+from compiler_core.graph.ir import Call, Graph, Node, Placeholder
+from compiler_core.ops.registry import Array
+
+LEAST_NBYTES = 1 << 20  # of a value that is worth a copy
+
+
+def offloaded(parts: Partition, joint: Joint, part: float, backend: Backend) -> Partition:
+    """The halves, with up to `part` of the saved bytes in the host's memory; why they are as before is said once."""
+    name = parts.forward.name
+    if not joint.graph.on_gpu:
+        log.warn_once("offload cpu", f"offload has no effect on {name}: it is the CPU's, and so is what it saves")
+    elif not getattr(backend, "hosts", False):
+        log.warn_once(f"offload {backend.name}", f"offload has no effect: backend {backend.name!r} sends nothing away")
+    elif joint.stops:
+        log.warn_once(f"offload {name}", f"offload has no effect on {name}: hooks run in the course of its backward")
+    else:
+        return _offloaded(parts, joint.outputs, part)
+    return parts
+
+
+def _offloaded(parts: Partition, results: int, part: float) -> Partition:
+    """results: the forward's first outputs, that others read, too."""
+    outputs = parts.forward.outputs
+    room = part * sum(outputs[place].meta.nbytes for place in parts.saved)
+    first = _first_reads(parts.backward)
+    names = {node.name for node in outputs[:results]}
+    candidates = [i for i in parts.saved if i >= results and outputs[i].name not in names and _may_go(outputs[i])]
+    hosted: list[int] = []
+    for i in sorted(candidates, key=lambda i: (-first.get(outputs[i].name, -1), i)):
+        if outputs[i].name in first and outputs[i].meta.nbytes <= room:
+            room -= outputs[i].meta.nbytes
+            hosted.append(i)
+    if not hosted:
+        return parts
+    gone = sum(outputs[i].meta.nbytes for i in hosted)
+    log.emit("aot", f"{parts.forward.name}: {len(hosted)} saved values, {gone} bytes, go to the host's memory")
+    backward = _in_host(parts.backward, {outputs[i].name for i in hosted})
+    return replace(parts, forward=replace(parts.forward, hosted=tuple(sorted(hosted))), backward=backward)
+
+
+def brought(run: Executable, graph: Graph) -> Executable:
+    """What runs a graph whose saved values come in the host's memory. An executable that does not take them there is
+    given them on the device: a backward whose compilation failed runs op by op."""
+    places = [k for k, node in enumerate(graph.inputs) if node.role == "hosted"]
+    return run if not places or getattr(run, "hosts", False) else _Brought(run, places, graph.device)
+
+
+class _Brought:
+    """See `brought`."""
+
+    def __init__(self, run: Executable, places: Sequence[int], device: str) -> None:
+        self.run, self.places, self.device = run, places, check_device(device)
+
+    def __call__(
+        self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
+    ) -> list[Array]:
+        given = list(inputs)
+        for k in self.places:
+            given[k] = self.device.put(given[k])
+        return self.run(given, outs, events)
+
+
+def _may_go(node: Node) -> bool:
+    return isinstance(node, Call) and not node.op.effect and node.meta.nbytes >= LEAST_NBYTES
+
+
+def _first_reads(backward: Graph) -> dict[str, int]:
+    """Input -> the first call that reads it."""
+    found: dict[str, int] = {}
+    for place, call in enumerate(backward.calls):
+        for arg in call.args:
+            if isinstance(arg, Placeholder):
+                found.setdefault(arg.name, place)
+    return found
+
+
+def _in_host(graph: Graph, names: set[str]) -> Graph:
+    """The graph whose inputs of these names are handed over in the host's memory."""
+    new: dict[Node, Node] = {}
+    for node in graph.nodes:
+        if isinstance(node, Placeholder) and node.name in names:
+            new[node] = replace(node, role="hosted")
+        elif isinstance(node, Call) and any(new[arg] is not arg for arg in node.args):
+            new[node] = node.changed(node.name, tuple(new[arg] for arg in node.args))
+        else:
+            new[node] = node
+    return replace(graph, nodes=tuple(new.values()), outputs=tuple(new[node] for node in graph.outputs))

@@ -1,0 +1,59 @@
+"""Pinned memory of the host for saved values that wait there: handed out again once nobody refers to it.
+
+In: metas of arrays, on the current device and stream. Out: NumPy arrays, contents arbitrary. A block serves one stream:
+copies to and from it are enqueued there, in order, so whoever gets it next writes behind those who read it. Making
+pinned memory takes long, so blocks are kept from one step to the next; `release_unused` gives back those that nobody
+refers to.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from sys import getrefcount
+
+import numpy as np
+
+from compiler_core import cuda
+from compiler_core.meta import TensorMeta
+from compiler_core.ops.registry import Array
+from compiler_core.runtime.cuda import context
+
+_Key = tuple[int, int, int]  # device, stream, bytes
+_blocks: defaultdict[_Key, list[Array]] = defaultdict(list)
+_lock = threading.Lock()
+
+
+def take(meta: TensorMeta) -> Array:
+    """An array in pinned memory, for work on the current stream."""
+    xp = context.cupy()
+    key = (xp.cuda.runtime.getDevice(), xp.cuda.get_current_stream().ptr, max(meta.nbytes, 1))
+    with _lock:
+        blocks = _blocks[key]
+        k = next((k for k in range(len(blocks)) if _is_unused(blocks, k)), len(blocks))
+        if k == len(blocks):
+            blocks.append(np.ndarray(key[2], np.uint8, xp.cuda.alloc_pinned_memory(key[2])))
+        made: Array = blocks[k][: meta.nbytes].view(meta.dtype.numpy).reshape(meta.shape)
+    return made
+
+
+def held_nbytes() -> int:
+    """Bytes that are pinned, whether anybody refers to them or not."""
+    with _lock:
+        return sum(nbytes * len(blocks) for (_, _, nbytes), blocks in _blocks.items())
+
+
+def release_unused() -> None:
+    """Give back the blocks that nobody refers to, once what their devices have been told is done."""
+    with _lock:
+        for key, blocks in list(_blocks.items()):
+            unused = [k for k in range(len(blocks)) if _is_unused(blocks, k)]
+            if unused:
+                with cuda.on(key[0]):
+                    context.cupy().cuda.Device(key[0]).synchronize()
+            for k in reversed(unused):
+                del blocks[k]
+
+
+def _is_unused(blocks: list[Array], k: int) -> bool:
+    return getrefcount(blocks[k]) == 2  # the list's, and the argument

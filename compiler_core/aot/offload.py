@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compiler_core import log
+from compiler_core import cuda, log
 from compiler_core.aot.joint import Joint
 from compiler_core.aot.partition import Partition
 from compiler_core.backend import Backend, Executable
-from compiler_core.device import check_device
 from compiler_core.events import Events
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 from compiler_core.ops.registry import Array
@@ -69,14 +68,19 @@ class _Brought:
     """See `brought`."""
 
     def __init__(self, run: Executable, places: Sequence[int], device: str) -> None:
-        self.run, self.places, self.device = run, places, check_device(device)
+        self.run, self.places = run, places
+        self.number = int(device.partition(":")[2] or cuda.current())
 
     def __call__(
         self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
     ) -> list[Array]:
+        from compiler_core.runtime.cuda import host_memory
+
         given = list(inputs)
         for k in self.places:
-            given[k] = self.device.put(given[k])
+            if cuda.is_pinned(given[k]):
+                with cuda.on(self.number):
+                    given[k] = host_memory.on_device(given[k])
         return self.run(given, outs, events)
 
 

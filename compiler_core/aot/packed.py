@@ -29,9 +29,13 @@ def pack_call(call: Any) -> None:
 
 
 def _on_device(value: Array) -> Array:
-    """A saved value where hooks look for it: of one in the host's memory (`offload.py`), which is still on its way, a
-    copy on the device, behind those that travel."""
-    return cuda.put(value, cuda.current(), non_blocking=True) if cuda.is_pinned(value) else value
+    """A saved value where hooks look for it: of one in the host's memory (`offload.py`), which may still be on its way
+    there, a copy on the device."""
+    if not cuda.is_pinned(value):
+        return value
+    from compiler_core.runtime.cuda import host_memory
+
+    return host_memory.on_device(value)
 
 
 class PackedCall(BackwardCall):

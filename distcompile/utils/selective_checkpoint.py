@@ -7,8 +7,8 @@ second, in its order among those of its operation; composites are composed in bo
 What is computed are our own operations, so the policy is asked of each under the operators that torch would have called
 there: a product is mm and addmm, or bmm and baddbmm; an operation without another name is torch's of its own name.
 A view is taken again whatever a policy says: it takes no time, and no memory.
-Limits: what torch calls one operator and is recorded as several (layer_norm, gelu) is asked of as these. Nothing is
-offloaded: what is to be offloaded is kept where it is.
+Limits: what torch calls one operator and is recorded as several (layer_norm, gelu) is asked of as these. A policy does
+not send values away: what is to be offloaded is kept, and goes to the host as `compile(offload=)` says.
 """
 
 from __future__ import annotations

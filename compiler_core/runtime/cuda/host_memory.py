@@ -1,13 +1,14 @@
 """Pinned memory of the host for saved values that wait there: handed out again once nobody refers to it.
 
-In: metas of arrays, on the current device and stream. Out: NumPy arrays, contents arbitrary. A block serves one stream:
-copies to and from it are enqueued there, in order, so whoever gets it next writes behind those who read it. Making
-pinned memory takes long, so blocks are kept from one step to the next; `release_unused` gives back those that nobody
-refers to.
+In: metas of arrays, on the current device and stream. Out: NumPy arrays, contents arbitrary; copies on the device.
+A block serves one stream: copies to and from it are enqueued there, in order, so whoever gets it next writes behind
+those who read it. Making pinned memory takes long, so blocks are kept from one step to the next; `release_unused` gives
+back those that nobody refers to.
 """
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections import defaultdict
 from sys import getrefcount
@@ -17,7 +18,8 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
-from compiler_core.runtime.cuda import context
+from compiler_core.runtime.cuda import context, driver
+from compiler_core.runtime.cuda.arguments import address
 
 _Key = tuple[int, int, int]  # device, stream, bytes
 _blocks: defaultdict[_Key, list[Array]] = defaultdict(list)
@@ -34,6 +36,17 @@ def take(meta: TensorMeta) -> Array:
         if k == len(blocks):
             blocks.append(np.ndarray(key[2], np.uint8, xp.cuda.alloc_pinned_memory(key[2])))
         made: Array = blocks[k][: meta.nbytes].view(meta.dtype.numpy).reshape(meta.shape)
+    return made
+
+
+def on_device(array: Array) -> Array:
+    """A copy of such an array on the current device, behind what its stream has been told: the host does not look
+    whether the array is there yet."""
+    xp = context.cupy()
+    made: Array = xp.empty(array.shape, array.dtype)
+    target, source = ctypes.c_uint64(address(made)), ctypes.c_void_p(array.ctypes.data)
+    stream = ctypes.c_void_p(xp.cuda.get_current_stream().ptr)
+    driver.call("cuMemcpyHtoDAsync_v2", target, source, ctypes.c_size_t(array.nbytes), stream)
     return made
 
 

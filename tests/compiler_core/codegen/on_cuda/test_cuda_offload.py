@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 import distcompile as dc
 from compiler_core.aot import offload
 from compiler_core.codegen.cuda_backend import CudaBackend, CudaGraphsBackend
-from compiler_core.errors import ConfigError
+from compiler_core.config import config
+from compiler_core.errors import BackendError, ConfigError
 from compiler_core.runtime.cuda import host_memory
 from distcompile import nn
 from tests.fake_cuda import FakeCuda
@@ -217,3 +219,31 @@ def test_pinned_memory_comes_again_and_goes(fake_cuda: FakeCuda) -> None:
     assert held[0] == held[1] == held[2] == call.explain().entries[0].memory.hosted
     dc.cuda.empty_cache()
     assert host_memory.held_nbytes() <= before
+
+
+def test_a_backward_that_runs_op_by_op_is_given_its_values(
+    fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled later than its forward, and in vain."""
+    found = []
+    for part in (0.0, 1.0):
+        net, tried = model(), []
+
+        class Failing(CudaBackend):
+            def compile(self, graphs: Any, name: str, tried: list[str] = tried) -> Any:
+                if name.endswith("_pruned"):
+                    tried.append(name)
+                    raise BackendError("no")
+                return super().compile(graphs, name)
+
+        def losses(x: Any, net: nn.Module = net) -> tuple[Any, Any]:
+            h = net[:3](x)
+            return net[3:](h).square().sum(), (h * h * h).sum()
+
+        with config.patch(suppress_errors=True), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            dc.compile(losses, backend=Failing(90), offload=part)(batch())[0].backward()
+        found.append([p.grad.cpu().numpy() for p in net.parameters()])
+        assert tried
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -120,15 +120,15 @@ class CompiledEntry:
         self.results = Results(captured)
         self.n_results = len(captured.outputs.nodes)
         self.n_kept = self.n_results + len(captured.written)
+        self.in_place = None if self.backward is not None else writes_in_place(captured, self.forward)
         if isinstance(self.forward, SharesMemory):  # what is written, and what only the backward reads
-            groups = [range(self.n_results, self.n_kept), self._only_saved()]
+            groups = [self._written_elsewhere(), self._only_saved()]
             self.forward.hold_together(groups, [] if self.backward is None else self.backward.stacks())
         self.random = captured.random
         self.buffers = buffers_of(captured)
         self.bound = bound_cells(captured)
         self.waits = {place: event for event, place in enumerate(compiled.waits) if place in self.bound}
         self.showing = showing(dict(compiled.graphs)["forward"])
-        self.in_place = None if self.backward is not None else writes_in_place(captured, self.forward)
         if self.backward is not None:
             layout = self.backward.layout
             self.differentiated = _Handles([known_of(captured, i) for i in layout.wanted])
@@ -149,6 +149,12 @@ class CompiledEntry:
             position = {node: place for place, node in enumerate(captured.graph.nodes)}
             made_at = [position[captured.graph.outputs[i]] for i in self.tangents]
             self.order = sorted(range(len(made_at)), key=made_at.__getitem__)
+
+    def _written_elsewhere(self) -> list[int]:
+        """The outputs that are written to cells, but for those that lie over what the cells held: they are to find
+        nobody else in their memory at the next call."""
+        over = {output for output, *_ in self.in_place.targets} if self.in_place is not None else set()
+        return [i for i in range(self.n_results, self.n_kept) if i not in over]
 
     def _only_saved(self) -> list[int]:
         """The outputs of the forward that are there for the backward alone."""

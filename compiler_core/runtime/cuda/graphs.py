@@ -60,6 +60,7 @@ class Replaying:
     def __init__(self, run: CudaExecutable) -> None:
         self.run, self.entry, self.spends, self.stack = run, run.entry, run.spends, run.stack
         self.output_metas, self.working_nbytes = run.output_metas, run.working_nbytes
+        self.over_inputs = run.over_inputs
         self.replays = self.records = 0
         self._graphs: OrderedDict[Key, RecordedGraph] = OrderedDict()
         self._seen: OrderedDict[Key, None] = OrderedDict()
@@ -90,6 +91,10 @@ class Replaying:
     def hold_together(self, groups: Sequence[Sequence[int]], stacks: Sequence[Stack] = ()) -> None:
         """As the program's own."""
         self.run.hold_together(groups, stacks)
+
+    def made(self, output: int, array: Array) -> bool:
+        """As the program's own: what is kept here for blocks has no other arrays."""
+        return self.run.made(output, array)
 
     def _prepare(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None) -> tuple[Prepared, dict[int, Any]]:
         """A call, and where blocks of its outputs are copied to after it."""

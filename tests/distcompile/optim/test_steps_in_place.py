@@ -9,6 +9,7 @@ import pytest
 from whole_step_programs import data, mlp
 
 import distcompile as torch
+from compiler_core.aot.in_turn import InTurn
 from distcompile.nn import functional as F
 
 KINDS = {"SGD": {"lr": 0.1, "momentum": 0.9}, "AdamW": {"lr": 0.01}}
@@ -166,3 +167,15 @@ def test_a_step_behind_others_is_in_place_too(scaled: bool) -> None:
         step(data(torch, i))
         lay.append(places(written(model, optimizer)))
     assert lay[1] == lay[2] == lay[3]
+
+
+def test_what_lies_over_what_was_shares_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU's small results share blocks. One that others lie beside could not be written in place at the next call."""
+    told: list[list[list[int]]] = []
+    monkeypatch.setattr(InTurn, "hold_together", lambda self, groups, stacks=(): told.append([*map(list, groups)]))
+    step = steps("AdamW")[-1]
+    compiled = torch.compile(step, fullgraph=True, memory_budget=0.99)
+    for i in range(2):
+        compiled(data(torch, i), labels(i))
+    assert told
+    assert not any(told[-1][0]), "all parameters and state are written over"

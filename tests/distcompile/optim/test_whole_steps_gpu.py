@@ -56,3 +56,24 @@ def test_large_parameters_stay_where_they_are() -> None:
     assert places[1] == places[2]
     assert places[3] == places[4]
     assert kept.sum().item() == before
+
+
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+def test_small_parameters_stay_where_they_are(mode: str | None) -> None:
+    """Where others lay beside them in one block, they were written elsewhere at each call."""
+    model = ours.nn.Sequential(*(ours.nn.Linear(32, 32) for _ in range(4)))
+    optimizer = ours.optim.AdamW(model.parameters(), lr=0.1)
+
+    @ours.compile(fullgraph=True, mode=mode)
+    def step(x: ours.Tensor) -> ours.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    places = []
+    for _ in range(5):
+        step(ours.ones(4, 32))
+        places.append([parameter._cell.raw.data.ptr for parameter in model.parameters()])
+    assert places[1] == places[2] == places[4]

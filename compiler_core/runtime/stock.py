@@ -31,6 +31,7 @@ _KINDS = {
     "mersenne.so": "random numbers",
     "mersenne_seldom.so": "random numbers",
     "pool.so": "threads",
+    "products.so": "products of matrices",
 }
 
 

@@ -233,6 +233,13 @@ class Config:
         "MiB that the artefact cache may take: what was used longest ago goes when there is more; 0: no limit",
         affects_codegen=False,
     )
+    share_code = Knob(
+        "DISTCOMPILE_SHARE_CODE",
+        _flag,
+        True,
+        "0: hosts of a job that have no common cache compile each for itself",
+        affects_codegen=False,
+    )
     verify = Knob(
         "DISTCOMPILE_VERIFY", _flag, False, "1: verify every intermediate form between passes", affects_codegen=False
     )

@@ -6,6 +6,9 @@
 - `build.py`: Source text to shared object: one compiler process per translation unit, side by side, then the link.
 - `cache.py`: Content-addressed cache of compiled artefacts, safe for many processes at once.
 - `callback.py`: Calls from native code back into NumPy definitions of routines.
+- `code_exchange.py`: Compiled code from other hosts of a job: who needs an artefact asks before it compiles, and gives
+  what it compiled.
+- `code_server.py`: The process on rank 0's host that hands compiled code from one host of a job to the others.
 - `constants.py`: The constants of compiled programs in one file: their bytes, one after the other; where each lies is
   told apart.
 - `cuda/`: What runs on a CUDA device: its driver, the memory of compiled programs, executables.

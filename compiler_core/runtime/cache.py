@@ -11,7 +11,7 @@ others wait for it; the lock belongs to a process, so a builder that dies lets t
 A damaged entry is rebuilt, and said so once. Where DIR is full, read-only, not ours or out of order, its good entries
 are read all the same, new ones go to the next of `places.roots()`, and that is said once. What was used longest ago
 goes when there is too much (`bound.py`); the manifest has what an entry is for, for who takes it elsewhere
-(`portable.py`).
+(`portable.py`). Other hosts of a job may be asked before one builds (`hosts`).
 Raises: CacheError if no folder can take an entry, or a file of one is lost while it is in use.
 """
 
@@ -24,11 +24,11 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from compiler_core import log
 from compiler_core.config import config
@@ -78,6 +78,29 @@ class Entry:
 
 
 Builder = Callable[[Path], Manifest]  # writes files into the folder, returns what to remember
+
+
+class Asked(Protocol):
+    """A request to other hosts. code: writes what one of them had; None: it is to be built here, and given."""
+
+    @property
+    def code(self) -> Builder | None: ...
+    def give(self, entry: Entry) -> None: ...
+
+
+class Elsewhere(Protocol):
+    """Who hands compiled code from host to host (`code_exchange.py`)."""
+
+    def ask(self, key: str) -> AbstractContextManager[Asked]: ...
+
+
+class _Hosts:
+    """others: None where no other host is asked."""
+
+    others: Elsewhere | None = None
+
+
+hosts = _Hosts()
 USED: dict[str, Entry] = {}  # what this process has taken or built, by key, in that order
 
 
@@ -221,14 +244,23 @@ def _build_in(root: Path, key: str, build: Builder, word: str) -> Entry:
         if found is not None:
             log.emit("cache", f"hit {key[:16]} after waiting for its builder")
             return found
-        log.emit("cache", f"{word} {key[:16]}")
-        mark("cache", word, key[:16])
-        made = _build_and_publish(place, build, is_alone=is_alone)
+        with _asked(key, word) as asked:
+            if asked is not None and asked.code is not None:
+                build, word = asked.code, "taken"
+            log.emit("cache", f"{word} {key[:16]}")
+            mark("cache", word, key[:16])
+            made = build_and_publish(place, build, is_alone=is_alone)
+            if asked is not None:
+                asked.give(made)
     bound.hold(root, made.folder, USED)
     return made
 
 
-def _build_and_publish(place: Path, build: Builder, *, is_alone: bool) -> Entry:
+def _asked(key: str, word: str) -> AbstractContextManager[Asked | None]:
+    return hosts.others.ask(key) if hosts.others is not None and word == "miss" else nullcontext()
+
+
+def build_and_publish(place: Path, build: Builder, *, is_alone: bool) -> Entry:
     """Build beside `place`, then rename. is_alone: what earlier builders of this entry left is of dead ones."""
     place.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".building-{place.name[:16]}-"

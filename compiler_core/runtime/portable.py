@@ -153,6 +153,12 @@ def _writer(one: Packed) -> cache.Builder:
     return write
 
 
+def writer_of(data: bytes, key: str) -> cache.Builder | None:
+    """What writes the entry of a key that a file has; None if it has none, or not for here. Raises CacheError."""
+    here = cache.origin()
+    return next((_writer(one) for one in unpack(data) if one.key == key and not _differs(one.origin, here)), None)
+
+
 def _differs(there: Mapping[str, str], here: Mapping[str, str]) -> str:
     """Why what was made there is not for here; "" if it is."""
     for what, mine in here.items():

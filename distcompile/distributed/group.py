@@ -110,6 +110,7 @@ def init_process_group(
     """
     from collectives import connect
     from collectives.work import DEFAULT_TIMEOUT_S
+    from distcompile.distributed import code_of_hosts
     from distcompile.engine_build import build_engine
 
     if is_initialized():
@@ -131,6 +132,7 @@ def init_process_group(
     log.set_rank(made.rank)
     if made.host_transport == "mpi":
         watchdog.attach(made)
+        code_of_hosts.attach(made)
     if isinstance(made, NcclCommunicator):
         made.stages_messages = not config.nccl_messages
     bind_device(made, device_id)
@@ -165,6 +167,9 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
     for siblings in _children.values():
         siblings[:] = [sibling for sibling in siblings if sibling is not closing]
     if closing is _process.group:
+        from distcompile.distributed import code_of_hosts
+
+        code_of_hosts.detach()
         watchdog.detach()
         _process.group = None
 

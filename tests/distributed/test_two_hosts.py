@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -66,6 +67,21 @@ for number in range(4):
 """
 
 
+COMPILE = """
+import os, socket, sys
+os.environ["DISTCOMPILE_CACHE_DIR"] = os.path.join(sys.argv[1], socket.gethostname())
+os.environ["DISTCOMPILE_LOGS"] = "cache"
+import distcompile as torch
+import distcompile.distributed as dist
+dist.init_process_group(timeout=60)
+functions = [lambda x: x.sin() + 1, lambda x: x.exp() * 2, lambda x: x.tanh() - x]
+for function in functions[:: -1 if dist.get_rank() % 2 else 1]:
+    torch.compile(function)(torch.ones(8))
+print("graphs", *torch.compiler.save_cache_artifacts()[1].inductor_artifacts, flush=True)
+dist.destroy_process_group()
+"""
+
+
 @pytest.fixture(scope="module")
 def shaped() -> Any:
     """benchmarks/shaped_hosts.py."""
@@ -112,6 +128,19 @@ def run_on_hosts(
         command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=limit_s + 30, check=False
     )
     return done, time.monotonic() - began_s
+
+
+@pytest.mark.slow
+def test_one_of_the_ranks_of_all_hosts_compiles(shaped: Any, hosts: Any, mpi: str, tmp_path: Path) -> None:
+    script = tmp_path / "compiles.py"
+    script.write_text(COMPILE)
+    result, _ = run_on_hosts(shaped, hosts, mpi, 4, [str(script), str(tmp_path)])
+    check_ran(result)
+    said = result.stdout + result.stderr
+    graphs = {key[:16] for line in re.findall(r"graphs (.*)", said) for key in line.split()}
+    assert len(graphs) == 3
+    for graph in graphs:
+        assert sorted(re.findall(rf"cache: (miss|taken) {graph}", said)) == ["miss", "taken"]  # the others: hits
 
 
 @pytest.mark.slow

@@ -110,7 +110,6 @@ def init_process_group(
     """
     from collectives import connect
     from collectives.work import DEFAULT_TIMEOUT_S
-    from distcompile.distributed import code_of_hosts
     from distcompile.engine_build import build_engine
 
     if is_initialized():
@@ -131,11 +130,25 @@ def init_process_group(
     _process.group = made
     log.set_rank(made.rank)
     if made.host_transport == "mpi":
-        watchdog.attach(made)
-        code_of_hosts.attach(made)
+        _attach(made)
     if isinstance(made, NcclCommunicator):
         made.stages_messages = not config.nccl_messages
     bind_device(made, device_id)
+
+
+def _attach(world: Communicator) -> None:
+    """What all processes of a job share beside the group. Collective."""
+    from distcompile.distributed import code_of_hosts
+
+    watchdog.attach(world)
+    code_of_hosts.attach(world)
+
+
+def _detach() -> None:
+    from distcompile.distributed import code_of_hosts
+
+    code_of_hosts.detach()
+    watchdog.detach()
 
 
 def bind_device(communicator: Communicator, device_id: object) -> None:
@@ -167,10 +180,7 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
     for siblings in _children.values():
         siblings[:] = [sibling for sibling in siblings if sibling is not closing]
     if closing is _process.group:
-        from distcompile.distributed import code_of_hosts
-
-        code_of_hosts.detach()
-        watchdog.detach()
+        _detach()
         _process.group = None
 
 

@@ -91,7 +91,8 @@ class WritesOver(Executable, Protocol):
     over_inputs: frozenset[tuple[int, int]]
 
     def made(self, output: int, array: Array) -> bool:
-        """Whether an array is memory for an output that is handed out again once nobody else refers to it."""
+        """Whether an array is memory for an output that is handed out again once nobody else refers to it. On a GPU:
+        whether it has such memory, and alone."""
 
 
 @runtime_checkable

@@ -3,9 +3,9 @@
 In: an entry's graph, its executable, the inputs of a call. Out: places for what the call writes.
 The executable says which outputs may lie over which inputs: nobody in the call reads these afterwards, and nothing can
 fail any more (schedule/over_inputs.py). Here is said that nobody outside looks at them: only the cell refers to the
-array, the inputs of the call, and the pool that it is from, if it is from the executable's own. Views, NumPy aliases,
-what a tape saved, and other calls under way count as references (tensor/memory/ownership.py); lent memory is left to
-`Cell.write`. Then the value goes to fresh memory, as before.
+array, the inputs of the call, and the pool that it is from, if it is from the executable's own (on a GPU: that its
+memory is from). Views, NumPy aliases, what a tape saved, and other calls under way count as references
+(tensor/memory/ownership.py); lent memory is left to `Cell.write`. Then the value goes to fresh memory, as before.
 A call that has a backward writes nothing in place: that may read what there was.
 """
 
@@ -49,7 +49,9 @@ class InPlace:
         if references not in (0, 1):
             return False
         if type(inputs[place]) is not np.ndarray:
-            return references == 0 and is_alone_on_device(inputs[place])
+            return references == 0 and (
+                is_alone_on_device(inputs[place]) or self.executable.made(output, inputs[place])
+            )
         flags = inputs[place].flags
         if not (flags.c_contiguous and flags.aligned and flags.writeable):
             return False

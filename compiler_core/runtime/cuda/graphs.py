@@ -23,7 +23,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cache
 from sys import getrefcount
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from compiler_core import cuda, log
 from compiler_core.events import Events
@@ -60,7 +62,6 @@ class Replaying:
     def __init__(self, run: CudaExecutable) -> None:
         self.run, self.entry, self.spends, self.stack = run, run.entry, run.spends, run.stack
         self.output_metas, self.working_nbytes = run.output_metas, run.working_nbytes
-        self.over_inputs = run.over_inputs
         self.replays = self.records = 0
         self._graphs: OrderedDict[Key, RecordedGraph] = OrderedDict()
         self._seen: OrderedDict[Key, None] = OrderedDict()
@@ -69,6 +70,7 @@ class Replaying:
         self._kept: dict[tuple[int, int], list[list[Any]]] = {}  # by thread and stream: of each block, pointers
         self._strangers = 0  # calls in a row on addresses that had not come before
         self._reason = "it calls back into Python" if run.entry.callbacks else ""
+        self.over_inputs = run.over_inputs
 
     def __call__(
         self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
@@ -93,8 +95,17 @@ class Replaying:
         self.run.hold_together(groups, stacks)
 
     def made(self, output: int, array: Array) -> bool:
-        """As the program's own: what is kept here for blocks has no other arrays."""
-        return self.run.made(output, array)
+        """Whether an array lies in memory that is kept here for an output, and nobody else refers to that."""
+        xp, pointer = context.cupy(), cast(Any, array.data)
+        block, offset = self.run.blocks.places[output]
+        with self._lock:
+            kept = self._kept.get((threading.get_ident(), xp.cuda.get_current_stream().ptr))
+            places = [] if kept is None else [place.ptr + offset for place in kept[block]]
+            if kept is None or pointer.ptr not in places:
+                return False
+            k = places.index(pointer.ptr)
+            del pointer
+            return _references(kept[block], k) == _used_once(xp, offset > 0)
 
     def _prepare(self, inputs: Sequence[Array], outs: Sequence[Array | None] | None) -> tuple[Prepared, dict[int, Any]]:
         """A call, and where blocks of its outputs are copied to after it."""
@@ -232,6 +243,16 @@ def _references(kept: list[Any], k: int) -> tuple[int, int]:
 def _unused(xp: Any) -> tuple[int, int]:
     """The same of a pointer that only its list refers to."""
     return _references([xp.cuda.alloc(1)], 0)
+
+
+@cache
+def _used_once(xp: Any, apart: bool) -> tuple[int, int]:
+    """The same of a pointer that one array has, too. apart: it has one that was made of it, for an offset."""
+    kept = [xp.cuda.alloc(2)]
+    array = xp.ndarray((1,), np.int8, kept[0] + 1 if apart else kept[0])
+    found = _references(kept, 0)
+    del array
+    return found
 
 
 class _Streams(threading.local):

@@ -111,6 +111,21 @@ def test_outputs_lie_where_they_lay_once_nobody_has_them(fake_cuda: FakeCuda) ->
     np.testing.assert_allclose(on_host(second), np.exp(np.arange(8)), rtol=1e-6)
 
 
+def test_what_lies_alone_in_memory_that_is_kept(fake_cuda: FakeCuda) -> None:
+    """It may be written in place; who has a view of it would see that."""
+    run = Replaying(compiled(lambda x: (prims.neg(x), prims.exp(x)), vector(8)))
+    x = on_device(np.arange(8, dtype=np.float32))
+    first, second = run([x])
+    assert run.made(0, first)
+    assert run.made(1, second)
+    assert not run.made(1, first)
+    assert not run.made(0, x)
+    view = first[2:5]
+    assert not run.made(0, first)
+    del view
+    assert run.made(0, first)
+
+
 def test_what_little_lies_elsewhere_at_every_call_is_copied(fake_cuda: FakeCuda) -> None:
     """A batch comes in memory of its own, and the program keeps every result: one graph serves them all."""
     run = Replaying(compiled(lambda w, x: (prims.mul(w, x), prims.neg(x)), vector(8), vector(8)))

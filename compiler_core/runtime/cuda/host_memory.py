@@ -3,7 +3,7 @@
 In: metas of arrays, on the current device and stream. Out: NumPy arrays, contents arbitrary; copies on the device.
 A block serves one stream: copies to and from it are enqueued there, in order, so whoever gets it next writes behind
 those who read it. Making pinned memory takes long, so blocks are kept from one step to the next; `release_unused` gives
-back those that nobody refers to.
+back those that nobody refers to. Raises: DeviceError where there is no more pinned memory.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import ctypes
 import threading
 from collections import defaultdict
 from sys import getrefcount
+from typing import Any
 
 import numpy as np
 
 from compiler_core import cuda
+from compiler_core.errors import DeviceError
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cuda import context, driver
@@ -34,9 +36,20 @@ def take(meta: TensorMeta) -> Array:
         blocks = _blocks[key]
         k = next((k for k in range(len(blocks)) if _is_unused(blocks, k)), len(blocks))
         if k == len(blocks):
-            blocks.append(np.ndarray(key[2], np.uint8, xp.cuda.alloc_pinned_memory(key[2])))
+            blocks.append(np.ndarray(key[2], np.uint8, _pinned(key[2])))
         made: Array = blocks[k][: meta.nbytes].view(meta.dtype.numpy).reshape(meta.shape)
     return made
+
+
+def _pinned(nbytes: int) -> Any:
+    try:
+        return context.cupy().cuda.alloc_pinned_memory(nbytes)
+    except Exception as error:  # CuPy's own
+        raise DeviceError(
+            f"the host has no {cuda.mib(nbytes)} of pinned memory for saved values",
+            got=str(error),
+            remedy="send less there (compile(offload=...)), or raise the limit of locked memory (ulimit -l)",
+        ) from error
 
 
 def on_device(array: Array) -> Array:

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import distcompile as dc
+from compiler_core import cuda
 from compiler_core.aot import offload
 from compiler_core.codegen.cuda_backend import CudaBackend, CudaGraphsBackend
 from compiler_core.config import config
-from compiler_core.errors import BackendError, ConfigError
+from compiler_core.errors import BackendError, ConfigError, DeviceError
 from compiler_core.runtime.cuda import host_memory
 from distcompile import nn
 from tests.fake_cuda import FakeCuda
@@ -247,3 +248,12 @@ def test_a_backward_that_runs_op_by_op_is_given_its_values(
         assert tried
     for a, b in zip(*found, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_where_no_memory_can_be_pinned_an_error_says_so(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(nbytes: int) -> Any:
+        raise RuntimeError("cudaErrorMemoryAllocation: out of memory")
+
+    monkeypatch.setattr(cuda.module().cuda, "alloc_pinned_memory", refuse)
+    with dc.cuda.stream(dc.cuda.Stream()), pytest.raises(DeviceError, match="pinned memory for saved values"):
+        dc.compile(model(), backend=CudaBackend(90), offload=1.0)(batch())

@@ -29,10 +29,18 @@ CompareOp = Literal["lt", "le", "gt", "ge", "eq", "ne"]
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A literal; floats, and the parts of complex numbers, may be nan and ±inf."""
+    """A literal; floats, and the parts of complex numbers, may be nan and ±inf. 0.0 and -0.0 are two."""
 
     value: bool | int | float | complex
     dtype: DType
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not Const or self.dtype is not other.dtype or self.value != other.value:
+            return False
+        return bool(self.value) or str(self.value) == str(other.value)
+
+    def __hash__(self) -> int:
+        return hash((self.value, self.dtype))
 
 
 @dataclass(frozen=True, slots=True)

@@ -328,7 +328,10 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         if create_graph:
             self._grad = grad if before is None else prims.add(before, grad)
         elif before is None:
-            self._grad = grad.detach() if isinstance(grad, Tensor) else Tensor._wrap(grad)
+            made = grad.detach() if isinstance(grad, Tensor) else Tensor._wrap(grad)
+            if not self._cell.is_ordered and made._cell.is_ordered and current_trace() is None and self.is_leaf:
+                made._cell = layout.cell_of_grad(made._cell, self._cell)
+            self._grad = made
         elif (
             ((kind := type(grad)) is np.ndarray or kind is lone.array)
             and type(cell := before._cell) is (Cell if kind is np.ndarray else DeviceCell)

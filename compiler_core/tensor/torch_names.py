@@ -73,7 +73,7 @@ _ITS_DTYPE = """
 """
 _OF_ITS_DTYPE = frozenset(_ITS_DTYPE.split())  # functions whose out= has the dtype of their result
 _TRUTH = frozenset(("all", "any"))  # whose out= is bool or uint8
-_IN_DTYPE_OF_OUT = ("sum", "prod", "cumsum", "cumprod")  # computed in it: whatever it holds
+_IN_DTYPE_OF_OUT = ("sum", "prod", "cumsum", "cumprod")  # computed in it: elements become int64 before, say
 
 
 def write_out(out: Any, result: Any, name: str = "") -> Any:
@@ -131,6 +131,8 @@ def public(function: Callable[..., Any], *, takes_out: bool = True) -> Callable[
         if out is None:
             return as_tensors(function(*args, **kwargs))
         check_out(name, out, (*args, *kwargs.values()))
+        if name in _IN_DTYPE_OF_OUT and kwargs.get("dtype") is None and out.dtype is not dt.bool_:
+            kwargs["dtype"] = out.dtype
         with acting(None):  # autocast leaves calls with out= alone
             return write_out(out, as_tensors(function(*args, **kwargs)), name)
 

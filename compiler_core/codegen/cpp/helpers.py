@@ -244,7 +244,7 @@ template <class T> DC_INLINE T dc_float_floor_div(T a, T b) {
   const T r = dc_fmod(a, b);
   const T q = (a - r) / b - (r != 0 && (r < 0) != (b < 0) ? (T)1 : (T)0);
   const T whole = dc_floor(q);
-  return q - whole > (T)0.5 ? whole + 1 : whole;
+  return q == 0 ? (T)0 * (a / b) : q - whole > (T)0.5 ? whole + 1 : whole;  // 0 has the quotient's sign
 }
 """),
     "int_pow": ((), """\

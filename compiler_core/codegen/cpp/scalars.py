@@ -41,10 +41,10 @@ class Arguments:
     def suffix(self) -> str:
         return "f" if self.dtype is float32 else ""
 
-    def helper(self, name: str) -> str:
-        """A call of `dc_NAME`, with every argument cast to the exact type that its template deduces."""
+    def helper(self, name: str, *texts: str) -> str:
+        """A call of `dc_NAME` of the arguments, or these, each cast to the exact type that its template deduces."""
         self.used.helpers.add(name)
-        return f"dc_{name}({', '.join(map(strip, self.texts))})"
+        return f"dc_{name}({', '.join(map(strip, texts or self.texts))})"
 
 
 Emit = Callable[[Arguments], str]
@@ -138,13 +138,18 @@ def _bitwise_not(a: Arguments) -> str:
 
 
 def _extremum(name: str, keep: str) -> Emit:
-    """maximum, minimum. With a constant that is not NaN one comparison is enough: NaN fails it and is kept."""
+    """maximum, minimum. With a constant that is not NaN one comparison is enough: NaN fails it and is kept.
+
+    Of a constant 0.0 and -0.0, or the other way round, the result is what is no constant, as torch's clamp has it.
+    """
 
     def emit(a: Arguments) -> str:
         for constant, other in ((1, 0), (0, 1)):
             expr = a.exprs[constant]
-            if isinstance(expr, Const) and not math.isnan(expr.value.real) and _is_simple(a.texts[other]):
-                return f"({a.texts[other]} {keep} {a.texts[constant]} ? {a.texts[constant]} : {a.texts[other]})"
+            if isinstance(expr, Const) and not math.isnan(expr.value.real):
+                if _is_simple(a.texts[other]):
+                    return f"({a.texts[other]} {keep} {a.texts[constant]} ? {a.texts[constant]} : {a.texts[other]})"
+                return a.helper(name, a.texts[constant], a.texts[other])
         return a.helper(name)
 
     return emit

@@ -358,6 +358,7 @@ def dc_float_floor_div(a, b):
     quotient = tl.where((r != 0.0) & ((r < 0.0) != (b < 0.0)), quotient - 1.0, quotient)
     whole = tl.floor(quotient)
     whole = tl.where(quotient - whole > 0.5, whole + 1.0, whole)
+    whole = tl.where(quotient == 0.0, 0.0 * (a / b), whole)  # 0 has the quotient's sign
     return tl.where(b == 0.0, a / b, whole).to(a.dtype)
 """,
         ("fmod",),

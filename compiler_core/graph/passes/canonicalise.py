@@ -199,13 +199,15 @@ def _extremum(rewriter: Rewriter, call: Call) -> Node | None:
 
 
 def _is_between(test: Call, x: Node, limited: Call) -> bool:
-    """Whether `limited` is minimum(maximum(x, low), high), and `test` is low < x < high."""
-    raised, high = limited.args
-    if not (_is(test, "bitwise_and") and _is(limited, "minimum") and _is(raised, "maximum")):
+    """Whether `limited` is minimum(maximum(x, low), high), in any order, and `test` is low < x < high."""
+    if not (_is(test, "bitwise_and") and _is(limited, "minimum")):
         return False
     above, below = test.args
-    is_above = _is(above, "gt") and above.operands == raised.operands and raised.operands[0] is x
-    return is_above and _is(below, "lt") and below.operands == (x, high)
+    if not (_is(above, "gt") and _is(below, "lt") and above.operands[0] is x is below.operands[0]):
+        return False
+    raised = next((one for one in limited.args if one is not below.operands[1]), None)
+    is_limited = below.operands[1] in limited.args and isinstance(raised, Call) and _is(raised, "maximum")
+    return is_limited and raised is not None and set(raised.operands) == set(above.operands)
 
 
 ARITHMETIC_RULES: dict[str, tuple[Rule, ...]] = {

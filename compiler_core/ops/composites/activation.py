@@ -77,7 +77,8 @@ def hardtanh(input: Value, min_val: float = -1.0, max_val: float = 1.0) -> Value
 def _hardtanh(x: Value, *, low: float, high: float) -> Value:
     low, high = level(x, low), level(x, high)
     inside = prims.bitwise_and(prims.gt(x, low), prims.lt(x, high))
-    return prims.where(inside, x, prims.minimum(prims.maximum(prims.detach(x), low), high))  # NaN has no gradient
+    limited = prims.minimum(high, prims.maximum(low, prims.detach(x)))  # of equal ones x; NaN has no gradient
+    return prims.where(inside, x, limited)
 
 
 @remembered
@@ -186,7 +187,7 @@ def logsigmoid(input: Value) -> Value:
 
 @whole(lies="rows", pointwise=True)
 def _logsigmoid(x: Value) -> Value:
-    return prims.neg(log1p_exp(prims.neg(x)))
+    return prims.sub(prims.full_like(x, 0.0), log1p_exp(prims.neg(x)))  # 0.0, and not -0.0, where x is large
 
 
 @remembered

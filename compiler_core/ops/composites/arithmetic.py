@@ -327,10 +327,9 @@ def lerp(input: Value, end: Value, weight: Operand) -> Value:
 def addcmul(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) -> Value:
     """input + value * tensor1 * tensor2."""
     need_kind("addcmul", "iufc", tensor1)
-    product = mul(tensor1, tensor2)
-    if not is_scalar(value) or dt.promote(as_value(input), product).kind in "fc":
-        return add(input, product if is_scalar(value) and value == 1 else mul(product, value))
-    return add(input, mul(product, int(value)))  # as torch: cast to whole numbers
+    if is_scalar(value) and dt.promote(as_value(input), as_value(tensor1), as_value(tensor2)).kind not in "fc":
+        value = int(value)  # as torch: cast to whole numbers
+    return add(input, mul(tensor1 if is_scalar(value) and value == 1 else mul(tensor1, value), tensor2))
 
 
 @rounded_once
@@ -338,8 +337,8 @@ def addcdiv(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) 
     """input + value * tensor1 / tensor2."""
     if dt.promote(as_value(tensor1), as_value(tensor2)).kind in "biu":
         raise DTypeError("addcdiv: integer division is not supported", remedy="use add() and div()")
-    quotient = true_divide(tensor1, tensor2)
-    return add(input, quotient if is_scalar(value) and value == 1 else mul(quotient, value))
+    scaled = tensor1 if is_scalar(value) and value == 1 else mul(tensor1, value)
+    return add(input, true_divide(scaled, tensor2))
 
 
 def square(input: Value) -> Value:

@@ -140,9 +140,17 @@ def isclose(input: Value, other: Value, rtol: float = 1e-5, atol: float = 1e-8, 
     a, b = operands(input, other)
     if dtype_of(a) is bool_:
         return prims.eq(a, b)
-    near = prims.bitwise_and(isfinite(a), le(abs(sub(a, b)), add(mul(abs(b), rtol), atol)))
+    near = prims.bitwise_and(isfinite(a), _are_near(a, b, add(abs(mul(b, rtol)), atol)))
     close = prims.bitwise_or(prims.eq(a, b), prims.bitwise_and(near, isfinite(b)))
     return prims.bitwise_or(close, prims.bitwise_and(isnan(a), isnan(b))) if equal_nan else close
+
+
+def _are_near(a: Value, b: Value, allowed: Value) -> Value:
+    """|a - b| <= allowed, also where a difference of whole numbers wraps: that of signed ones is negative then."""
+    if dtype_of(a).kind not in "iu":
+        return le(abs(sub(a, b)), allowed)
+    distance = sub(prims.maximum(a, b), prims.minimum(a, b))
+    return prims.bitwise_and(prims.ge(distance, prims.full_like(distance, 0)), le(distance, allowed))
 
 
 @remembered

@@ -78,7 +78,7 @@ def _pad_constant(input: Value, low: list[int], high: list[int], value: Scalar |
     low, high = [n if n >= 0 else 0 for n in low], [n if n >= 0 else 0 for n in high]
     kind = {"f": float, "b": bool, "c": complex}.get(dtype_of(x).kind, int)
     if any(is_symbol(n) or n for n in (*low, *high)):
-        return prims.pad(x, low, high, kind(value or 0))
+        return prims.pad(x, low, high, kind(0 if value is None else value))
     return as_new(x) if x is input else x
 
 

@@ -190,15 +190,19 @@ def _derivative(x: Value, d: int, spacing: Value | Scalar, edge_order: int) -> V
     if n < edge_order + 1:
         raise ShapeError("gradient: too few elements", expected=f"at least {edge_order + 1}", got=str(n))
     line = _Line(x, d, n)
+    is_even = isinstance(spacing, (int, float)) or not spacing.shape
     shape = tuple(n - 1 if k == d else 1 for k in range(len(x.shape)))
-    if isinstance(spacing, (int, float)) or not spacing.shape:
+    if is_even:
         widths = F.mul(F.ones(shape, dtype=dtype_of(x)), spacing)
     else:
         widths = F.reshape(F.sub(F.narrow(spacing, 0, 1, n - 1), F.narrow(spacing, 0, 0, n - 1)), shape)
     h = _Line(cast(widths, dtype_of(x)), d, n - 1)
     slopes = _Line(F.div(F.sub(line.part(1, n - 1), line.part(0, n - 1)), h.x), d, n - 1)
     pieces = [_end(slopes, h, 0, 1, edge_order)]
-    if n > 2:
+    if n > 2 and is_even:  # the element between does not count
+        ends = F.sub(line.part(2, n - 2), line.part(0, n - 2))
+        pieces.append(F.div(ends, F.add(h.part(0, n - 2), h.part(1, n - 2))))
+    elif n > 2:
         left, right = h.part(0, n - 2), h.part(1, n - 2)
         weighted = F.add(F.mul(slopes.part(0, n - 2), right), F.mul(slopes.part(1, n - 2), left))
         pieces.append(F.div(weighted, F.add(left, right)))

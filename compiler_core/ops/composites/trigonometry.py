@@ -239,9 +239,16 @@ def frexp(input: Value) -> Frexp:
 
 def ldexp(input: Value, other: Value) -> Value:
     """input * 2 ** other."""
-    exponent = floating(other)
-    result = F.mul(input, prims.pow(prims.full_like(exponent, 2.0), exponent))
-    return floating(result)
+    x, exponent = as_value(input), floating(as_value(other))
+    dtype = dt.promote(x, exponent)
+    if dtype.is_complex:
+        return F.mul(x, prims.pow(prims.full_like(exponent, 2.0), exponent))
+    wide, exponent = operands(cast(x, dt.float64), cast(exponent, dt.float64))
+    exponent = F.clamp(exponent, -3000.0, 3000.0)
+    third = prims.trunc(F.mul(exponent, 1.0 / 3.0))  # in three steps: what fits does not overflow between
+    for part in (third, third, prims.sub(exponent, F.mul(third, 2.0))):
+        wide = prims.mul(wide, prims.pow(prims.full_like(part, 2.0), part))
+    return cast(wide, dtype)
 
 
 _LIMITS = {dt.float32: (-125, 24), dt.float64: (-1021, 53), dt.float16: (-13, 11), dt.bfloat16: (-125, 8)}

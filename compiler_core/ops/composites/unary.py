@@ -20,7 +20,7 @@ from compiler_core.ops.broadcasting import (
     floating,
     rounded_once,
 )
-from compiler_core.ops.composites.arithmetic import Operand, mul, sub, times
+from compiler_core.ops.composites.arithmetic import Operand, add, mul, sub, times
 from compiler_core.ops.refusals import need_kind, refuse_bools
 from compiler_core.ops.registry import Value
 
@@ -124,12 +124,16 @@ def sinh(input: Value) -> Value:
 
 @rounded_once
 def cosh(input: Value) -> Value:
-    """Hyperbolic cosine, by e^(x/2), squared last, as e^x overflows first. Complex: by cos."""
+    """Hyperbolic cosine: by expm1 near 0, where its slope would cancel; else by e^(x/2), squared last, as e^x overflows
+    first. Complex: by cos."""
     x = floating(input)
     if dtype_of(x).is_complex:
         return prims.cos(mul(x, 1j))
+    is_small = prims.lt(prims.abs(x), prims.full_like(x, 1.0))
+    e = prims.expm1(prims.where(is_small, x, prims.full_like(x, 0.0)))
+    small = add(prims.div(prims.mul(e, e), mul(add(e, 1.0), 2.0)), 1.0)
     up, down = prims.exp(mul(x, 0.5)), prims.exp(mul(x, -0.5))
-    return prims.add(prims.mul(mul(up, 0.5), up), prims.mul(mul(down, 0.5), down))
+    return prims.where(is_small, small, prims.add(prims.mul(mul(up, 0.5), up), prims.mul(mul(down, 0.5), down)))
 
 
 def tanh(input: Value) -> Value:

@@ -238,7 +238,11 @@ def plus_product(
     beta, alpha = factor_of(input, beta), factor_of(input, alpha)
     product = product if _is(alpha, 1) else mul(product, alpha)
     if _is(beta, 0):
-        return broadcast_to(product, broadcast_shapes(shape_of(input), shape_of(product)))
+        shape = broadcast_shapes(shape_of(input), shape_of(product))
+        product = broadcast_to(product, shape)
+        if not getattr(input, "requires_grad", False):
+            return product
+        return prims.where(prims.full(shape, False, dt.bool_), broadcast_to(input, shape), product)  # its gradient is 0
     return add(product, input if _is(beta, 1) else mul(input, beta))
 
 

@@ -54,8 +54,30 @@ def _peak(x: Value, top: Value, order: int, *, hyperbolic: bool) -> Value:
     return prims.mul(total, step)
 
 
+def _series_i(x: Value, order: int) -> Value:
+    """I_order(x) for |x| <= 1, by its series."""
+    square = F.mul(prims.mul(x, x), 0.25)
+    value = polynomial([1.0 / (math.factorial(k) * math.factorial(k + order)) for k in range(9, -1, -1)], square)
+    return prims.mul(F.mul(x, 0.5), value) if order else value
+
+
+def _near_i(x: Value, order: int) -> tuple[Value, Value, Value]:
+    """(whether |x| < 1, I_order(x) there, x elsewhere)."""
+    near = F.lt(prims.abs(x), 1.0)
+    series = _series_i(prims.where(near, x, prims.full_like(x, 0.0)), order)
+    return near, series, prims.where(near, prims.full_like(x, 1.0), x)
+
+
 def _scaled_i(x: Value, order: int) -> Value:
     """exp(-|x|) I_order(x)."""
+    near, series, beyond = _near_i(x, order)
+    return prims.where(near, prims.mul(series, F.exp(prims.neg(prims.abs(x)))), _scaled_beyond(beyond, order))
+
+
+def _scaled_beyond(wide: Value, order: int) -> Value:
+    """The same for |wide| >= 1."""
+    endless = F.isinf(wide)
+    x = prims.where(endless, prims.full_like(wide, 1.0), wide)
     size = prims.abs(x)
     far = F.gt(size, 20.0)
     near = prims.where(far, prims.full_like(x, 1.0), x)
@@ -66,12 +88,9 @@ def _scaled_i(x: Value, order: int) -> Value:
     top = F.mul(prims.asin(F.sqrt(F.clamp(F.div(20.0, big), max=1.0))), 2.0)  # where big * (1 - cos t) is 40
     by_peak = F.mul(_peak(big, top, order, hyperbolic=False), 1.0 / math.pi)
     by_peak = prims.mul(prims.copysign(prims.full_like(x, 1.0), x), by_peak) if order else by_peak
-    if order:  # the waves cancel near 0
-        tiny = F.lt(size, 1e-4)
-        small = prims.where(tiny, x, prims.full_like(x, 0.0))
-        series = prims.mul(F.mul(small, 0.5), F.add(F.mul(prims.mul(small, small), 0.125), 1.0))
-        by_circle = prims.where(tiny, prims.mul(series, F.exp(prims.neg(prims.abs(small)))), by_circle)
-    return F.where(F.isinf(x), 0.0, prims.where(far, by_peak, by_circle))
+    value = prims.where(far, by_peak, by_circle)
+    at_end = prims.full_like(wide, 0.0)
+    return prims.where(endless, prims.copysign(at_end, wide) if order else at_end, value)
 
 
 def _of(input: Value, function: object) -> Value:
@@ -94,20 +113,26 @@ def i1e(input: Value) -> Value:
     return _of(input, lambda x: _scaled_i(x, 1))
 
 
-def _unscaled(x: Value, scaled: Value) -> Value:
-    """scaled * exp(|x|), in two steps, so that what fits does not overflow between; infinite at infinity."""
+def _unscaled(wide: Value, order: int) -> Value:
+    """I_order, by exp(|x|) in two steps, so that what fits does not overflow between."""
+    near, series, x = _near_i(wide, order)
+    beyond = F.gt(prims.abs(x), 714.0)  # what float64 holds
+    large = prims.where(beyond, x, prims.full_like(x, 1.0))
+    endless = F.mul(large if order else prims.abs(large), math.inf)
+    x = prims.where(beyond, prims.full_like(x, 1.0), x)
     half = F.exp(F.mul(prims.abs(x), 0.5))
-    return F.where(F.isinf(x), prims.copysign(prims.mul(half, half), scaled), prims.mul(prims.mul(scaled, half), half))
+    value = prims.mul(prims.mul(_scaled_beyond(x, order), half), half)
+    return prims.where(near, series, prims.where(beyond, endless, value))
 
 
 def i0(input: Value) -> Value:
     """The modified Bessel function I0."""
-    return _of(input, lambda x: _unscaled(x, _scaled_i(x, 0)))
+    return _of(input, lambda x: _unscaled(x, 0))
 
 
 def i1(input: Value) -> Value:
     """The modified Bessel function I1."""
-    return _of(input, lambda x: _unscaled(x, _scaled_i(x, 1)))
+    return _of(input, lambda x: _unscaled(x, 1))
 
 
 # ---- K

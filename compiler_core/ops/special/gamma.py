@@ -54,6 +54,7 @@ def _lgamma_positive(x: Value) -> Value:
 def _lgamma_wide(wide: Value) -> Value:
     infinite = F.isinf(wide)
     x = prims.where(infinite, prims.full_like(wide, 1.0), wide)
+    endless = F.mul(prims.abs(prims.where(infinite, wide, prims.full_like(wide, 1.0))), math.inf)  # as is its slope
     reflected = F.lt(x, 0.5)
     value = _lgamma_positive(prims.where(reflected, F.sub(1.0, x), x))
     is_root = F.logical_or(F.eq(x, 1.0), F.eq(x, 2.0))
@@ -61,7 +62,8 @@ def _lgamma_wide(wide: Value) -> Value:
     t = prims.where(reflected, _from_pole(x), prims.full_like(x, 0.5))
     sine = prims.abs(F.sin(F.mul(t, math.pi)))
     mirrored = prims.sub(prims.neg(F.log(F.mul(sine, 1.0 / math.pi))), value)
-    return prims.where(infinite, prims.abs(wide), prims.where(reflected, mirrored, value))
+    mirrored = F.where(F.eq(t, 0.0), math.inf, mirrored)  # also where all numbers are whole, and `value` is infinite
+    return prims.where(infinite, endless, prims.where(reflected, mirrored, value))
 
 
 def lgamma(input: Value) -> Value:

@@ -76,6 +76,14 @@ def cell_as(cell: Cell, operands: Sequence[Any]) -> Cell:
     return laid(cell, order_of(shape, [steps for steps in strides if steps]))
 
 
+def cell_of_grad(cell: Cell, leaf: Cell) -> Cell:
+    """`cell`, that of the first gradient of a leaf, in the order of the leaf where that is dense: torch's contract."""
+    shape, steps = tuple(cell.raw.shape), leaf.strides()
+    order = order_of(shape, [steps])
+    is_dense = is_contiguous(tuple(shape[d] for d in order), tuple(steps[d] for d in order))
+    return laid(cell, order) if is_dense else cell
+
+
 def _strides(value: Any) -> Strides:
     found = getattr(value, "_cell", None)
     if found is not None:

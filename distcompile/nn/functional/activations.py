@@ -106,7 +106,8 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
             raise ShapeError(what, expected=str(channels), got=str(weight.numel()))
         weight = weight.reshape(1, -1, *(1 for _ in range(input.dim() - 2)))
     slope = weight if weight.numel() != 1 else weight.reshape(())
-    return C.where(input > 0, input, slope * input)
+    positive = input > 0
+    return C.where(positive, input, slope * C.where(positive, 0.0, input))  # an infinite slope stays out of others
 
 
 def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
@@ -320,7 +321,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     need_kind("softshrink", "f", input)
     if lambd < 0:
         raise ArgumentError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
-    return C.where(input > lambd, input - lambd, C.where(input < -lambd, input + lambd, input * 0.0))
+    return C.where(input > lambd, input - lambd, C.where(input < -lambd, input + lambd, (input * 0.0).abs()))
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
@@ -342,6 +343,8 @@ def threshold(input: Tensor, threshold: float, value: float, inplace: bool = Fal
         tensor([-1.,  2.])
     """
     need_kind("threshold", "iuf", input)
+    if not input.dtype.is_floating_point:
+        threshold, value = int(threshold), int(value)
     kept = _kept(input, inplace)
     return _placed(input, C.where(kept.to(kept.dtype.compute) <= threshold, value, input), inplace)
 

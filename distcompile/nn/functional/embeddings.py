@@ -1,8 +1,8 @@
 """Rows of a table by their numbers, alone or reduced in bags: embedding, embedding_bag; torch's signatures.
 
 In: i[...] of row numbers, weight f[num, dim]. Out: f[..., dim], or f[bags, dim].
-Nothing reads data, so all of it compiles but max_norm, which writes into the table. A bag with offsets is a row of a
-mask over all rows that are looked up.
+Nothing reads data, so all of it compiles but max_norm, which writes into the table. A bag with offsets is a sum to
+which its rows alone are added; of maxima, a row of a mask over all rows that are looked up.
 sparse: the table's gradient is a sparse tensor of the rows that were looked up; where it is wanted, the call breaks the
 graph.
 Limit: scale_grad_by_freq divides by a row's own count, as torch documents and its `embedding` does; its embedding_bag
@@ -27,6 +27,7 @@ from compiler_core.tensor.torch_names import load
 from distcompile.errors import ArgumentError, NotSupportedError
 
 _SPARSE = ("compiler_core.sparse.embeddings", "looked_up")
+_SEARCH = ("compiler_core.ops.composites.statistics", "searchsorted")
 
 
 def embedding(
@@ -122,14 +123,29 @@ def embedding_bag(
     valid = input >= 0 if padding_idx is None else input != padding_idx % weight.shape[0]
     if offsets is None:
         return _reduced(rows, valid, mode)
-    places = arange(input.shape[0], device=input.device).unsqueeze(0)
-    starts = (offsets[:-1] if include_last_offset else offsets).unsqueeze(1)
-    ends = C.cat([offsets[1:], offsets.new_full((0 if include_last_offset else 1,), input.shape[0])]).unsqueeze(1)
-    inside = (places >= starts) & (places < ends) & valid.unsqueeze(0)  # (B, n)
+    return _reduced_from(rows, valid, offsets, include_last_offset, mode)
+
+
+def _reduced_from(rows: Tensor, valid: Tensor, offsets: Tensor, include_last_offset: bool, mode: str) -> Tensor:
+    """rows f[n, dim], where valid bool[n], reduced in bags that begin at these offsets."""
+    n = rows.shape[0]
+    places = arange(n, device=rows.device)
+    starts = offsets[:-1] if include_last_offset else offsets
+    ends = C.cat([offsets[1:], offsets.new_full((0 if include_last_offset else 1,), n)])
     if mode == "max":
+        inside = (places >= starts.unsqueeze(1)) & (places < ends.unsqueeze(1)) & valid  # (B, n)
         return _reduced(rows.unsqueeze(0), inside, mode)
-    total = C.matmul(inside.to(rows.dtype), rows)
-    return total if mode == "sum" else total / inside.sum(1, keepdim=True).clamp(min=1).to(rows.dtype)
+    count = starts.shape[0]
+    if not count:
+        return rows[:0]
+    bag = (load(_SEARCH)(starts.to(places.dtype), places, right=True) - 1).clamp(0, count - 1)
+    inside = valid & (places >= starts[bag]) & (places < ends[bag])
+    zeros = rows.new_zeros((count, rows.shape[1]), dtype=rows.dtype.compute)
+    total = zeros.index_add(0, bag, C.where(inside.unsqueeze(1), rows, 0.0).to(zeros.dtype))
+    if mode == "mean":
+        members = zeros.new_zeros(count).index_add(0, bag, inside.to(zeros.dtype))
+        total = total / members.clamp(min=1).unsqueeze(1)
+    return total.to(rows.dtype)
 
 
 def _reduced(rows: Tensor, inside: Tensor, mode: str) -> Tensor:

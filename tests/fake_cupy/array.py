@@ -152,6 +152,8 @@ class ndarray:
         self._owner = None if isinstance(owner, Block) else owner  # whoever's bytes are counted
         if self._owner is None:
             self._block = state.allocate(host.nbytes) if owner is None else owner
+        elif isinstance(owner, ndarray):
+            self._block = owner._root_block()  # a view refers to the memory, as CuPy's does
 
     def _root_block(self) -> Any:
         return self._block if self._owner is None else getattr(self._owner, "_block", self._owner)

@@ -61,6 +61,7 @@ class InTurn:
     def __init__(self, first: Executable, second: Executable, turns: Turns) -> None:
         self.first, self.second, self.turns = first, second, turns
         self._go_on = second.spend if isinstance(second, Spends) else second
+        self._making = [run if isinstance(run, WritesOver) else None for run in (first, second)]
         self.over_inputs = frozenset(self._over_inputs())
 
     def __call__(
@@ -108,5 +109,5 @@ class InTurn:
     def made(self, output: int, array: Array) -> bool:
         """Whether an array is memory for an output that is handed out again once nobody else refers to it."""
         which, place = self.turns.outputs[output]
-        executable = self.second if which == _SECOND else self.first
-        return isinstance(executable, WritesOver) and executable.made(place, array)
+        executable = self._making[which]
+        return executable is not None and executable.made(place, array)

@@ -111,12 +111,20 @@ class KernelPrinter:
                     yield f"{pad}}}"
                 case Local(name, dtype, numel):
                     self.dtypes[name] = dtype
-                    place = "static thread_local " if numel * dtype.itemsize > STACK_LIMIT else ""
-                    yield f"{pad}alignas(64) {place}{storage_type(dtype)} {name}[{self._room(int(numel))}];"
+                    yield from self._local(name, dtype, int(numel), pad)
                 case Let(name, value):
                     yield f"{pad}const {register_type(value.dtype)} {name} = {strip(self.expr.text(value))};"
                 case Store():
                     yield pad + self._store(stmt)
+
+    def _local(self, name: str, dtype: DType, numel: int, pad: str) -> Iterator[str]:
+        ctype, room = storage_type(dtype), self._room(numel)
+        if numel * dtype.itemsize <= STACK_LIMIT:
+            yield f"{pad}alignas(64) {ctype} {name}[{room}];"
+            return
+        yield f"{pad}alignas(64) static thread_local {ctype} {name}_kept[{room}];"
+        yield f"{pad}{ctype}* {name} = {name}_kept;"
+        yield f'{pad}asm("" : "+r"({name}));  // else loops ask for its address in every turn, by a call'
 
     def _room(self, numel: int) -> str:
         """The extent of a local array. For many sizes a power of two in hexadecimal, which stays a constant."""

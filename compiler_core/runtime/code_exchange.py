@@ -6,6 +6,10 @@ the cache asks once an artefact is nowhere on this host, while it holds this hos
     server -> asker    32 random bytes, in a frame, as all that follows: 8 bytes of length, then these
     asker -> server    32 random bytes, then HMAC-SHA256 (secret, both of them)
     server -> asker    HMAC-SHA256 (secret, both the other way round): each knows that the other has the secret
+
+From here on each frame ends with the HMAC-SHA256 of who says it, as which, and what (`Channel`): nobody on the way can
+put other code in its place.
+
     asker -> server    JSON {"key", "origin"}: code is of one origin (`cache.origin`)
     server -> asker    code of `portable.py`; or nothing: nobody has it, so build it
     asker -> server    what was built, as code; or the end of the connection: it failed
@@ -13,7 +17,7 @@ the cache asks once an artefact is nowhere on this host, while it holds this hos
 Nobody waits in a circle: an asker waits for the one that builds its key, who waits for others only where its build
 needs other keys. One whose build fails, or that dies, ends its connection, and the next asker builds, and says itself
 what fails. An asker that loses the server, or has waited as long as for a lock of this host, builds, and says so once.
-The secret travels over MPI, never over these connections. Who has it can send code that runs.
+The secret travels over MPI, never over these connections. Who has it can send code that runs. Nothing is encrypted.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from compiler_core.errors import CacheError
 from compiler_core.records import dataclass
 from compiler_core.runtime import cache, places, portable
 
-NONCE_NBYTES = 32
+NONCE_NBYTES = SEAL_NBYTES = 32
 GREETING_S = 20.0  # for a stranger to prove who he is
 MOST_NBYTES = 1 << 32
 _CONNECT_S = 3.0
@@ -65,6 +69,35 @@ def _exactly(line: socket.socket, nbytes: int) -> bytes:
 def proof(secret: bytes, *nonces: bytes) -> bytes:
     """What shows that one has the secret."""
     return hmac.digest(secret, b"".join(nonces), "sha256")
+
+
+class Channel:
+    """A connection between two that have shown each other the secret. nonces: theirs, the server's first.
+
+    Frames are told apart by who sends them and by their number, so none can be sent again, or back.
+    """
+
+    def __init__(self, line: socket.socket, secret: bytes, nonces: bytes, *, is_server: bool) -> None:
+        self.line, self._key = line, proof(secret, b"frames", nonces)
+        self._out, self._in = (b"server", b"asker") if is_server else (b"asker", b"server")
+        self._sent = self._received = 0
+
+    def send(self, data: bytes) -> None:
+        """One frame. Raises OSError."""
+        send(self.line, data + self._seal(self._out, self._sent, data))
+        self._sent += 1
+
+    def receive(self, most: int = MOST_NBYTES) -> bytes:
+        """One frame. Raises OSError, also for one that the other end did not send so."""
+        said = receive(self.line, most + SEAL_NBYTES)
+        data, seal = said[:-SEAL_NBYTES], said[-SEAL_NBYTES:]
+        if not hmac.compare_digest(seal, self._seal(self._in, self._received, data)):
+            raise OSError("a frame was changed on its way")
+        self._received += 1
+        return data
+
+    def _seal(self, who: bytes, number: int, data: bytes) -> bytes:
+        return proof(self._key, who, _LENGTH.pack(number), data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +133,14 @@ class Exchange:
     @contextmanager
     def ask(self, key: str) -> Iterator[Asked]:
         """Within the block this process has the artefact, or is the one that builds it."""
-        line = self._open()
+        channel = self._open()
         try:
-            yield Asked() if line is None else self._ask(line, key)
+            yield Asked() if channel is None else self._ask(channel, key)
         finally:
-            if line is not None:
-                line.close()
+            if channel is not None:
+                channel.line.close()
 
-    def _open(self) -> socket.socket | None:
+    def _open(self) -> Channel | None:
         if self.is_lost:
             return None
         failures: list[str] = []
@@ -119,20 +152,20 @@ class Exchange:
         self._lose("; ".join(failures))
         return None
 
-    def _ask(self, line: socket.socket, key: str) -> Asked:
+    def _ask(self, channel: Channel, key: str) -> Asked:
         try:
-            send(line, json.dumps({"key": key, "origin": cache.origin()}).encode())
-            line.settimeout(places.LOCK_LIMIT_S)
-            data = receive(line)
+            channel.send(json.dumps({"key": key, "origin": cache.origin()}).encode())
+            channel.line.settimeout(places.LOCK_LIMIT_S)
+            data = channel.receive()
             code = portable.writer_of(data, key) if data else None
         except (OSError, CacheError) as error:
             self._lose(str(error))
             return Asked()
-        return Asked(code, None if data else lambda entry: self._give(line, key, entry))
+        return Asked(code, None if data else lambda entry: self._give(channel, key, entry))
 
-    def _give(self, line: socket.socket, key: str, entry: cache.Entry) -> None:
+    def _give(self, channel: Channel, key: str, entry: cache.Entry) -> None:
         try:
-            send(line, portable.pack({key: entry})[0])
+            channel.send(portable.pack({key: entry})[0])
         except OSError as error:
             self._lose(str(error))
 
@@ -142,7 +175,7 @@ class Exchange:
         log.warn_once(f"code server {self.server.port}", what)
 
 
-def greet(address: str, port: int, secret: bytes) -> socket.socket:
+def greet(address: str, port: int, secret: bytes) -> Channel:
     """A connection to a server that has the secret. Raises OSError."""
     line = socket.create_connection((address, port), _CONNECT_S)
     try:
@@ -152,10 +185,10 @@ def greet(address: str, port: int, secret: bytes) -> socket.socket:
         send(line, mine + proof(secret, theirs, mine))
         if not hmac.compare_digest(receive(line, NONCE_NBYTES), proof(secret, mine, theirs)):
             raise OSError("it is another job's")
+        return Channel(line, secret, theirs + mine, is_server=False)
     except BaseException:
         line.close()
         raise
-    return line
 
 
 def differences(here: dict[str, Any], there: dict[str, Any]) -> Sequence[str]:

@@ -23,7 +23,7 @@ from typing import Any
 
 from compiler_core.errors import DistCompileError
 from compiler_core.runtime import cache, places, portable
-from compiler_core.runtime.code_exchange import GREETING_S, NONCE_NBYTES, proof, receive, send
+from compiler_core.runtime.code_exchange import GREETING_S, NONCE_NBYTES, Channel, proof, receive, send
 
 _ASKED_NBYTES = 1 << 16
 _LOOK_S = 1.0
@@ -81,20 +81,21 @@ class Server:
             if not hmac.compare_digest(shown, proof(self.secret, mine, theirs)):
                 return
             send(line, proof(self.secret, theirs, mine))
-            self._hand_out(line, json.loads(receive(line, _ASKED_NBYTES)))
+            channel = Channel(line, self.secret, mine + theirs, is_server=True)
+            self._hand_out(channel, json.loads(channel.receive(_ASKED_NBYTES)))
 
-    def _hand_out(self, line: socket.socket, asked: dict[str, Any]) -> None:
+    def _hand_out(self, channel: Channel, asked: dict[str, Any]) -> None:
         key, origin = asked["key"], asked["origin"]
         name = sha256(json.dumps([key, origin], sort_keys=True).encode()).hexdigest()
-        line.settimeout(None)
+        channel.line.settimeout(None)
         code = self._kept(key) if origin == self.origin else b""
         code = code or self.shelf.take(name)
         if code:
-            send(line, code)
+            channel.send(code)
             return
         try:
-            send(line, b"")
-            code = receive(line)
+            channel.send(b"")
+            code = channel.receive()
         finally:
             self.shelf.put(name, code)
 

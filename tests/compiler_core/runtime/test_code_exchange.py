@@ -180,3 +180,32 @@ def test_strangers_get_nothing_and_send_nothing(
     host.need(KEYS[0])
     assert host.built == [KEYS[0]]
     assert not host.exchange.is_lost
+
+
+def between(port: int, changed: int) -> int:
+    """The port of somebody who passes on what the two say, but for the server's frame number `changed`: a bit of it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def run() -> None:
+        asker, _ = listener.accept()
+        server = socket.create_connection(("127.0.0.1", port))
+        for number in range(3):  # the greeting, twice, and the code
+            said = code_exchange.receive(server)
+            code_exchange.send(asker, bytes([said[0] ^ 1, *said[1:]]) if number == changed else said)
+            if number < 2:
+                code_exchange.send(server, code_exchange.receive(asker))
+
+    threading.Thread(target=run, daemon=True).start()
+    return int(listener.getsockname()[1])
+
+
+def test_code_that_was_changed_on_its_way_is_not_taken(server: Address, tmp_path: Path) -> None:
+    first, second, third = hosts(server, tmp_path, 3)
+    wanted = first.need(KEYS[0])
+    second.exchange.server = Address("rank 0's", ("127.0.0.1",), between(server.port, -1), SECRET)
+    assert second.need(KEYS[0]) == wanted
+    assert not second.built
+    third.exchange.server = Address("rank 0's", ("127.0.0.1",), between(server.port, 2), SECRET)
+    with pytest.warns(DistCompileWarning, match="changed on its way"):
+        assert third.need(KEYS[0]) == wanted
+    assert third.built == [KEYS[0]]

@@ -236,3 +236,33 @@ def test_a_central_difference_does_not_see_its_middle(middle: float) -> None:
     for spacing in (1, 0.5):
         ours, theirs = (np.array(m.gradient(m.tensor(values), spacing=spacing)[0].tolist()) for m in (dc, torch))
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+NO_BOOLS = """
+x.amax()
+x.amin(0)
+x.amax(-1)
+x.max()
+x.min()
+x.any()
+x.all()
+x.any(0)
+x.all(-1)
+m.sum(x, 0, dtype=m.bool)
+m.prod(x, 0, dtype=m.bool)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 0, 3)])
+@pytest.mark.parametrize("text", NO_BOOLS)
+def test_the_largest_of_no_bools_is_refused(text: str, shape: tuple[int, ...], compiled: bool) -> None:
+    found: list[Any] = []
+    for m in (dc, torch):
+        function = eval(f"lambda x: {text}", {"m": m})
+        run = dc.compile(function) if compiled and m is dc else function
+        try:
+            found.append(run(m.zeros(shape, dtype=m.bool)).tolist())
+        except (RuntimeError, IndexError, ValueError):
+            found.append("refused")
+    assert found[0] == found[1]

@@ -16,6 +16,7 @@ import numpy as np
 
 from compiler_core import dtype as dt
 from compiler_core.dtype import DType
+from compiler_core.errors import EmptyReductionError
 from compiler_core.names.spelling import RETURN_TYPES, result_text
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import (
@@ -79,7 +80,7 @@ def _summable(x: Value, dtype: DType | None) -> Value:
 def sum(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """The sum over `dim`."""
     if dtype is dt.bool_:
-        return amax(truth(input), dim, keepdim)
+        return _extreme(prims.max, truth(input), dim, keepdim)
     x = _summable(as_value(input), dtype)
     dims = normalize_dims(dim, len(x.shape))
     if not dims:
@@ -93,7 +94,7 @@ def sum(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | 
 def prod(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType | None = None) -> Value:
     """The product over `dim`."""
     if dtype is dt.bool_:
-        return amin(truth(input), dim, keepdim)
+        return _extreme(prims.min, truth(input), dim, keepdim)
     x = _summable(as_value(input), dtype)
     dims = normalize_dims(dim, len(x.shape))
     return _keep(prims.prod(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
@@ -186,9 +187,7 @@ def std(
 def amax(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """The largest over `dim`; the cotangent is shared evenly between equal ones."""
     need_kind("amax", "biuf", input)
-    x = as_value(input)
-    dims = normalize_dims(dim, len(x.shape))
-    return _keep(prims.max(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
+    return _extreme(prims.max, _filled("amax", as_value(input), dim), dim, keepdim)
 
 
 @remembered
@@ -196,9 +195,20 @@ def amax(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
 def amin(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """The smallest over `dim`."""
     need_kind("amin", "biuf", input)
-    x = as_value(input)
+    return _extreme(prims.min, _filled("amin", as_value(input), dim), dim, keepdim)
+
+
+def _filled(name: str, x: Value, dim: Dim) -> Value:
+    """x. Raises EmptyReductionError for bools without an element, of which the ops make what `any` and `all` are."""
+    if dtype_of(x) is dt.bool_ and 0 in [x.shape[d] for d in normalize_dims(dim, len(x.shape)) if x.shape]:
+        what = f"{name} over an empty dimension has no value"
+        raise EmptyReductionError(what, got=str(tuple(x.shape)), remedy="check the size before reducing")
+    return x
+
+
+def _extreme(extreme: Callable[..., Value], x: Value, dim: Dim, keepdim: bool) -> Value:
     dims = normalize_dims(dim, len(x.shape))
-    return _keep(prims.min(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
+    return _keep(extreme(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
 
 
 @numpy_names
@@ -253,7 +263,7 @@ def max(
     if other is not None:
         return maximum(input, other)
     if dim is None:
-        return _of_all(prims.max, as_value(input))
+        return _of_all(prims.max, _filled("max", as_value(input), None))
     if isinstance(dim, (int, np.integer)):
         return named("max")(*_along(as_value(input), int(dim), keepdim, largest=True))
     return maximum(input, dim)
@@ -268,7 +278,7 @@ def min(
     if other is not None:
         return minimum(input, other)
     if dim is None:
-        return _of_all(prims.min, as_value(input))
+        return _of_all(prims.min, _filled("min", as_value(input), None))
     if isinstance(dim, (int, np.integer)):
         return named("min")(*_along(as_value(input), int(dim), keepdim, largest=False))
     return minimum(input, dim)
@@ -279,16 +289,18 @@ def _as_asked(found: Value, input: Value) -> Value:
     return cast(found, dt.uint8) if dtype_of(as_value(input)) is dt.uint8 else found
 
 
+@remembered
 @numpy_names
 def any(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """Whether some element is non-zero."""
-    return _as_asked(amax(truth(input), dim, keepdim), input)
+    return _as_asked(_extreme(prims.max, truth(input), dim, keepdim), input)
 
 
+@remembered
 @numpy_names
 def all(input: Value, dim: Dim = None, keepdim: bool = False) -> Value:
     """Whether all elements are non-zero."""
-    return _as_asked(amin(truth(input), dim, keepdim), input)
+    return _as_asked(_extreme(prims.min, truth(input), dim, keepdim), input)
 
 
 @numpy_names

@@ -105,6 +105,8 @@ def test_lgamma_at_the_ends() -> None:
 
 def test_powers_of_two_do_not_overflow_between() -> None:
     x, n = dc.tensor([5e-324, 1e308, 1.0, inf, 0.0], dtype=dc.float64), dc.tensor([2000, -2000, -1000, -9000, 5000])
+    ends = dc.ldexp(dc.tensor([0.0, inf, 0.0, 1.0, 1.0]), dc.tensor([inf, -inf, -inf, inf, nan])).tolist()
+    np.testing.assert_array_equal(ends, [nan, nan, 0.0, inf, nan])
     assert dc.ldexp(x, n).tolist() == [math.ldexp(5e-324, 2000), math.ldexp(1e308, -2000), 2.0**-1000, inf, 0.0]
 
 

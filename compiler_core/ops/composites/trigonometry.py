@@ -244,8 +244,8 @@ def ldexp(input: Value, other: Value) -> Value:
     if dtype.is_complex:
         return F.mul(x, prims.pow(prims.full_like(exponent, 2.0), exponent))
     wide, exponent = operands(cast(x, dt.float64), cast(exponent, dt.float64))
-    exponent = F.clamp(exponent, -3000.0, 3000.0)
-    third = prims.trunc(F.mul(exponent, 1.0 / 3.0))  # in three steps: what fits does not overflow between
+    exponent = prims.where(F.isinf(exponent), exponent, F.clamp(exponent, -3000.0, 3000.0))
+    third = prims.trunc(F.mul(F.clamp(exponent, -3000.0, 3000.0), 1.0 / 3.0))  # what fits does not overflow between
     for part in (third, third, prims.sub(exponent, F.mul(third, 2.0))):
         wide = prims.mul(wide, prims.pow(prims.full_like(part, 2.0), part))
     return cast(wide, dtype)

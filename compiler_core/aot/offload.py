@@ -2,14 +2,14 @@
 
 In: the halves of a joint graph, and which part of the saved bytes is to go. Out: the halves, in which these values are
 outputs of the forward and inputs of the backward in the host's memory (`Graph.hosted`, role "hosted"). Which: of those
-that only the backward reads, large ones, those first that it reads last: they are made early, wait longest, and there
-is most to compute while they travel. When they travel the backend says (schedule/hosting.py).
+that only the backward reads, large ones, evenly spread over the forward but for its end: so there is something to
+compute while each travels, and few are under way at a time. When they travel the backend says (schedule/hosting.py).
 What is computed is the same, to the bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from compiler_core import cuda, log
@@ -21,6 +21,7 @@ from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 from compiler_core.ops.registry import Array
 
 LEAST_NBYTES = 1 << 20  # of a value that is worth a copy
+LAST = 8  # the part, an eighth, of the values that stay if they may: they would be fetched back at once
 
 
 def offloaded(parts: Partition, joint: Joint, part: float, backend: Backend) -> Partition:
@@ -44,9 +45,11 @@ def _offloaded(parts: Partition, results: int, part: float) -> Partition:
     first = _first_reads(parts.backward)
     names = {node.name for node in outputs[:results]}
     candidates = [i for i in parts.saved if i >= results and outputs[i].name not in names and _may_go(outputs[i])]
+    ordered = [i for i in candidates if outputs[i].name in first]
+    ordered.sort(key=lambda i: (-first[outputs[i].name], i))  # as they are made: what is read last was made first
     hosted: list[int] = []
-    for i in sorted(candidates, key=lambda i: (-first.get(outputs[i].name, -1), i)):
-        if outputs[i].name in first and outputs[i].meta.nbytes <= room:
+    for i in (*_spread(ordered, [outputs[i].meta.nbytes for i in ordered], room), *ordered):
+        if outputs[i].meta.nbytes <= room and i not in hosted:
             room -= outputs[i].meta.nbytes
             hosted.append(i)
     if not hosted:
@@ -55,6 +58,17 @@ def _offloaded(parts: Partition, results: int, part: float) -> Partition:
     log.emit("aot", f"{parts.forward.name}: {len(hosted)} saved values, {gone} bytes, go to the host's memory")
     backward = _in_host(parts.backward, {outputs[i].name for i in hosted})
     return replace(parts, forward=replace(parts.forward, hosted=tuple(sorted(hosted))), backward=backward)
+
+
+def _spread(values: Sequence[int], sizes: Sequence[int], room: float) -> Iterator[int]:
+    """Values of about `room` bytes in all, evenly from all but the last."""
+    early = len(values) - len(values) // LAST
+    share, credit = min(room / max(sum(sizes[:early]), 1), 1.0), 0.0
+    for value, nbytes in zip(values[:early], sizes):
+        credit += share * nbytes
+        if credit >= nbytes:
+            credit -= nbytes
+            yield value
 
 
 def brought(run: Executable, graph: Graph) -> Executable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from compiler_core.aot import offload
 from compiler_core.config import config
 from compiler_core.errors import GraphError
 from compiler_core.graph.parse import parse_graph
@@ -92,3 +93,11 @@ def test_on_the_cpu_the_host_line_says_nothing() -> None:
 
     (made,) = lower_and_schedule([parse_graph(FORWARD.replace(" on cuda:0", ""))], "p", CPU)
     assert made.outputs == ("y", "b", "d", "f")
+
+
+def test_what_goes_is_spread_over_the_forward() -> None:
+    sizes = [4] * 16
+    assert [*offload._spread(range(16), sizes, 14.0)] == [3, 7, 11]  # 14 of the 56 bytes that are early
+    assert [*offload._spread(range(16), sizes, 28.0)] == [1, 3, 5, 7, 9, 11, 13]
+    assert [*offload._spread(range(16), sizes, 1000.0)] == [*range(14)]
+    assert [*offload._spread(range(16), sizes, 3.0)] == []

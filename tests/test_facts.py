@@ -49,7 +49,7 @@ REMAINDER: dict[tuple[str, str], tuple[int, str]] = {
     ("op", "compiler_core/codegen/cuda"): (1, "the key of a table of calls"),
     ("op", "compiler_core/eager/device"): (1, "a kernel is chosen by the op it computes"),
     ("op", "compiler_core/forward"): (1, DETACH),
-    ("op", "compiler_core/graph/passes"): (60, PATTERN),
+    ("op", "compiler_core/graph/passes"): (61, PATTERN),
     ("op", "compiler_core/lowering"): (3, "large concatenations and permuted operands are laid out apart"),
     ("op", "compiler_core/numpy_trace"): (1, "the value of a constant"),
     ("op", "compiler_core/sparse"): (6, "a table of what sparse tensors do"),

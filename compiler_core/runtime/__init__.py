@@ -26,7 +26,6 @@
 - `places.py`: Where compiled artefacts are kept, where they cannot be kept, and how of many processes one builds.
 - `pool.py`: The threads that generated code computes with: one pool a process, of our own.
 - `portable.py`: Compiled artefacts as one file, to be taken to other processes, containers and hosts of the same kind.
-- `products.py`: Products of matrices of float32 on a CPU with AVX-512: C++ of our own in the place of OpenBLAS's sgemm.
 - `profiler.py`: Time per kernel and library call of compiled graphs, measured inside the native code, on demand.
 - `resident.py`: How much memory a step takes, measured: the peak of what is resident while it runs.
 - `stock.py`: What lies in the cache of compiled artefacts, and how it is cleared away.

@@ -1,7 +1,6 @@
 """The routines of scipy-openblas32 that generated code calls (CBLAS and LAPACKE, 32-bit integers), as addresses.
 
 In: names of symbols. Out: `routine_table()`: a C array of function pointers in their order, for native calls.
-On a CPU with AVX-512 products of f32 are our own (products.py).
 Generated code is not linked against the library, so an artefact does not remember where a wheel was installed.
 It runs in the thread that calls it: generated code shares products out among the threads of runtime/pool.py itself.
 NumPy brings an OpenBLAS of its own; the two share nothing.
@@ -16,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from compiler_core.errors import BackendError
-from compiler_core.runtime.products import sgemm_address
 
 
 @cache
@@ -38,15 +36,11 @@ def load_openblas() -> ctypes.CDLL:
 
 @cache
 def address_of(name: str) -> int:
-    """The address of a routine by its CBLAS or LAPACKE name: of sgemm ours, if the CPU is one of those.
-
-    Raises BackendError if there is none.
-    """
+    """The address of a routine of the library, by its CBLAS or LAPACKE name. Raises BackendError if there is none."""
     symbol = getattr(load_openblas(), f"scipy_{name}", None)
     if symbol is None:
         raise BackendError(f"the OpenBLAS at hand has no {name}", remedy="pip install --upgrade scipy-openblas32")
-    address = ctypes.cast(symbol, ctypes.c_void_p).value or 0
-    return (name == "cblas_sgemm" and sgemm_address(address)) or address
+    return ctypes.cast(symbol, ctypes.c_void_p).value or 0
 
 
 def routine_table(symbols: Sequence[str], more: Sequence[int], *, before: int) -> ctypes.Array[ctypes.c_void_p]:

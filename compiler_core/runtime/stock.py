@@ -31,7 +31,6 @@ _KINDS = {
     "mersenne.so": "random numbers",
     "mersenne_seldom.so": "random numbers",
     "pool.so": "threads",
-    "products.so": "products of matrices",
 }
 
 

@@ -110,6 +110,7 @@ def init_process_group(
     """
     from collectives import connect
     from collectives.work import DEFAULT_TIMEOUT_S
+    from distcompile.distributed import code_of_hosts
     from distcompile.engine_build import build_engine
 
     if is_initialized():
@@ -130,18 +131,11 @@ def init_process_group(
     _process.group = made
     log.set_rank(made.rank)
     if made.host_transport == "mpi":
-        _attach(made)
+        watchdog.attach(made)
+        code_of_hosts.attach(made)
     if isinstance(made, NcclCommunicator):
         made.stages_messages = not config.nccl_messages
     bind_device(made, device_id)
-
-
-def _attach(world: Communicator) -> None:
-    """What all processes of a job share beside the group. Collective."""
-    from distcompile.distributed import code_of_hosts
-
-    watchdog.attach(world)
-    code_of_hosts.attach(world)
 
 
 def _detach() -> None:

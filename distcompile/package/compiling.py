@@ -3,8 +3,7 @@
 In: an ExportedProgram, where the file goes, the sizes that it is to be compiled for. Out: the file's path.
 Method: for each set of sizes the graph of these (graph/sizes.py), through the steps of the pipeline to C++. Sizes that
 come to the same code share it, with their numbers in tables (codegen/cpp/many_sizes.py). Each such code becomes a
-shared object with tables.py's unit, the threads of runtime/pool.py, and the products of runtime/products.py. Of a
-program for a GPU: compiling_cuda.py.
+shared object with tables.py's unit, and the threads of runtime/pool.py. Of a program for a GPU: compiling_cuda.py.
 Raises: PackageError for what a package cannot hold: branches and loops that Python runs, arrays of dtypes that files do
 not have; CompilerNotFoundError without a C++ compiler; ShapeError for sizes that the program does not take.
 """
@@ -36,7 +35,7 @@ from compiler_core.loop_ir.ir import Program
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.routine import ROUTINES, Native
 from compiler_core.pipeline import lay_out, simplify, simplify_joint
-from compiler_core.runtime import pool, products
+from compiler_core.runtime import pool
 from compiler_core.runtime.build import build_library
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.executor import EntryPoint
@@ -117,7 +116,7 @@ def _compiled(program: ExportedProgram, wanted: Sequence[Numbers]) -> tuple[dict
     _, places, _ = placed(arrays)
     for number, group in enumerate(groups.values()):
         tables = [_tabled(program, one, places, arrays) for one in group]
-        arrays[f"code:{number}"] = built(group[0], tables)
+        arrays[f"code:{number}"] = built(group[0].units, tables)
     entries = [one.entry for one in made]
     libraries = [("openblas", any(e.symbols for e in entries)), ("onednn", any(e.planned for e in entries))]
     by_python = sorted({name for one in made for name in called_back(one.entry)})
@@ -247,13 +246,12 @@ def _arrays_of(lowered: Program) -> list[Array]:
     return [np.ascontiguousarray(buffer.array) for buffer in found]
 
 
-def built(one: Made, tables: Sequence[Tabled]) -> Array:
-    """The shared object of the code of `one`. Raises CompilerNotFoundError, CompilerFailedError."""
-    own = products.units_for(one.entry.symbols)
-    every = {**one.units, **own, "package": unit(tables), "pool": pool.SOURCE}
+def built(units: Mapping[str, str], tables: Sequence[Tabled]) -> Array:
+    """The shared object of a code. Raises CompilerNotFoundError, CompilerFailedError."""
+    every = {**units, "package": unit(tables), "pool": pool.SOURCE}
     with tempfile.TemporaryDirectory(prefix="distcompile-package-") as folder:
         made = Path(folder, "code.so")
-        build_library(every, made, find_toolchain(), defines=[f"DC_SPINS={pool.SPINS}", *products.DEFINES])
+        build_library(every, made, find_toolchain(), defines=[f"DC_SPINS={pool.SPINS}"])
         return np.frombuffer(made.read_bytes(), np.uint8)
 
 

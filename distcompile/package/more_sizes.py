@@ -72,7 +72,7 @@ def instance_of(
 def _built_now(made: Made, shapes: Sequence[tuple[int, ...]]) -> ctypes.CDLL | None:
     """The code, where there is a compiler."""
     try:
-        code = built(made, ())
+        code = built(made.units, ())
     except CompilerNotFoundError:
         return None
     what = f"a package is compiled now for sizes that it has no code for: {', '.join(map(str, shapes))}"

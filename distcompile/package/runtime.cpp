@@ -2,17 +2,12 @@
 // It stands behind the interface and the tables of the instances (tables.py), and is linked with the generated kernels and the pool.
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <initializer_list>
 
 extern "C" void* dlsym(void* handle, const char* name);
 extern "C" int32_t dc_pool_resize(int32_t threads);
 extern "C" void dc_pool_run(int64_t n, int64_t least, int64_t shares, void (*run)(void*, int64_t, int64_t), void* with);
 extern "C" void (*dc_pool)(int64_t, int64_t, int64_t, void (*)(void*, int64_t, int64_t), void*);
-// Of the products that are linked with code that needs them, on CPUs that they are for (runtime/products.py).
-extern "C" __attribute__((weak)) void dc_products_else(const void* sgemm);
-extern "C" __attribute__((weak)) void dc_sgemm(int, int, int, int, int, int, float, const float*, int, const float*, int,
-                                               float, float*, int);
 
 #define DCPKG_VISIBLE extern "C" __attribute__((visibility("default")))
 
@@ -173,10 +168,6 @@ DCPKG_VISIBLE void* dcpkg_prepare(const dcpkg_instance* one, void* blas, void* d
     if (!lib[1 + k]) {
       snprintf(error, (size_t)nerror, "OpenBLAS has no %s", one->symbols[k]);
       return nullptr;
-    }
-    if (dc_sgemm && !strcmp(one->symbols[k], "scipy_cblas_sgemm")) {
-      dc_products_else(lib[1 + k]);
-      lib[1 + k] = (const void*)dc_sgemm;
     }
   }
   for (int64_t k = 0; k < one->ncallbacks; ++k) lib[1 + one->nsymbols + k] = (const void*)refused;

@@ -240,9 +240,9 @@ def _of_patches(call: Call) -> Shape | None:
     """The kernel, if patches of it cover what is convolved, each once: then it is a product of matrices (positions,
     elements of a patch) and (elements, channels). None where it is not; or of so many channels, and more than one
     position a patch, that copying patches would cost more than it gains."""
-    attrs, rank, name = call.attrs, len(call.attrs["stride"]), call.op.name
-    kernel: Shape = tuple(attrs["kernel"] if name == "convolution_weight" else call.args[1].shape[2:])
-    x = call if name == "convolution_input" else call.args[0]
+    attrs, rank = call.attrs, len(call.attrs["stride"])
+    kernel: Shape = tuple(attrs["kernel"] if call.op.name == "convolution_weight" else call.args[1].shape[2:])
+    x = call if call.op.name == "convolution_input" else call.args[0]
     covers = all(isinstance(n, int) and n % k == 0 for n, k in zip(x.shape[2:], kernel))
     if rank == 0 or kernel != tuple(attrs["stride"]) or attrs["groups"] != 1 or any((*attrs["low"], *attrs["high"])):
         return None

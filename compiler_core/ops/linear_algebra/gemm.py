@@ -7,11 +7,10 @@ device perhaps bias (n,), of C's dtype, added to each row. Result: c (*batch, m,
 attrs: real numbers alpha, beta (0: c is not read). Of a matrix's row and column strides one is 1 and the other at least
 the length of that direction, as BLAS needs; c's column stride is 1; a batch stride of 0 shares one matrix among the
 batch.
-The C call is CBLAS's, in loops over the batch axes, and stays in the thread that calls it (of f32 on a CPU with AVX-512
-it is a function of our own, runtime/products.py). Big products, and batches, are shared out among the pool's threads
-(runtime/pool.py). A real product with a vector is its gemv: 5 to 10 times as fast as a gemm of one row or column. In
-row-major order (code 101) a matrix of unit column stride is passed as it is (111), one of unit row stride as transposed
-(112).
+The C call is CBLAS's, in loops over the batch axes, and stays in the thread that calls it; big products, and batches,
+are shared out among the pool's threads (runtime/pool.py). A real product with a vector is its gemv: 5 to 10 times as
+fast as a gemm of one row or column. In row-major order (code 101) a matrix of unit column stride
+is passed as it is (111), one of unit row stride as transposed (112).
 """
 
 from __future__ import annotations
@@ -48,8 +47,7 @@ _HALVES = (float16, bfloat16)
 # of one core; below, OpenBLAS has kernels of another order), and is a multiple of so many rows or columns, whole tiles
 # of its blocking, to which the last part adds what is left: thus the bits do not depend on the number of threads.
 # Without AVX-512, and for columns of f64, its tiles are larger. Without AVX-512 the columns of f32 are in blocks that
-# depend on how many there are: there only rows are shared out. (Our own products of f32 have the same bits however they
-# are shared out.) Seen of OpenBLAS 0.3.34 on random sizes, by core type,
+# depend on how many there are: there only rows are shared out. Seen of OpenBLAS 0.3.34 on random sizes, by core type,
 # which OpenBLAS is asked for: OPENBLAS_CORETYPE may name kernels without AVX-512 on a CPU that has it.
 _PART = 1 << 20
 _TILES, _LARGE_TILES = 48, 192
@@ -63,11 +61,10 @@ _HELPER = (
 extern "C" int dladdr(const void*, void*);
 extern "C" void* dlopen(const char*, int);
 extern "C" void* dlsym(void*, const char*);
-// Whether the library that `routine` belongs to computes with AVX-512: our own (runtime/products.py), or OpenBLAS.
+// Whether the OpenBLAS that `routine` belongs to computes with AVX-512; not of another library.
 static bool dc_asked_for_avx512(const void* routine) {
   struct { const char* file; void *base; const char* name; void* at; } found = {};
   void* const library = dladdr(routine, &found) && found.file ? dlopen(found.file, 1) : nullptr;
-  if (library && dlsym(library, "dc_sgemm")) return true;
   typedef const char* (*get)();
   const get core = library ? (get)dlsym(library, "scipy_openblas_get_corename") : nullptr;
   const char* const name = core ? core() : "";

@@ -236,9 +236,7 @@ def test_of_four_ranks_one_compiles_and_a_warm_start_is_light(tmp_path) -> None:
     ranks = [start(tmp_path / "shared") for _ in range(4)]
     outputs = [rank.communicate(timeout=120) for rank in ranks]
     assert all(rank.returncode == 0 for rank in ranks), outputs
-    misses = [line for _, err in outputs for line in err.splitlines() if "cache: miss" in line]
-    assert misses
-    assert len(misses) == len(set(misses))  # the graph, and what its products are computed by
+    assert sum("cache: miss" in err for _, err in outputs) == 1
     out, err = start(tmp_path / "shared").communicate(timeout=120)
     assert "cache: hit" in err
     assert out.strip() == "heavy:"

@@ -451,10 +451,3 @@ def test_torchs_names_make_and_load_packages(tmp_path: Path) -> None:
         export(Of(lambda self: torch.arange(3)), ()), package_path=tmp_path / "n"
     )
     assert_same(torch._inductor.aoti_load_package(made)(), torch.arange(3))
-
-
-@pytest.mark.parametrize("rows", [4, 96])
-def test_its_products_have_the_bits_of_compiled_ones(rows: int, tmp_path: Path) -> None:
-    module, x = nn.Linear(300, 200), torch.randn(rows, 300)
-    package = torch._inductor.aoti_load_package(str(packaged(tmp_path, module, x)))
-    np.testing.assert_array_equal(package(x).numpy(), torch.compile(module)(x).detach().numpy())

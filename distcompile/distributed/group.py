@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
+from types import ModuleType
 from typing import Literal, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
@@ -110,7 +111,6 @@ def init_process_group(
     """
     from collectives import connect
     from collectives.work import DEFAULT_TIMEOUT_S
-    from distcompile.distributed import code_of_hosts
     from distcompile.engine_build import build_engine
 
     if is_initialized():
@@ -131,18 +131,18 @@ def init_process_group(
     _process.group = made
     log.set_rank(made.rank)
     if made.host_transport == "mpi":
-        watchdog.attach(made)
-        code_of_hosts.attach(made)
+        for part in _beside():
+            part.attach(made)
     if isinstance(made, NcclCommunicator):
         made.stages_messages = not config.nccl_messages
     bind_device(made, device_id)
 
 
-def _detach() -> None:
+def _beside() -> tuple[ModuleType, ...]:
+    """What the processes of a job share beside the group, collectively."""
     from distcompile.distributed import code_of_hosts
 
-    code_of_hosts.detach()
-    watchdog.detach()
+    return watchdog, code_of_hosts
 
 
 def bind_device(communicator: Communicator, device_id: object) -> None:
@@ -174,7 +174,8 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
     for siblings in _children.values():
         siblings[:] = [sibling for sibling in siblings if sibling is not closing]
     if closing is _process.group:
-        _detach()
+        for part in _beside():
+            part.detach()
         _process.group = None
 
 

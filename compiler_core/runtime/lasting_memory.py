@@ -117,7 +117,12 @@ def _idle_refcount() -> int:
 _IDLE = _idle_refcount()
 
 
-_pools: weakref.WeakSet[OutputPool] = weakref.WeakSet()
+# no WeakSet: to go through one fails while another thread, which compiles, makes a pool; `keyrefs` is taken at once
+_pools: weakref.WeakKeyDictionary[OutputPool, None] = weakref.WeakKeyDictionary()
+
+
+def _all_pools() -> Iterator[OutputPool]:
+    return (pool for refer in _pools.keyrefs() if (pool := refer()) is not None)
 
 
 def release_unused() -> None:
@@ -125,7 +130,7 @@ def release_unused() -> None:
 
     Not while another thread runs one.
     """
-    for pool in _pools:
+    for pool in _all_pools():
         pool.release()
     if _arenas.current is _arenas.levels[0]:  # else a call is under way, and this is one of its events
         _arenas.levels = [_Arena()]
@@ -134,7 +139,7 @@ def release_unused() -> None:
 
 def is_pooled(array: Array) -> bool:
     """Whether a pool has handed out this array, and takes it back when nobody else refers to it."""
-    return any(array is other for pool in _pools for other in pool._arrays)
+    return any(array is other for pool in _all_pools() for other in pool._arrays)
 
 
 class OutputPool:
@@ -145,7 +150,7 @@ class OutputPool:
     def __init__(self, meta: TensorMeta) -> None:
         self._meta = meta
         self._arrays: list[Array] = []
-        _pools.add(self)
+        _pools[self] = None
 
     def release(self) -> None:
         """Forget the arrays; who holds one keeps it."""

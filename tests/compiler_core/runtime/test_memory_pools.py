@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import weakref
 
@@ -17,6 +18,7 @@ from compiler_core.runtime.lasting_memory import (
     OutputPool,
     aligned_empty,
     arena_address,
+    is_pooled,
     release_unused,
 )
 
@@ -104,3 +106,19 @@ def test_what_is_kept_for_reuse_can_be_given_back() -> None:
     assert np.all(held == 1.0)
     assert pool.take() is not held
     assert arena_address(64) % 64 == 0
+
+
+def test_pools_are_made_while_another_thread_asks_whose_an_array_is() -> None:
+    """`numpy()` asks; ranks that are threads compile at the same time."""
+    pools: list[OutputPool] = []
+    array, interval = aligned_empty(META), sys.getswitchinterval()
+    thread = threading.Thread(target=lambda: pools.extend(OutputPool(META) for _ in range(6000)))
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        while thread.is_alive():
+            assert not is_pooled(array)
+    finally:
+        thread.join()
+        sys.setswitchinterval(interval)
+    assert is_pooled(pools[-1].take())

@@ -70,3 +70,30 @@ def test_arguments_are_checked() -> None:
         utils.AveragedModel(model_of(dc), avg_fn=utils.get_swa_avg_fn(), multi_avg_fn=utils.get_swa_multi_avg_fn())
     with pytest.raises(ValueError, match="anneal_strategy"):
         utils.SWALR(dc.optim.SGD(model_of(dc).parameters(), lr=0.1), 0.01, anneal_strategy="no such")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"multi_avg_fn": dc.optim.swa_utils.get_ema_multi_avg_fn(0.9)}], ids=["mean", "ema"]
+)
+def test_a_step_is_compiled_for_the_first_update_and_for_all_others(how: dict[str, Any]) -> None:
+    """The count is an input: a guard on each one ended in a RecompileLimitError at the ninth step."""
+    found = []
+    for compiled in (True, False):
+        dc.manual_seed(0)
+        model = model_of(dc)
+        average = dc.optim.swa_utils.AveragedModel(model, **how)
+
+        def step(x: Any, model: Any = model, average: Any = average) -> None:
+            with dc.no_grad():
+                for p in model.parameters():
+                    p.mul_(x)
+            average.update_parameters(model)
+
+        run = dc.compile(step, fullgraph=True) if compiled else step
+        for k in range(12):
+            run(dc.tensor(0.9 + 0.02 * k))
+        if compiled:
+            assert len(run.explain().entries) == 2
+        found.append([int(average.n_averaged), *(p.detach().numpy() for p in average.module.parameters())])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)

@@ -313,7 +313,8 @@ def dc_cos32(x, far):
     "tanh_coarse": (
         """
 def dc_tanh_coarse(x):
-    return tl.fma(dc_inverse_quick(dc_exp2_quick(x * 2.8853900817779268) + 1.0), -2.0, 1.0)  # to 1e-7, also near 0
+    r = tl.fma(dc_inverse_quick(dc_exp2_quick(tl.abs(x) * 2.8853900817779268) + 1.0), -2.0, 1.0)  # to 1e-7, also near 0
+    return tl.where(x < 0, -r, r)
 """,
         ("exp2_quick", "inverse_quick"),
     ),
@@ -335,9 +336,7 @@ def dc_tanh32(x):
     p = tl.fma(p, s, -0.053875137120485306)
     p = tl.fma(p, s, 0.13332924246788025)
     p = tl.fma(p, s, -0.3333333134651184)
-    a = tl.abs(x)
-    far = dc_tanh_coarse(a)
-    return tl.where(a < 0.6, tl.fma(x, s * p, x), tl.where(x < 0, -far, far))
+    return tl.where(tl.abs(x) < 0.6, tl.fma(x, s * p, x), dc_tanh_coarse(x))
 """,
         ("tanh_coarse",),
     ),

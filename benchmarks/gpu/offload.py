@@ -3,8 +3,8 @@
     python benchmarks/gpu/offload.py [--models gpt2,vit] [--parts 0,0.25,0.5,0.9] [--modes compile,whole] [--rounds 2]
 
 Parts take turns, each in a process of its own (gpt2_side.py, vit_side.py) with DISTCOMPILE_OFFLOAD set, all with the
-same artefact cache. Shown: what gpt2.py shows; losses must be those of part 0. A larger batch (--batch) has more to
-send, and more to compute meanwhile.
+same artefact cache. Shown: what gpt2.py shows. Losses are those of part 0, but for algorithms of products that were
+measured anew. A larger batch (--batch) has more to send, and more to compute meanwhile.
 """
 
 from __future__ import annotations

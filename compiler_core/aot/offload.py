@@ -47,11 +47,11 @@ def _offloaded(parts: Partition, results: int, part: float) -> Partition:
     candidates = [i for i in parts.saved if i >= results and outputs[i].name not in names and _may_go(outputs[i])]
     ordered = [i for i in candidates if outputs[i].name in first]
     ordered.sort(key=lambda i: (-first[outputs[i].name], i))  # as they are made: what is read last was made first
-    hosted: list[int] = []
+    hosted: set[int] = set()
     for i in (*_spread(ordered, [outputs[i].meta.nbytes for i in ordered], room), *ordered):
         if outputs[i].meta.nbytes <= room and i not in hosted:
             room -= outputs[i].meta.nbytes
-            hosted.append(i)
+            hosted.add(i)
     if not hosted:
         return parts
     gone = sum(outputs[i].meta.nbytes for i in hosted)

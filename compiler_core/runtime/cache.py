@@ -80,12 +80,16 @@ class Entry:
 Builder = Callable[[Path], Manifest]  # writes files into the folder, returns what to remember
 
 
-class Asked(Protocol):
+class Asked:
     """A request to other hosts. code: writes what one of them had; None: it is to be built here, and given."""
 
-    @property
-    def code(self) -> Builder | None: ...
-    def give(self, entry: Entry) -> None: ...
+    def __init__(self, code: Builder | None = None, give: Callable[[Entry], None] | None = None) -> None:
+        self.code, self._give = code, give
+
+    def give(self, entry: Entry) -> None:
+        """Let others have what was built."""
+        if self._give is not None:
+            self._give(entry)
 
 
 class Elsewhere(Protocol):

@@ -27,9 +27,8 @@ import json
 import secrets
 import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from compiler_core import log
 from compiler_core.errors import CacheError
@@ -110,18 +109,6 @@ class Address:
     secret: bytes
 
 
-class Asked:
-    """A request for one key. code: what writes it, if somebody had it; None: it is to be built here, and given."""
-
-    def __init__(self, code: cache.Builder | None = None, give: Callable[[cache.Entry], None] | None = None) -> None:
-        self.code, self._give = code, give
-
-    def give(self, entry: cache.Entry) -> None:
-        """Let others have what was built."""
-        if self._give is not None:
-            self._give(entry)
-
-
 class Exchange:
     """What the cache asks. host: this one's, as in `Address`."""
 
@@ -131,11 +118,11 @@ class Exchange:
         self.is_lost = False
 
     @contextmanager
-    def ask(self, key: str) -> Iterator[Asked]:
+    def ask(self, key: str) -> Iterator[cache.Asked]:
         """Within the block this process has the artefact, or is the one that builds it."""
         channel = self._open()
         try:
-            yield Asked() if channel is None else self._ask(channel, key)
+            yield cache.Asked() if channel is None else self._ask(channel, key)
         finally:
             if channel is not None:
                 channel.line.close()
@@ -152,7 +139,7 @@ class Exchange:
         self._lose("; ".join(failures))
         return None
 
-    def _ask(self, channel: Channel, key: str) -> Asked:
+    def _ask(self, channel: Channel, key: str) -> cache.Asked:
         try:
             channel.send(json.dumps({"key": key, "origin": cache.origin()}).encode())
             channel.line.settimeout(places.LOCK_LIMIT_S)
@@ -160,8 +147,8 @@ class Exchange:
             code = portable.writer_of(data, key) if data else None
         except (OSError, CacheError) as error:
             self._lose(str(error))
-            return Asked()
-        return Asked(code, None if data else lambda entry: self._give(channel, key, entry))
+            return cache.Asked()
+        return cache.Asked(code, None if data else lambda entry: self._give(channel, key, entry))
 
     def _give(self, channel: Channel, key: str, entry: cache.Entry) -> None:
         try:
@@ -189,8 +176,3 @@ def greet(address: str, port: int, secret: bytes) -> Channel:
     except BaseException:
         line.close()
         raise
-
-
-def differences(here: dict[str, Any], there: dict[str, Any]) -> Sequence[str]:
-    """In what the origins of code differ."""
-    return [what for what in here if here[what] != there.get(what)]

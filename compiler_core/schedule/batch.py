@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeGuard
 
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.placement import reads, writes
@@ -68,22 +67,23 @@ def gathered(steps: Sequence[ir.Step], temps: Mapping[str, int]) -> list[ir.Step
     """`steps` in another order: calls whose results nothing reads come together, kernel by kernel. None waits past an
     event, nor where temps of more than MOST_HELD bytes would have to be kept for those that wait."""
     read = {name for step in steps for name in reads(step)}
-    left = Counter(step.kernel.name for step in steps if _is_end(step, read))
+    ends = [_end(step, read) for step in steps]
+    left = Counter(end.kernel.name for end in ends if end is not None)
     result: list[ir.Step] = []
     waiting: dict[str, list[ir.KernelCall]] = {}
     held: Counter[str] = Counter()
     touched = _Touched()
-    for step in steps:
+    for step, end in zip(steps, ends, strict=True):
         if isinstance(step, ir.Signal | ir.Wait) or not touched.is_apart(step):
             result += [call for calls in waiting.values() for call in calls]
             waiting, held, touched = {}, Counter(), _Touched()
-        if not _is_end(step, read):
+        if end is None:
             result.append(step)
             continue
-        name = step.kernel.name
-        waiting.setdefault(name, []).append(step)
-        touched.add(step)
-        held[name] += sum(temps.get(buffer, 0) for buffer in {*reads(step)})
+        name = end.kernel.name
+        waiting.setdefault(name, []).append(end)
+        touched.add(end)
+        held[name] += sum(temps.get(buffer, 0) for buffer in {*reads(end)})
         left[name] -= 1
         if held.total() > MOST_HELD:
             name = max(held, key=held.__getitem__)
@@ -94,8 +94,11 @@ def gathered(steps: Sequence[ir.Step], temps: Mapping[str, int]) -> list[ir.Step
     return [*result, *(call for calls in waiting.values() for call in calls)]
 
 
-def _is_end(step: ir.Step, read: set[str]) -> TypeGuard[ir.KernelCall]:
-    return isinstance(step, ir.KernelCall) and _is_one_nest(step.kernel) and read.isdisjoint(writes(step))
+def _end(step: ir.Step, read: set[str]) -> ir.KernelCall | None:
+    """`step`, if it is a call that may be batched, and whose results no step reads."""
+    if isinstance(step, ir.KernelCall) and read.isdisjoint(writes(step)) and _is_one_nest(step.kernel):
+        return step
+    return None
 
 
 def _merged(run: Sequence[ir.KernelCall], table: KernelTable) -> Iterable[ir.KernelCall]:

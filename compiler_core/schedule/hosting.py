@@ -13,7 +13,7 @@ Known limit: the estimate is an H200's; on another device a copy is waited for, 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 
 from compiler_core.loop_ir import ir
@@ -62,17 +62,25 @@ Placed = list[tuple[str, int, int]]  # a value, the place before which its copy 
 def _sending(
     steps: Sequence[ir.Step], names: Sequence[str], times: Sequence[float], metas: Mapping[str, TensorMeta]
 ) -> Placed:
-    made = {name: max(k for k, step in enumerate(steps) if name in writes(step)) + 1 for name in names}
+    made: dict[str, int] = {}  # a value -> the place behind the last step that writes it
+    for place, step in enumerate(steps, 1):
+        made |= dict.fromkeys(writes(step), place)
     found: Placed = []
-    most, free = _most(names, metas), 0.0
+    under_way: deque[int] = deque()
+    most, free, sent = _most(names, metas), 0.0, 0
     for name in sorted(names, key=made.__getitem__):
         first = made[name]
         free = max(free, times[first]) + metas[name].nbytes / _LINK
         last = max(first, min(bisect_left(times, free), len(steps)))
+        while under_way and found[under_way[0]][2] <= first:
+            sent -= metas[found[under_way.popleft()][0]].nbytes
         found.append((name, first, last))
-        under_way = [k for k, (_, _, end) in enumerate(found) if end > first]
-        while sum(metas[found[k][0]].nbytes for k in under_way) > most and len(under_way) > 2:
-            oldest = under_way.pop(0)  # is waited for before another sets out
+        if last > first:
+            under_way.append(len(found) - 1)
+            sent += metas[name].nbytes
+        while sent > most and len(under_way) > 2:
+            oldest = under_way.popleft()  # is waited for before another sets out
+            sent -= metas[found[oldest][0]].nbytes
             found[oldest] = (*found[oldest][:2], first)
     return found
 
@@ -91,11 +99,15 @@ def _fetching(
         starts[name] = max(bisect_right(times, latest) - 1, 0)
     found: Placed = []
     most = _most(names, metas)
-    ahead: list[str] = []
+    ahead: deque[str] = deque()
+    nbytes = 0
     for name in wanted:
         ahead.append(name)
-        while sum(metas[one].nbytes for one in ahead) > most and len(ahead) > 2:
-            starts[name] = max(starts[name], read[ahead.pop(0)] + 1)
+        nbytes += metas[name].nbytes
+        while nbytes > most and len(ahead) > 2:
+            oldest = ahead.popleft()
+            nbytes -= metas[oldest].nbytes
+            starts[name] = max(starts[name], read[oldest] + 1)
         earlier = found[-1][1] if found else 0
         found.append((name, min(max(starts[name], earlier), read[name]), read[name]))
     return found

@@ -20,7 +20,7 @@ from collectives.host import identity
 from compiler_core import log
 from compiler_core.config import Config, config
 from compiler_core.runtime import cache, code_server
-from compiler_core.runtime.code_exchange import Address, Exchange, differences
+from compiler_core.runtime.code_exchange import Address, Exchange
 from distcompile.watchdog.peers import local_addresses
 
 
@@ -46,7 +46,7 @@ def attach(communicator: Communicator) -> None:
     if where is None or address is None:
         return
     cache.hosts.others = Exchange(address, host)
-    others = differences(origin, theirs)
+    others = [what for what in origin if origin[what] != theirs.get(what)]
     if others and places.index(where) == communicator.rank:  # one of a host says it
         what = "; ".join(f"{name}: {origin[name]}, there {theirs.get(name)}" for name in others)
         log.warn_once("code of hosts", f"this host does not share compiled code with rank 0's, which is other: {what}")

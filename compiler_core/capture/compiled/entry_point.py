@@ -60,7 +60,7 @@ def compile(
             matrix products too. A budget that cannot be kept is said, and the least is taken. None:
             DISTCOMPILE_MEMORY_BUDGET, by default 1.
         offload: 0 to 1: which part of the bytes that are saved for a backward waits for it in the host's pinned memory,
-            if they are on a CUDA device: large values, those first that are read last. They travel while the device
+            if they are on a CUDA device: large values, spread over the forward. They travel while the device
             computes; results are the same to the bit. Elsewhere it has no effect, which is said once. None:
             DISTCOMPILE_OFFLOAD, by default 0.
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from saving_steps import Graphs, Step, batch, evaluated_between, in_reverse, model, penalty, saved_elsewhere, trained
 
 import distcompile as dc
 from compiler_core import cuda
 from compiler_core.aot import offload
-from compiler_core.codegen.cuda_backend import CudaBackend, CudaGraphsBackend
+from compiler_core.codegen.cuda_backend import CudaBackend
 from compiler_core.config import config
 from compiler_core.errors import BackendError, ConfigError, DeviceError
 from compiler_core.runtime.cuda import host_memory
@@ -26,64 +27,11 @@ pytestmark = [
     pytest.mark.usefixtures("no_cache", "worth_a_copy"),
 ]
 
-Step = Callable[[Any, nn.Module], Any]
-
-
-class Graphs(CudaGraphsBackend):
-    """Replays what is compiled for a device that is not there."""
-
-    inner = CudaBackend(90)
-
 
 @pytest.fixture
 def worth_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small values travel, too."""
     monkeypatch.setattr(offload, "LEAST_NBYTES", 256)
-
-
-def model() -> nn.Module:
-    dc.manual_seed(0)
-    layers = [nn.Linear(40, 64), nn.Tanh(), nn.LayerNorm(64), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 40)]
-    return nn.Sequential(*layers, nn.Softmax(-1)).to("cuda")
-
-
-def batch(seed: int = 0) -> Any:
-    return dc.tensor(np.random.default_rng(seed).standard_normal((64, 40)).astype(np.float32), device="cuda")
-
-
-def in_reverse(call: Any, net: nn.Module) -> None:
-    losses = [call(batch(k)).square().sum() for k in range(4)]
-    for loss in reversed(losses):
-        loss.backward()
-
-
-def trained(call: Any, net: nn.Module) -> None:
-    optimizer = dc.optim.SGD(net.parameters(), lr=0.1)
-    for k in range(6):
-        optimizer.zero_grad()
-        call(batch(k)).square().sum().backward()
-        optimizer.step()
-
-
-def penalty(call: Any, net: nn.Module) -> None:
-    x = batch().requires_grad_()
-    (slope,) = dc.autograd.grad(call(x).square().sum(), x, create_graph=True)
-    slope.square().sum().backward()
-
-
-def evaluated_between(call: Any, net: nn.Module) -> None:
-    loss = call(batch()).square().sum()
-    with dc.no_grad():
-        call(batch(3))
-    call(batch(2))  # whose backward never comes
-    loss.backward()
-
-
-def saved_elsewhere(call: Any, net: nn.Module) -> None:
-    with dc.autograd.graph.saved_tensors_hooks(lambda t: t.cpu(), lambda t: t.to("cuda")):
-        loss = call(batch()).square().sum()
-    loss.backward(retain_graph=True)
-    loss.backward()
 
 
 def saved_on_cpu(call: Any, net: nn.Module) -> None:

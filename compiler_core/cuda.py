@@ -208,7 +208,8 @@ def _number(cupy: Any, array: Array, dense: bool) -> Array:
     """One number, in all places of `array`: a kernel is handed its bits. A copy would wait for the stream's work."""
     bits = array[(slice(1),) * array.ndim].reshape(1).view(f"u{array.dtype.itemsize}")[0]
     shape = array.shape if dense or array.size == 1 else (1,) * array.ndim
-    made = cupy.full(shape, bits, bits.dtype).view(array.dtype)
+    made = cupy.empty(shape, array.dtype)
+    made.view(bits.dtype).fill(bits)  # of memory of its own, that may be written through views
     return made if made.shape == array.shape else cupy.broadcast_to(made, array.shape)
 
 

@@ -56,7 +56,9 @@ class Block:
 
 
 class Memory:
-    """What `array.data` is: an address, and the block (`mem`) that it is in."""
+    """What `array.data` is: an address, and the block (`mem`) that it is in. under: what keeps the bytes there."""
+
+    under: Any = None
 
     def __init__(self, host: np.ndarray[Any, Any], state: State, device: int, block: Any = None) -> None:
         self.ptr, self.mem, self._host = int(host.__array_interface__["data"][0]), block, host
@@ -143,20 +145,20 @@ class ndarray:
     """See the module's text."""
 
     __array_priority__ = 100
-    __slots__ = ("__weakref__", "_block", "_device", "_host", "_owner", "_state")
+    __slots__ = ("__weakref__", "_device", "_host", "_owner", "_state", "data")
 
     def __init__(self, host: Any, state: Any, device: Any, owner: Any = None) -> None:
         if isinstance(host, tuple):  # as CuPy's: shape, dtype, memptr, strides
             host, state, device, owner = _placed(host, state, device, owner)
         self._host, self._state, self._device = host, state, device
-        self._owner = None if isinstance(owner, Block) else owner  # whoever's bytes are counted
-        if self._owner is None:
-            self._block = state.allocate(host.nbytes) if owner is None else owner
-        elif isinstance(owner, ndarray):
-            self._block = owner._root_block()  # a view refers to the memory, as CuPy's does
-
-    def _root_block(self) -> Any:
-        return self._block if self._owner is None else getattr(self._owner, "_block", self._owner)
+        self._owner = owner if isinstance(owner, ndarray) else None
+        if owner is None:
+            block = state.allocate(host.nbytes)
+        else:  # memory that is there: a view's, or that at a pointer
+            block = getattr(owner, "data", owner)
+            block = block.mem if isinstance(block, Memory) else block
+        self.data = Memory(host, state, device, block)
+        self.data.under = owner if isinstance(owner, Memory) else None
 
     def _new(self, host: Any) -> ndarray:
         """A result: a view of this memory, or memory of its own."""
@@ -176,9 +178,8 @@ class ndarray:
     nbytes = property(lambda self: self._host.nbytes)
     itemsize = property(lambda self: self._host.itemsize)
     strides = property(lambda self: self._host.strides)
-    flags = property(lambda self: Flags(self._host, self._owner is None and self._block.host is not None))
+    flags = property(lambda self: Flags(self._host, self._owner is None))
     base = property(lambda self: self._owner)
-    data = property(lambda self: Memory(self._host, self._state, self._device, self._root_block()))
     device = property(lambda self: DeviceOf(self._device))
     T = property(lambda self: self._new(self._host.T))
     mT = property(lambda self: self._new(np.swapaxes(self._host, -1, -2)))

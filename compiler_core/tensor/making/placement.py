@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from compiler_core import cuda
-from compiler_core.device import Device, check_device, copy_of, cpu, default_device, device_of, is_array, meta
+from compiler_core.device import Device, check_device, cpu, default_device, device_of, is_array, meta
 from compiler_core.dtype import as_dtype, of, uint64
 from compiler_core.errors import DeviceError, GraphBreak
 from compiler_core.late import Late
@@ -169,7 +169,7 @@ def _all_placed(made: Any, place: Device) -> Any:
         return moved(made, place)
     from compiler_core.tensor.tensor import Tensor
 
-    return Tensor._wrap(copy_of(place.put(array)))
+    return Tensor._wrap(place.put(array))
 
 
 def placed(function: F) -> F:

@@ -126,7 +126,8 @@ class Cell:
     def put_view(self, view: ViewCell, value: Value) -> None:
         """`put` for a view of this storage: one at a time, or what a thread writes beside another's part is lost."""
         with alone(self):
-            if type(self) is Cell and current_trace() is None and write_through(self, view, value):
+            is_plain = type(self) is DeviceCell or type(self) is Cell
+            if is_plain and current_trace() is None and write_through(self, view, value):
                 view.seen = self.stamp + 1
                 return
             view.base.put(views.scatter(view.op, read(view.base), value, view.attrs))

@@ -10,6 +10,7 @@ import pytest
 
 import distcompile as dc
 from compiler_core.tensor.memory import cell as cells
+from tests.fake_cupy import on_fake_device
 
 
 @pytest.fixture
@@ -165,3 +166,78 @@ def test_one_part_of_a_storage_is_written_to_another() -> None:
     x[0, :32] = x[0, 32:]
     expected[0, :32] = expected[0, 32:].copy()
     assert x.tolist() == expected.tolist()
+
+
+# ---- on a device, where memory is looked at by pointers, too
+
+
+@pytest.fixture
+def device() -> Any:
+    with on_fake_device(devices=1) as module:
+        yield module
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_on_a_device_such_a_write_stays_in_place(name: str, device: Any, scatters: list[str]) -> None:
+    x, same = base().cuda(), base()
+    before = x._cell.raw.data.ptr
+    WRITES[name](same)
+    scatters.clear()
+    WRITES[name](x)
+    assert scatters == []
+    assert x._cell.raw.data.ptr == before
+    assert x.tolist() == same.tolist()
+
+
+def test_on_a_device_results_are_written_into_parts(device: Any, scatters: list[str]) -> None:
+    rows, weight = base().cuda(), dc.ones(64, 100, device="cuda")
+    out = dc.zeros(64, 100, device="cuda")
+    before = out._cell.raw.data.ptr
+    for k in range(2):
+        dc.mm(rows, weight, out=out[32 * k : 32 * k + 32])
+    assert scatters == []
+    assert out._cell.raw.data.ptr == before
+    assert out.tolist() == [*dc.mm(base(), dc.ones(64, 100)).tolist()] * 2
+
+
+HOLDERS: dict[str, Callable[[Any, Any], Any]] = {
+    "an array of its own": lambda x, module: x,
+    "a part of it": lambda x, module: x[1:],
+    "an array at its pointer": lambda x, module: module.ndarray(x.shape, x.dtype, x.data),
+    "an array at a place behind": lambda x, module: module.ndarray((4, 64), x.dtype, x.data + 2 * 256),
+    "its pointer": lambda x, module: x.data,
+    "its memory": lambda x, module: x.data.mem,
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_on_a_device_who_holds_the_memory_keeps_what_is_there(name: str, device: Any) -> None:
+    x = base().cuda()
+    before, host = x._cell.raw.data.ptr, x._cell.raw.get()
+    held = HOLDERS[name](x._cell.raw, device)
+    seen = held.get().copy() if hasattr(held, "get") else None
+    x[3] = -1.0
+    assert x._cell.raw.data.ptr != before
+    assert seen is None or np.array_equal(held.get(), seen)
+    assert x[3].tolist() == [-1.0] * 64
+    assert x[2].tolist() == host[2].tolist()
+
+
+def test_on_a_device_what_a_backward_saved_is_not_written_over(device: Any) -> None:
+    y, w = base().cuda() / 2048, dc.ones(32, 64, device="cuda", requires_grad=True)
+    made = (y.exp() * w).sum()
+    with dc.no_grad():
+        y[3] = 0.0
+    made.backward()
+    assert w.grad is not None
+    dc.testing.assert_close(w.grad.cpu(), (base() / 2048).exp())
+
+
+def test_what_is_made_on_a_device_has_memory_of_its_own(device: Any) -> None:
+    for made in (
+        dc.zeros(3, 4, device="cuda"),
+        dc.full((5,), 2.5, device="cuda"),
+        dc.ones(2, 2, device="cuda", dtype=dc.bfloat16),
+    ):
+        assert made._cell.raw.base is None
+        assert made._cell.raw.flags.c_contiguous

@@ -96,7 +96,8 @@ def step(
     if not ir.REDUCING[scan.kind].is_place:
         zero = _constant(0, scan.carried)
         *factor, term = (cast(value, scan.carried) for value in values)
-        before = Emitter().where(_is_first(scan), zero, call("mul", (factor[0], old))) if factor else old
+        none = _constant(-0.0 if scan.carried.is_floating_point else 0, scan.carried)  # leaves a term as it is
+        before = Emitter().where(_is_first(scan), none, call("mul", (factor[0], old))) if factor else old
         new = translate.let(column, call("add", (before, term)))
         column.append(ir.Store("s0", at, new))
         return [("s0", zero)], new
@@ -116,7 +117,7 @@ def _is_first(scan: d.Scan) -> x.Expr:
     return Emitter().compare("eq", of_axis(scan.line) if scan.line.extent != 1 else ZERO, 0)
 
 
-def _constant(value: int, dtype: DType) -> x.Const:
+def _constant(value: float, dtype: DType) -> x.Const:
     return x.Const(dtype.numpy.type(value).item(), dtype)
 
 

@@ -289,12 +289,15 @@ def _convolution_weight(tests: Tests, x: X, g: X, kernel: Dims, groups: int, **a
 
 def _linear_scan(tests: Tests, a: X, b: X, dim: int, reverse: bool) -> X:
     a_, b_ = (jnp.moveaxis(value, dim, 0) for value in _wide(a, b))
+    if a_.shape[0]:
+        a_ = a_.at[-1 if reverse else 0].set(0)  # before it is nothing, which not even an infinite factor counts
+    none = jnp.full(b_.shape[1:], -0.0 if jnp.issubdtype(b_.dtype, jnp.floating) else 0, b_.dtype)
 
     def step(before: X, both: tuple[X, X]) -> tuple[X, X]:
         now = both[0] * before + both[1]
         return now, now
 
-    _, found = lax.scan(step, jnp.zeros(b_.shape[1:], b_.dtype), (a_, b_), reverse=reverse)
+    _, found = lax.scan(step, none, (a_, b_), reverse=reverse)
     return jnp.moveaxis(found, 0, dim).astype(b.dtype)
 
 

@@ -36,7 +36,7 @@ from compiler_core.ops.broadcasting import (
     widened,
 )
 from compiler_core.ops.casting import in_float32
-from compiler_core.ops.composites.arithmetic import maximum, minimum
+from compiler_core.ops.composites.arithmetic import maximum, minimum, pow
 from compiler_core.ops.composites.unary import truth
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.refusals import need_floating, need_kind
@@ -166,11 +166,14 @@ def sqrt_flat_at_zero(x: Value) -> Value:
     return prims.where(is_zero, zero, prims.sqrt(prims.where(is_zero, prims.full_like(x, 1.0), x)))
 
 
-def _power_flat_at_zero(x: Value, exponent: float) -> Value:
-    """x ** exponent with derivative 0 at 0, as torch's norm has it."""
-    zero, one = prims.full_like(x, 0.0), prims.full_like(x, 1.0)
-    is_zero = prims.bitwise_and(prims.eq(x, zero), prims.full(shape_of(x), exponent > 0, dt.bool_))
-    return prims.where(is_zero, zero, prims.pow(prims.where(is_zero, one, x), prims.full_like(x, exponent)))
+def power_norm(size: Value, power: float, dim: Dim, keepdim: bool) -> Value:
+    """(sum size^power)^(1/power). A size of 0 has the gradient 0; if the power is negative, it makes the norm 0."""
+    zero = prims.eq(size, prims.full_like(size, 0.0))
+    powers = pow(prims.where(zero, prims.full_like(size, 1.0), size), power)
+    total = sum(powers if power < 0 else prims.where(zero, prims.full_like(size, 0.0), powers), dim, keepdim)
+    nothing = prims.full_like(total, 0.0)
+    flat = any(zero, dim, keepdim) if power < 0 else prims.eq(total, nothing)
+    return prims.where(flat, nothing, pow(prims.where(flat, prims.full_like(total, 1.0), total), 1.0 / power))
 
 
 @remembered
@@ -333,9 +336,7 @@ def norm(input: Value, p: float | str = 2, dim: Dim = None, keepdim: bool = Fals
     elif p == 1:
         result = sum(prims.abs(wide), dim, keepdim)
     else:
-        power, size = float(p), prims.abs(wide)
-        total = sum(_power_flat_at_zero(size, power), dim, keepdim)
-        result = _power_flat_at_zero(total, 1.0 / power)
+        result = power_norm(prims.abs(wide), float(p), dim, keepdim)
     return cast(result, dtype_of(x).real)
 
 

@@ -30,7 +30,7 @@ from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composites.arithmetic import times
 from compiler_core.ops.composites.reduction import ValuesAndIndices, named
 from compiler_core.ops.numpy_names import numpy_names
-from compiler_core.ops.primitives.scans import shifted
+from compiler_core.ops.primitives.scans import nothing, shifted
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.special.elementary import logaddexp
@@ -230,4 +230,4 @@ def cumprod(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
         return prims.cast(x, dtype_of(x))
     place = prims.iota(shape_of(x), d, dt.int64)
     is_first = prims.eq(place, prims.full_like(place, 0))
-    return prims.linear_scan(x, prims.where(is_first, x, prims.full_like(x, 0)), d)
+    return prims.linear_scan(x, prims.where(is_first, x, prims.full_like(x, nothing(x))), d)

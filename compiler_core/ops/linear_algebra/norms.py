@@ -26,7 +26,7 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.casting import in_float32, in_lower
 from compiler_core.ops.composites.arithmetic import times
-from compiler_core.ops.composites.reduction import abs_squared
+from compiler_core.ops.composites.reduction import abs_squared, power_norm
 from compiler_core.ops.linear_algebra.eigenvalues import eigvalsh
 from compiler_core.ops.linear_algebra.factor import eye_like
 from compiler_core.ops.linear_algebra.factorisations import svdvals
@@ -69,12 +69,7 @@ def vector_norm(
         return F.sum(size, chosen, keepdim)
     if ord == 2:
         return F.sqrt_flat_at_zero(F.sum(abs_squared(value), chosen, keepdim))
-    zero = F.eq(size, 0)  # its gradient is 0, not that of the power
-    if ord < 0:
-        total = F.sum(F.pow(F.where(zero, 1.0, size), float(ord)), chosen, keepdim)
-        return F.where(F.any(zero, chosen, keepdim), 0.0, F.pow(total, 1.0 / ord))
-    powers = F.where(zero, 0.0, F.pow(F.where(zero, 1.0, size), float(ord)))
-    return _root(F.sum(powers, chosen, keepdim), float(ord))
+    return power_norm(size, float(ord), chosen, keepdim)
 
 
 def _is_not_zero(x: Value) -> Value:
@@ -84,12 +79,6 @@ def _is_not_zero(x: Value) -> Value:
     x = F.where(F.isfinite(x), x, 1.0) if dtype_of(x).is_inexact else x
     ones = F.add(F.mul(F.clamp(x, -1, 1), 0.0), 1.0)
     return F.where(F.eq(x, 0), F.sub(ones, 1.0), ones)
-
-
-def _root(total: Value, ord: float) -> Value:
-    """total ** (1/ord), with the gradient 0 where total is 0."""
-    zero = F.eq(total, 0)
-    return F.where(zero, 0.0, F.pow(F.where(zero, 1.0, total), 1.0 / ord))
 
 
 def _to_matrix(x: Value, dim: Sequence[int]) -> tuple[Value, tuple[int, int]]:

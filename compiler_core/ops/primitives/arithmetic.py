@@ -59,7 +59,7 @@ _vjp_mul = PerOperand(
 
 _vjp_div = PerOperand(
     lambda g, out, a, b: prims.div(g, prims.conj(b)),
-    lambda g, out, a, b: prims.neg(prims.mul(prims.div(g, prims.conj(b)), prims.conj(out))),
+    lambda g, out, a, b: prims.mul(prims.neg(g), prims.conj(prims.div(out, b))),  # the slope first, so that 0 stays 0
 )
 
 

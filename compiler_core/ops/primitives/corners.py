@@ -1,7 +1,7 @@
 """Functions whose derivative at corners and outside their domain is torch's, which no composition of theirs would give.
 
 In: operands alike, floating. Out: one value. Each op has a value, which is its eager rule and what it is lowered to,
-and a vjp that states torch's formula: xlogy, xlog1py, entr, logit, elu, leaky.
+and a vjp that states torch's formula: xlogy, xlog1py, entr, logit, elu, leaky. More are in special/.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from compiler_core.ops.rules import ALIKE, Expansion
 _FLOPS = 20  # an element
 
 
-def _cornered(name: str, value: Callable[..., Value], vjp: Callable[..., Any], *samples: Sample) -> Op:
+def cornered(name: str, value: Callable[..., Value], vjp: Callable[..., Any], *samples: Sample) -> Op:
     """Register an op of this value, of 16-bit floats in float32."""
     value = rounded_once(value)
 
@@ -82,8 +82,8 @@ def _slopes(shift: float, log: Callable[[Value], Value]) -> Callable[..., tuple[
 
 
 _PAIR = (Sample(((3, 4), (3, 4)), low=0.2, high=3.0), Sample(((), ()), low=0.2, high=3.0))
-XLOGY = _cornered("xlogy", lambda x, y: _times_log(x, y, prims.log, 0.0), _slopes(0.0, prims.log), *_PAIR)
-XLOG1PY = _cornered("xlog1py", lambda x, y: _times_log(x, y, prims.log1p, 1.0), _slopes(1.0, prims.log1p), *_PAIR)
+XLOGY = cornered("xlogy", lambda x, y: _times_log(x, y, prims.log, 0.0), _slopes(0.0, prims.log), *_PAIR)
+XLOG1PY = cornered("xlog1py", lambda x, y: _times_log(x, y, prims.log1p, 1.0), _slopes(1.0, prims.log1p), *_PAIR)
 
 
 # ---- -x log x
@@ -102,7 +102,7 @@ def _vjp_entr(g: Value, out: Value, x: Value) -> tuple[Value]:
     return (prims.neg(prims.mul(g, prims.add(prims.log(x), _number(x, 1.0)))),)
 
 
-ENTR = _cornered("entr", _entr, _vjp_entr, Sample(((3, 4),), low=0.1, high=2.0), Sample(((),), low=0.1, high=2.0))
+ENTR = cornered("entr", _entr, _vjp_entr, Sample(((3, 4),), low=0.1, high=2.0), Sample(((),), low=0.1, high=2.0))
 
 
 # ---- log(x / (1 - x))
@@ -125,7 +125,7 @@ def _vjp_logit(g: Value, out: Value, x: Value, eps: float = -1.0) -> tuple[Value
 
 
 _UNIT = tuple(Sample(((3, 4),), attrs, low=0.1, high=0.9) for attrs in ({"eps": -1.0}, {"eps": 0.3}))
-LOGIT = _cornered("logit", _logit, _vjp_logit, *_UNIT)
+LOGIT = cornered("logit", _logit, _vjp_logit, *_UNIT)
 
 
 # ---- elu
@@ -154,7 +154,7 @@ def _times(x: Value, factor: float) -> Value:
 
 
 _ELU = {"alpha": 1.5, "scale": 1.2, "inner": 0.7}
-ELU = _cornered("elu", _elu, _vjp_elu, Sample(((3, 4),)), Sample(((3, 4),), _ELU), Sample(((),)))
+ELU = cornered("elu", _elu, _vjp_elu, Sample(((3, 4),)), Sample(((3, 4),), _ELU), Sample(((),)))
 
 
 # ---- leaky
@@ -169,4 +169,4 @@ def _vjp_leaky(g: Value, out: Value, x: Value, slope: float) -> tuple[Value]:
     return (tied(prims.where(prims.gt(x, _number(x, 0.0)), g, _times(g, slope)), x),)
 
 
-LEAKY = _cornered("leaky", _leaky, _vjp_leaky, Sample(((3, 4),), {"slope": 0.1}), Sample(((),), {"slope": 0.1}))
+LEAKY = cornered("leaky", _leaky, _vjp_leaky, Sample(((3, 4),), {"slope": 0.1}), Sample(((),), {"slope": 0.1}))

@@ -10,6 +10,7 @@ The cotangent of max and min is shared evenly between equal elements, as torch's
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from compiler_core.meta import Shape, TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import NUMERIC, ORDERED, check_dims, check_dtype
 from compiler_core.ops.primitives.pointwise import as_array
+from compiler_core.ops.primitives.scans import products_before
 from compiler_core.ops.quiet import quietly, silence
 from compiler_core.ops.quiet import restore as restore_warnings
 from compiler_core.ops.registry import Array, NotDifferentiable, Op, Sample, Value, VjpRule, register
@@ -128,15 +130,15 @@ def _vjp_sum(g: Value, out: Value, x: Value, dims: Dims) -> tuple[Value]:
 
 
 def _vjp_prod(g: Value, out: Value, x: Value, dims: Dims) -> tuple[Value]:
-    """The product of the others: out/x; where x is the only zero of its group, the product of the rest; else 0."""
+    """Times the product of the others: of those before it and those behind, which needs no division by a zero."""
     shape = tuple(x.shape)
-    zero, one = prims.full_like(x, 0.0), prims.full_like(x, 1.0)
-    is_zero = prims.eq(x, zero)
-    safe = prims.where(is_zero, one, x)
-    n_zeros = restore(prims.sum(prims.where(is_zero, one, zero), dims), shape, dims)
-    others = restore(prims.prod(safe, dims), shape, dims)
-    alone = prims.where(is_zero, prims.eq(n_zeros, one), prims.eq(n_zeros, zero))
-    return (prims.mul(restore(g, shape, dims), prims.conj(prims.where(alone, prims.div(others, safe), zero))),)
+    order = (*(d for d in range(len(shape)) if d not in dims), *dims)
+    turned, kept = tuple(shape[d] for d in order), reduced_shape(shape, dims)
+    line = prims.reshape(prims.permute(x, order), (*kept, math.prod(turned[len(kept) :])))
+    others = prims.mul(*(products_before(line, len(kept), reverse) for reverse in (False, True)))
+    back = tuple(order.index(d) for d in range(len(shape)))
+    others = prims.permute(prims.reshape(others, turned), back)
+    return (prims.mul(restore(g, shape, dims), prims.conj(others)),)
 
 
 def _vjp_extremum(g: Value, out: Value, x: Value, dims: Dims, shared: bool = False) -> tuple[Value]:

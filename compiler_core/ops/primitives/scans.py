@@ -6,8 +6,8 @@
     cummin_places(x)   of the least; in both, NaN wins
 
 In: x, a, b: T[...], dim. Out: T[...]. Integers wrap. The 16-bit floats and f32 run in f64 and are rounded once an
-element, as torch's are. Each is one pass, in loops (schedule/scan.py) as in NumPy; eager, linear_scan goes along the
-dim in Python, whole slices at a time. The gradients are scans in the other direction.
+element, as torch's are. Each is one pass, in loops (schedule/scan.py) as in NumPy; eager, a linear_scan that is no
+running product goes along the dim in Python, whole slices at a time. The gradients are scans in the other direction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler_core.dtype import DType, int64
+from compiler_core.dtype import DType, int64, of
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.checks import NUMERIC, ORDERED, check_alike, check_dim, check_dtype
@@ -89,32 +89,56 @@ def _infer_linear_scan(a: TensorMeta, b: TensorMeta, dim: int, reverse: bool) ->
 def _eager_linear_scan(xp: Any, a: Array, b: Array, dim: int, reverse: bool) -> Array:
     wide = _running(b.dtype)
     factors, terms = (xp.moveaxis(_turned(xp, v, dim, reverse), dim, 0).astype(wide, copy=False) for v in (a, b))
-    result = xp.empty_like(terms)
     with np.errstate(all="ignore"):
-        for i in range(len(terms)):
-            result[i] = factors[i] * result[i - 1] + terms[i] if i else terms[i]
+        if terms[1:].any():
+            result = xp.empty_like(terms)
+            for i in range(len(terms)):
+                result[i] = factors[i] * result[i - 1] + terms[i] if i else terms[i]
+        else:
+            result = xp.cumprod(xp.concatenate([terms[:1], factors[1:]]), axis=0, dtype=wide)
         turned: Array = _turned(xp, xp.moveaxis(result, 0, dim), dim, reverse).astype(b.dtype)
     return turned
 
 
 def shifted(x: Value, dim: int, towards_end: bool) -> Value:
     """x moved by one along dim, and 0 where nothing came from."""
-    shape = tuple(x.shape)
-    start, low, high = ([0] * len(shape) for _ in range(3))
-    if not shape[dim]:
-        return x
-    start[dim] = 0 if towards_end else 1
-    end = [n - (towards_end and d == dim) for d, n in enumerate(shape)]
-    (low if towards_end else high)[dim] = 1
-    part = prims.slice(x, tuple(start), tuple(end), (1,) * len(shape))
-    return prims.pad(part, tuple(low), tuple(high), 0.0)
+    return _behind_one(_all_but_one(x, dim, last=towards_end), dim, first=towards_end) if x.shape[dim] else x
+
+
+def _all_but_one(x: Value, dim: int, *, last: bool) -> Value:
+    """x without its last, or its first, place along dim."""
+    start = tuple(int(d == dim and not last) for d in range(len(x.shape)))
+    end = tuple(n - 1 if d == dim and last else n for d, n in enumerate(x.shape))
+    return prims.slice(x, start, end, (1,) * len(start))
+
+
+def _behind_one(x: Value, dim: int, *, first: bool) -> Value:
+    """x with a 0 before it, or behind it, along dim."""
+    one, none = tuple(int(d == dim) for d in range(len(x.shape))), (0,) * len(x.shape)
+    return prims.pad(x, one if first else none, none if first else one, 0.0)
 
 
 def _vjp_linear_scan(g: Value, out: Value, a: Value, b: Value, dim: int, reverse: bool) -> tuple[Value, Value]:
-    """Of b: the recurrence backwards, each factor one place on; of a: that times the value before."""
+    """Of b: the recurrence backwards, each factor one place on; of a: that times the value before, if there is one."""
     factors = prims.conj(shifted(a, dim, towards_end=reverse))
     to_b = prims.linear_scan(factors, g, dim, not reverse)
-    return prims.mul(to_b, prims.conj(shifted(out, dim, towards_end=not reverse))), to_b
+    if not a.shape[dim]:
+        return to_b, to_b
+    before, here = _all_but_one(out, dim, last=not reverse), _all_but_one(to_b, dim, last=reverse)
+    return _behind_one(prims.mul(here, prims.conj(before)), dim, first=not reverse), to_b
+
+
+def products_before(x: Value, dim: int, reverse: bool) -> Value:
+    """At each place the product of those before it along dim, of which there are none at the first; reverse: behind."""
+    place = prims.iota(tuple(x.shape), dim, int64)
+    is_first = prims.eq(place, prims.full_like(place, x.shape[dim] - 1 if reverse else 0))
+    start = prims.where(is_first, prims.full_like(x, 1), prims.full_like(x, nothing(x)))
+    return prims.linear_scan(shifted(x, dim, towards_end=not reverse), start, dim, reverse)
+
+
+def nothing(x: Value) -> float:
+    """What added to a product leaves its sign, if it is zero too."""
+    return -0.0 if of(x.dtype).is_floating_point else 0
 
 
 LINEAR_SCAN = register(

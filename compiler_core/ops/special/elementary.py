@@ -3,14 +3,14 @@
 In: values and Python scalars, broadcast and promoted. Out: one value; integers become the default dtype first.
 Computed in float64 and rounded once, so a float32 result is right to its last digits.
 Sources: erfinv starts from Giles' approximation ("Approximating the erfinv function", 2012), within 1e-7 of 1 from the
-first terms of erfc's asymptotic series (Abramowitz and Stegun 7.1.23), and takes Newton steps, the last of which carry
-the gradient; erfcx by the continued fraction of Laplace (Abramowitz and Stegun 7.1.14), below 2 by erfc itself.
+first terms of erfc's asymptotic series (Abramowitz and Stegun 7.1.23), and takes Newton steps; erfcx by the continued
+fraction of Laplace (Abramowitz and Stegun 7.1.14), below 2 by erfc itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from compiler_core import dtype as dt
 from compiler_core.errors import ShapeError
@@ -21,8 +21,9 @@ from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composites.arithmetic import Operand
 from compiler_core.ops.composites.trigonometry import floating_operands
 from compiler_core.ops.lying import lies
+from compiler_core.ops.primitives.corners import cornered
 from compiler_core.ops.refusals import need_kind
-from compiler_core.ops.registry import Value
+from compiler_core.ops.registry import Sample, Value, bind
 from compiler_core.ops.whole import whole
 
 
@@ -95,24 +96,46 @@ def logit(input: Value, eps: float | None = None) -> Value:
 _FRACTION_TERMS = 60
 
 
-def _erfcx_far(y: Value) -> Value:
-    """exp(y^2) erfc(y) for y >= 2, by Laplace's continued fraction."""
-    tail = y
+def _tails(y: Value) -> tuple[Value, Value]:
+    """Laplace's continued fraction for y >= 2, t = y + 1/2 / t', and its t': exp(y^2) erfc(y) is 1 / (sqrt(pi) t)."""
+    tail = inner = y
     for k in range(_FRACTION_TERMS, 0, -1):
+        inner = tail
         tail = prims.add(y, prims.div(prims.full_like(y, k / 2.0), tail))
-    return prims.div(prims.full_like(y, 1.0 / math.sqrt(math.pi)), tail)
+    return tail, inner
+
+
+def _erfcx(x: Value) -> Value:
+    wide = in_float64(x)
+    far = F.ge(wide, 2.0)
+    near = prims.where(far, prims.full_like(wide, 0.0), wide)
+    by_erf = prims.mul(F.exp(prims.mul(near, near)), prims.erfc(near))
+    tail, _ = _tails(prims.where(far, wide, prims.full_like(wide, 2.0)))
+    return cast(prims.where(far, F.div(1.0 / math.sqrt(math.pi), tail), by_erf), dtype_of(x))
+
+
+def _vjp_erfcx(g: Value, out: Value, x: Value) -> tuple[Value]:
+    """2 x erfcx(x) - 2 / sqrt(pi); where that would cancel, by the continued fraction."""
+    wide = in_float64(x)
+    far = F.ge(wide, 2.0)
+    zero = prims.full_like(wide, 0.0)
+    near = prims.mul(prims.where(far, zero, wide), prims.where(far, zero, in_float64(out)))
+    tail, inner = _tails(prims.where(far, wide, prims.full_like(wide, 2.0)))
+    slope = prims.where(
+        far,
+        F.div(-1.0 / math.sqrt(math.pi), prims.mul(tail, inner)),
+        F.sub(F.mul(near, 2.0), 2.0 / math.sqrt(math.pi)),
+    )
+    return (prims.mul(g, cast(slope, dtype_of(x))),)
+
+
+ERFCX = cornered("erfcx", _erfcx, _vjp_erfcx, Sample(((3, 4),), low=-1.0, high=4.0), Sample(((),)))
 
 
 def erfcx(input: Value) -> Value:
     """exp(input^2) * erfc(input)."""
     need_kind("erfcx", "biuf", input)
-    x = floating(input)
-    wide = in_float64(x)
-    far = F.ge(wide, 2.0)
-    near = prims.where(far, prims.full_like(wide, 0.0), wide)
-    by_erf = prims.mul(F.exp(prims.mul(near, near)), prims.erfc(near))
-    by_fraction = _erfcx_far(prims.where(far, wide, prims.full_like(wide, 2.0)))
-    return cast(prims.where(far, by_fraction, by_erf), dtype_of(x))
+    return bind(ERFCX, floating(input))
 
 
 def ndtr(input: Value) -> Value:
@@ -142,29 +165,40 @@ _TAIL = (-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573
          1.00167406, 2.83297682)  # fmt: skip
 
 
-def _erfinv_of(x: Value, complement: Value, steps: int = 3) -> Value:
-    """erfinv(x) for |x| < 1 in float64; complement: 1 - |x|, for the tail. Both carry the gradient.
-
-    steps: of Newton's, before two more that carry it. What is rounded to float32 needs none.
-    """
-    size = prims.detach(prims.abs(x))
-    rest = prims.detach(complement)
+def _erfinv_of(x: Value, rest: Value, steps: int = 5) -> Value:
+    """erfinv(x) for |x| < 1 in float64; rest: 1 - |x|, for the tail. steps: of Newton's."""
+    size = prims.abs(x)
     w = prims.neg(F.log(prims.mul(rest, F.add(size, 1.0))))
     centre = polynomial(_CENTRE, F.sub(w, 2.5))
     tail = polynomial(_TAIL, F.sub(prims.sqrt(F.clamp(w, 5.0)), 3.0))
     logarithm = F.add(F.clamp(w, 5.0), math.log(2.0))  # of `rest`, with its sign turned
     far = prims.sqrt(prims.sub(logarithm, F.mul(F.log(F.mul(logarithm, math.pi)), 0.5)))
     y = prims.mul(prims.where(F.lt(w, 5.0), centre, prims.where(F.lt(w, 16.0), tail, far)), size)
-    half_root = math.sqrt(math.pi) / 2.0
-    for _ in range(steps):
-        slope = F.mul(F.exp(prims.mul(y, y)), half_root)
-        y = prims.add(y, prims.mul(prims.sub(prims.erfc(y), rest), slope))
-    y = prims.mul(prims.detach(y), prims.detach(prims.sign(x)))
-    for _ in range(2):  # these make the first three derivatives those of the inverse
-        tail = prims.mul(prims.sign(x), prims.sub(complement, prims.erfc(prims.abs(y))))
-        residual = prims.where(F.lt(size, 0.5), prims.sub(prims.erf(y), x), tail)
-        y = prims.sub(y, prims.mul(residual, F.mul(F.exp(prims.mul(y, y)), half_root)))
-    return y
+    for step in range(steps):
+        residual = prims.sub(rest, prims.erfc(y))
+        if step >= steps - 2:  # the last ones keep the digits near 0
+            residual = prims.where(F.lt(size, 0.5), prims.sub(prims.erf(y), size), residual)
+        y = prims.sub(y, prims.mul(residual, F.mul(F.exp(prims.mul(y, y)), math.sqrt(math.pi) / 2.0)))
+    return prims.copysign(y, x)
+
+
+def _erfinv_value(x: Value) -> Value:
+    wide = in_float64(x)
+    size = prims.abs(wide)
+    inside = F.lt(size, 1.0)
+    safe = prims.where(inside, wide, prims.full_like(wide, 0.0))
+    value = _erfinv_of(safe, F.sub(1.0, prims.abs(safe)), steps=5 if dtype_of(x) is dt.float64 else 2)
+    edge = prims.mul(wide, F.where(inside, 1.0, F.where(F.eq(size, 1.0), prims.full_like(wide, math.inf), math.nan)))
+    return cast(prims.where(inside, value, edge), dtype_of(x))
+
+
+def _by_inverse(scale: float, power: float) -> Callable[[Value, Value, Value], tuple[Value]]:
+    """The rule of an inverse with the slope scale * exp(power * out^2), which its result tells."""
+    return lambda g, out, x: (prims.mul(g, F.mul(F.exp(F.mul(prims.mul(out, out), power)), scale)),)
+
+
+_WITHIN = tuple(Sample((shape,), low=-0.9, high=0.9) for shape in ((3, 4), ()))
+ERFINV = cornered("erfinv", _erfinv_value, _by_inverse(math.sqrt(math.pi) / 2.0, 1.0), *_WITHIN)
 
 
 @lies("alike")
@@ -177,27 +211,28 @@ def erfinv(input: Value) -> Value:
 
 @whole(pointwise=True)
 def _erfinv(x: Value) -> Value:
+    return bind(ERFINV, x)
+
+
+def _ndtri(x: Value) -> Value:
     wide = in_float64(x)
-    size = prims.abs(wide)
-    inside = F.lt(size, 1.0)
-    safe = prims.where(inside, wide, prims.full_like(wide, 0.0))
-    value = _erfinv_of(safe, F.sub(1.0, prims.abs(safe)), steps=3 if dtype_of(x) is dt.float64 else 0)
-    edge = prims.mul(wide, F.where(inside, 1.0, F.where(F.eq(size, 1.0), prims.full_like(wide, math.inf), math.nan)))
-    return cast(prims.where(inside, value, edge), dtype_of(x))
+    inside = F.logical_and(F.gt(wide, 0.0), F.lt(wide, 1.0))
+    p = prims.where(inside, wide, prims.full_like(wide, 0.5))
+    complement = F.mul(prims.where(F.lt(p, 0.5), p, F.sub(1.0, p)), 2.0)
+    value = F.mul(_erfinv_of(F.sub(F.mul(p, 2.0), 1.0), complement), math.sqrt(2.0))
+    ends = F.where(F.eq(wide, 0.0), -math.inf, F.where(F.eq(wide, 1.0), math.inf, math.nan))
+    return cast(prims.where(inside, value, cast(ends, dt.float64)), dtype_of(x))
+
+
+NDTRI = cornered(
+    "ndtri", _ndtri, _by_inverse(math.sqrt(2.0 * math.pi), 0.5), Sample(((3, 4),), low=0.1, high=0.9), Sample(((),))
+)
 
 
 def ndtri(input: Value) -> Value:
     """The inverse of ndtr: -inf at 0, inf at 1, NaN outside."""
     need_kind("ndtri", "biuf", input)
-    x = floating(input)
-    wide = in_float64(x)
-    inside = F.logical_and(F.gt(wide, 0.0), F.lt(wide, 1.0))
-    p = prims.where(inside, wide, prims.full_like(wide, 0.5))
-    left = F.lt(p, 0.5)
-    complement = F.mul(prims.where(left, p, F.sub(1.0, p)), 2.0)
-    value = F.mul(_erfinv_of(F.sub(F.mul(p, 2.0), 1.0), complement), math.sqrt(2.0))
-    ends = F.where(F.eq(wide, 0.0), -math.inf, F.where(F.eq(wide, 1.0), math.inf, math.nan))
-    return cast(prims.where(inside, value, cast(ends, dt.float64)), dtype_of(x))
+    return bind(NDTRI, floating(input))
 
 
 def softmax(input: Value, dim: int, *, dtype: dt.DType | None = None) -> Value:

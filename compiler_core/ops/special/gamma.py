@@ -3,8 +3,9 @@
 In: values. Out: one value; integers become the default dtype first; computed in float64 and rounded once.
 lgamma and digamma: the recurrence carries the argument to 10 or above, where Stirling's series has all digits; below
 1/2 the reflection formula (Abramowitz and Stegun 6.1.17, 6.1.40, 6.3.7, 6.3.18). zeta(s, q): Euler and Maclaurin's
-formula (A&S 23.2.9 and Cephes), after 32 terms; so q, and polygamma's argument for n >= 2, must be above -22 to be
-right, and are NaN below. The error of lgamma is absolute near its zeros at 1 and 2. Gradients are those of the series.
+formula (A&S 23.2.9 and Cephes), after 32 terms; so q must be above -22 to be right, and is NaN below. The error of
+lgamma is absolute near its zeros at 1 and 2. The gradients are the next functions of the family, so that their poles
+are those of the derivative.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ import functools
 import math
 from typing import Any
 
-from compiler_core import dtype as dt
 from compiler_core.errors import AutogradError, ShapeError
 from compiler_core.ops import functional as F
 from compiler_core.ops import prims
-from compiler_core.ops.broadcasting import as_value, cast, dtype_of, floating, is_scalar, operands
+from compiler_core.ops.broadcasting import cast, dtype_of, floating
 from compiler_core.ops.composites.arithmetic import Operand
 from compiler_core.ops.composites.trigonometry import floating_operands
 from compiler_core.ops.lying import lies
+from compiler_core.ops.primitives.corners import cornered
 from compiler_core.ops.refusals import need_kind
-from compiler_core.ops.registry import Value
+from compiler_core.ops.registry import Op, Sample, Value, bind
 from compiler_core.ops.special.elementary import in_float64, polynomial
 
 # Bernoulli numbers B2, B4, ...
@@ -33,7 +34,7 @@ _TERMS = 32  # of zeta's sum before its tail
 
 def _from_pole(wide: Value) -> Value:
     """wide minus the nearest whole number: sin(pi x) and tan(pi x) keep their zeros exact."""
-    return prims.sub(wide, prims.detach(prims.round(wide)))
+    return prims.sub(wide, prims.round(wide))
 
 
 def _lgamma_positive(x: Value) -> Value:
@@ -51,26 +52,28 @@ def _lgamma_positive(x: Value) -> Value:
     return prims.where(small, prims.sub(total, prims.log(product)), total)
 
 
-def _lgamma_wide(wide: Value) -> Value:
-    infinite = F.isinf(wide)
-    x = prims.where(infinite, prims.full_like(wide, 1.0), wide)
-    endless = F.mul(prims.abs(prims.where(infinite, wide, prims.full_like(wide, 1.0))), math.inf)  # as is its slope
-    reflected = F.lt(x, 0.5)
-    value = _lgamma_positive(prims.where(reflected, F.sub(1.0, x), x))
-    is_root = F.logical_or(F.eq(x, 1.0), F.eq(x, 2.0))
-    value = prims.sub(value, F.where(is_root, prims.detach(value), 0.0))
-    t = prims.where(reflected, _from_pole(x), prims.full_like(x, 0.5))
+def _lgamma(x: Value) -> Value:
+    wide = in_float64(x)
+    finite = prims.where(F.isinf(wide), prims.full_like(wide, 1.0), wide)
+    reflected = F.lt(finite, 0.5)
+    value = _lgamma_positive(prims.where(reflected, F.sub(1.0, finite), finite))
+    value = F.where(F.logical_or(F.eq(finite, 1.0), F.eq(finite, 2.0)), 0.0, value)
+    t = prims.where(reflected, _from_pole(finite), prims.full_like(finite, 0.5))
     sine = prims.abs(F.sin(F.mul(t, math.pi)))
     mirrored = prims.sub(prims.neg(F.log(F.mul(sine, 1.0 / math.pi))), value)
-    mirrored = F.where(F.eq(t, 0.0), math.inf, mirrored)  # also where all numbers are whole, and `value` is infinite
-    return prims.where(infinite, endless, prims.where(reflected, mirrored, value))
+    value = prims.where(reflected, mirrored, value)
+    endless = F.logical_or(F.isinf(wide), F.eq(t, 0.0))  # all large numbers are whole: `value` may be infinite too
+    return cast(F.where(endless, math.inf, value), dtype_of(x))
+
+
+_ABOVE = tuple(Sample((shape,), low=0.2, high=4.0) for shape in ((3, 4), ()))
+LGAMMA: Op = cornered("lgamma", _lgamma, lambda g, out, x: (prims.mul(g, bind(DIGAMMA, x)),), *_ABOVE)
 
 
 def lgamma(input: Value) -> Value:
     """log(|gamma(input)|): inf at 0, -1, -2, ..."""
     need_kind("lgamma", "biuf", input)
-    x = floating(input)
-    return cast(_lgamma_wide(in_float64(x)), dtype_of(x))
+    return bind(LGAMMA, floating(input))
 
 
 def _digamma_positive(x: Value) -> Value:
@@ -88,35 +91,48 @@ def _digamma_positive(x: Value) -> Value:
     return prims.where(small, prims.sub(value, total), value)
 
 
-def digamma(input: Value) -> Value:
-    """The derivative of lgamma: -inf at 0, inf at -0, NaN at -1, -2, ..."""
-    need_kind("digamma", "biuf", input)
-    x = floating(input)
+def _digamma(x: Value) -> Value:
     wide = in_float64(x)
-    whole = prims.eq(wide, prims.detach(prims.floor(wide)))
-    pole = F.logical_and(whole, F.le(wide, 0.0))
+    pole = _is_pole(wide)
     safe = prims.where(pole, prims.full_like(wide, 1.0), wide)
     reflected = F.lt(safe, 0.5)
     value = _digamma_positive(prims.where(reflected, F.sub(1.0, safe), safe))
-    angle = F.mul(prims.where(reflected, _from_pole(safe), prims.full_like(safe, 0.25)), math.pi)
-    mirrored = prims.sub(value, F.mul(prims.div(F.cos(angle), F.sin(angle)), math.pi))
+    mirrored = prims.sub(value, F.mul(_cotangent(prims.where(reflected, safe, prims.full_like(safe, 0.25))), math.pi))
     at_zero = prims.neg(prims.copysign(prims.full_like(wide, math.inf), wide))
     at_pole = prims.where(F.eq(wide, 0.0), at_zero, prims.full_like(wide, math.nan))
     return cast(prims.where(pole, at_pole, prims.where(reflected, mirrored, value)), dtype_of(x))
 
 
-def _power(base: Value, exponent: Value) -> Value:
-    return prims.pow(base, exponent)
+def _is_pole(wide: Value) -> Value:
+    return F.logical_and(prims.eq(wide, prims.floor(wide)), F.le(wide, 0.0))
+
+
+def _cotangent(wide: Value) -> Value:
+    """cot(pi x), by the tangent of the complement where that is smaller."""
+    t = _from_pole(wide)
+    far = F.gt(prims.abs(t), 0.25)
+    angle = F.mul(prims.where(far, F.sub(0.5, prims.abs(t)), prims.abs(t)), math.pi)
+    sine, cosine = F.sin(angle), F.cos(angle)
+    return prims.copysign(prims.where(far, prims.div(sine, cosine), prims.div(cosine, sine)), t)
+
+
+DIGAMMA: Op = cornered("digamma", _digamma, lambda g, out, x: (prims.mul(g, bind(POLYGAMMA, x, n=1)),), *_ABOVE)
+
+
+def digamma(input: Value) -> Value:
+    """The derivative of lgamma: -inf at 0, inf at -0, NaN at -1, -2, ..."""
+    need_kind("digamma", "biuf", input)
+    return bind(DIGAMMA, floating(input))
 
 
 def _zeta_wide(s: Value, q: Value) -> Value:
     """Hurwitz' zeta for s > 1 and q no pole, both f64 and alike."""
     minus = prims.neg(s)
-    total = _power(q, minus)
+    total = prims.pow(q, minus)
     for k in range(1, _TERMS):
-        total = prims.add(total, _power(F.add(q, float(k)), minus))
+        total = prims.add(total, prims.pow(F.add(q, float(k)), minus))
     w = F.add(q, float(_TERMS))
-    last = _power(w, minus)
+    last = prims.pow(w, minus)
     total = prims.add(total, prims.div(prims.mul(last, w), F.sub(s, 1.0)))
     total = prims.add(total, F.mul(last, 0.5))
     factor, power = s, prims.div(last, w)
@@ -127,22 +143,64 @@ def _zeta_wide(s: Value, q: Value) -> Value:
     return total
 
 
+def _zeta(s: Value, q: Value) -> Value:
+    dtype, s, q = dtype_of(s), in_float64(s), in_float64(q)
+    pole = _is_pole(q)
+    unknown = F.logical_or(F.logical_and(F.le(q, 0.0), prims.ne(s, prims.floor(s))), F.lt(q, -22.0))
+    unknown = F.logical_or(F.logical_and(unknown, F.logical_not(pole)), F.lt(s, 1.0))
+    bad = F.logical_or(F.logical_or(pole, unknown), F.eq(s, 1.0))
+    value = _zeta_wide(F.masked_fill(s, bad, 2.0), F.masked_fill(q, bad, 1.0))
+    value = F.masked_fill(value, pole, math.inf)
+    return cast(F.masked_fill(F.masked_fill(value, unknown, math.nan), F.eq(s, 1.0), math.inf), dtype)
+
+
+def _vjp_zeta(g: Value, out: Value, s: Value, q: Value) -> tuple[None, Value]:
+    """-s zeta(s + 1, q) for q; for s there is none."""
+    next_ = bind(ZETA, prims.add(s, prims.full_like(s, 1.0)), q)
+    return None, prims.neg(prims.mul(g, prims.mul(s, next_)))
+
+
+ZETA: Op = cornered("zeta", _zeta, _vjp_zeta, *(Sample((shape, shape), low=1.5, high=4.0) for shape in ((3, 4), ())))
+
+
 @lies("alike")
 def zeta(input: Operand, other: Operand) -> Value:
     """Hurwitz' zeta: the sum of (k + other)^-input over k >= 0. inf at poles, NaN for input < 1."""
     need_kind("zeta", "biuf", input, other)
-    dtype = dt.promote(*(v if is_scalar(v) else as_value(v) for v in (input, other)))
-    dtype = dtype if dtype.is_floating_point else dt.get_default_dtype()
-    s, q = operands(input, other, dtype=dt.float64)
-    pole = F.logical_and(F.le(q, 0.0), prims.eq(q, prims.floor(q)))
-    unknown = F.logical_or(F.logical_and(F.le(q, 0.0), prims.ne(s, prims.floor(s))), F.lt(q, -22.0))
-    unknown = F.logical_or(F.logical_and(unknown, F.logical_not(pole)), F.lt(s, 1.0))
-    bad = F.logical_or(F.logical_or(pole, unknown), F.eq(s, 1.0))
-    safe = F.masked_fill(q, bad, 1.0)
-    value = _zeta_wide(prims.detach(F.masked_fill(s, bad, 2.0)), safe)
-    value = F.masked_fill(value, pole, math.inf)
-    value = F.masked_fill(F.masked_fill(value, unknown, math.nan), F.eq(s, 1.0), math.inf)
-    return cast(value, dtype)
+    s, q = floating_operands(input, other)
+    return bind(ZETA, prims.detach(s), q)
+
+
+def _polygamma(x: Value, n: int) -> Value:
+    """(-1)^(n+1) n! zeta(n + 1, x); below 0 by reflection, with the n-th derivative of cot."""
+    wide = in_float64(x)
+    pole = _is_pole(wide)
+    safe = prims.where(pole, prims.full_like(wide, 1.0), wide)
+    reflected = F.lt(safe, 0.0)
+    s = prims.full_like(wide, n + 1.0)
+    value = F.mul(_zeta_wide(s, prims.where(reflected, F.sub(1.0, safe), safe)), float(math.factorial(n)))
+    cot = _cotangent(prims.where(reflected, safe, prims.full_like(safe, 0.25)))
+    mirrored = F.mul(polynomial(_slope_of_cotangent(n), cot), math.pi ** (n + 1))
+    mirrored = (prims.sub if n % 2 else prims.add)(mirrored, value)
+    value = F.where(pole, math.inf, prims.where(reflected, mirrored, value))
+    return cast(value if n % 2 else prims.neg(value), dtype_of(x))
+
+
+def _slope_of_cotangent(n: int) -> list[float]:
+    """(-1)^n times the n-th derivative of cot, as a polynomial of cot: p, then (1 + cot^2) p', and so on."""
+    rising = [0.0, 1.0]
+    for _ in range(n):
+        slope = [k * c for k, c in enumerate(rising)][1:]
+        rising = [a + b for a, b in zip([*slope, 0.0, 0.0], [0.0, 0.0, *slope])]
+    return rising[::-1]
+
+
+POLYGAMMA: Op = cornered(
+    "polygamma",
+    _polygamma,
+    lambda g, out, x, n: (prims.mul(g, bind(POLYGAMMA, x, n=n + 1)),),
+    *(Sample((shape,), {"n": n}, low=0.4, high=4.0) for shape in ((3, 4), ()) for n in (1, 2)),
+)
 
 
 @lies("alike")
@@ -153,18 +211,7 @@ def polygamma(n: Any, input: Any) -> Value:
         n, input = input, n
     if n < 0:
         raise ShapeError("polygamma: n must not be negative", got=str(n))
-    x = floating(input)
-    if n == 0:
-        return digamma(x)
-    wide = in_float64(x)
-    if n == 1:  # by reflection, so that all negative numbers are right
-        reflected = F.lt(wide, 0.5)
-        value = zeta(2.0, prims.where(reflected, F.sub(1.0, wide), wide))
-        sine = F.sin(F.mul(prims.where(reflected, _from_pole(wide), prims.full_like(wide, 0.5)), math.pi))
-        mirrored = prims.sub(prims.div(prims.full_like(sine, math.pi**2), prims.mul(sine, sine)), value)
-        return cast(prims.where(reflected, mirrored, value), dtype_of(x))
-    value = F.mul(zeta(float(n + 1), wide), (-1.0) ** (n + 1) * math.factorial(n))
-    return cast(value, dtype_of(x))
+    return bind(POLYGAMMA, floating(input), n=n) if n else digamma(input)
 
 
 def mvlgamma(input: Value, p: int) -> Value:

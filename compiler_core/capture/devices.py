@@ -104,6 +104,16 @@ class PlacedBuilder(GraphBuilder):
                 remedy="move them with .to(device)",
             )
 
+    def placed(self, tensor: Tensor, place: Device) -> Tensor:
+        """`tensor`, a constant, a number or what the code made elsewhere, as it is written into one of `place`."""
+        if tensor.device is place:
+            return tensor
+        if tensor._cell.is_external or tensor._read() in self.devices:
+            is_number = self._is_number(tensor._read())  # which it is to stay
+            tensor = prims.expand(tensor, tensor.shape) if is_number else prims.cast(tensor, tensor.dtype)
+        self.note_made(tensor._read(), place)
+        return tensor
+
     def move(self, tensor: Tensor, place: Device) -> Tensor:
         """`tensor`, which the code made on the CPU, on the graph's device. Raises GraphBreak for other moves."""
         before = tensor.device

@@ -162,7 +162,7 @@ class AveragedModel(Module):
         with no_grad():
             own, given = self._averaged(self.module), self._averaged(model)
             count = whole_held(self.n_averaged)
-            so_far = full((), count, dtype=int64).to(self.n_averaged.device)
+            so_far = full((), count, dtype=int64, device=self.n_averaged.device)
             if count == 0:
                 for old, new in zip(own, given, strict=True):
                     old.copy_(new)

@@ -3,6 +3,7 @@
 - `clocks.py`: clocks of Python's module `time`, read when the program would.
 - `holding.py`: what a native function of the program's may reach: no size or number of the call's among it.
 - `lifting.py`: numbers beside tensors: 0-d tensors, inputs of the graph.
+- `making.py`: tensors that functions make of numbers that change.
 - `numbers.py`: the numbers and texts of one segment, and what was made of them.
 - `operands.py`: numbers and sizes as arguments of functions of tensors.
 - `places.py`: `x[i]` with an `i` that changes.

@@ -22,6 +22,7 @@ from compiler_core.capture.numbers.symbols import (
     specialised,
 )
 from compiler_core.capture.trace import Known
+from compiler_core.dtype import DType
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.ops import prims
 from compiler_core.symbolic.size import Sym
@@ -30,21 +31,50 @@ from compiler_core.tensor.tensor import Tensor
 if TYPE_CHECKING:
     from compiler_core.capture.numbers.numbers import Numbers
 
-LIFTED = frozenset({"+", "-", "*", "/", "**", "<", "<=", ">", ">=", "==", "!="})
+LIFTED = frozenset({"+", "-", "*", "/", "//", "%", "**", "<", "<=", ">", ">=", "==", "!="})
+# of which a 0-d tensor may be no operand beside whole numbers: those to a negative power, or over 0, are an error
+OF_FLOATS = frozenset({"**", "//", "%"})
+UNROUNDED = frozenset({"*", "/", "mul", "multiply", "div", "divide", "true_divide"})
+ROUNDED = frozenset({"+", "-", "<", "<=", ">", ">=", "==", "!=", "add", "sub", "lt", "le", "gt", "ge", "eq", "ne"})
 
 
-def beside_tensor(numbers: Numbers, value: Any, other: Tensor) -> Any:
-    """A number as an operand of a tensor: a 0-d tensor of the dtype that the number would be computed in."""
+def beside_tensor(numbers: Numbers, value: Any, other: Tensor, op: str = "", *, is_first: bool = False) -> Any:
+    """A number as an operand of a tensor: a 0-d tensor of the dtype that the number would be computed in.
+
+    op: the operator, or the function's name. is_first: the number is the first operand.
+    """
     dtype = other.dtype
-    if isinstance(value, SymbolText) or dtype in (dtypes.float16, dtypes.bfloat16) or dtype.is_complex:
+    if isinstance(value, SymbolText) or dtype.is_complex:
         return specialised(numbers, value)
+    if dtype in (dtypes.float16, dtypes.bfloat16):
+        made = _beside_narrow(numbers, value, other, op, is_first=is_first)
+        return specialised(numbers, value) if made is None else made
     if isinstance(value, SymbolFloat) and not dtype.is_floating_point:
         dtype = dtypes.get_default_dtype()
     elif dtype is dtypes.bool_:
         dtype = dtypes.int64
     elif isinstance(value, WHOLE) and not dtype.is_floating_point and dtype is not dtypes.int64:
-        return specialised(numbers, value)
-    return _lifted_or_constant(numbers, value, dtype)
+        made = stored(numbers, value, dtypes.of(dtype))
+        return specialised(numbers, value) if made is None else made
+    return _lifted_or_constant(numbers, value, dtypes.float64 if op == "lerp" else dtype)
+
+
+def _beside_narrow(numbers: Numbers, value: Any, other: Tensor, op: str, *, is_first: bool) -> Tensor | None:
+    """A number beside 16-bit floats: products and quotients compute with it unrounded, sums and comparisons do not."""
+    if op in UNROUNDED and other.ndim and not (is_first and op not in ("*", "mul", "multiply")):
+        return lifted(numbers, value, dtypes.float32)
+    return stored(numbers, value, dtypes.of(other.dtype)) if op in ROUNDED else None
+
+
+def stored(numbers: Numbers, value: Any, dtype: DType) -> Tensor | None:
+    """A number as a 0-d tensor of the dtype in which a function stores it: guarded to fit; None if it does not."""
+    if isinstance(value, SymbolText) or not dtypes.fits(dtype, plain_of(value)):
+        return None
+    if dtype.kind != "b" and dtype is not dtypes.float64 and not numbers.trace.exports:
+        guards = numbers.code.guards
+        code = f"{guards.bind(dtypes.fits, 'fits')}({guards.bind(dtype, 'dtype')}, {code_of(numbers, value)})"
+        numbers.code.require_once(code, f"{shown_number(value)} fits {dtype.name}")
+    return lifted(numbers, value, dtype)
 
 
 def _lifted_or_constant(numbers: Numbers, value: Any, dtype: Any) -> Any:

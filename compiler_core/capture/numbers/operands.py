@@ -10,12 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import dtype as dtypes
-from compiler_core.capture.numbers.lifting import beside_tensor, lifted
+from compiler_core.capture.numbers.lifting import beside_tensor, stored
 from compiler_core.capture.numbers.selections import elements
 from compiler_core.capture.numbers.symbols import (
-    SymbolFloat,
     SymbolInt,
-    SymbolText,
     is_symbol,
     is_time,
     promoted,
@@ -31,24 +29,36 @@ if TYPE_CHECKING:
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 _OTHER = ("input", "other")
-_ARITHMETIC = ("add", "sub", "mul", "div", "multiply", "subtract", "divide", "true_divide")
+_ARITHMETIC = ("add", "sub", "mul", "div", "multiply", "subtract", "divide", "true_divide", "rsub", "copysign", "xlogy")
+_RESTS = ("floor_divide", "remainder", "fmod")
 _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne", "less", "less_equal", "greater", "greater_equal", "not_equal")
 _POWERS = ("pow", "float_power")
 _PARAMETERS: dict[str, tuple[str, ...]] = {  # in order
     **dict.fromkeys(_ARITHMETIC, _OTHER),
     **dict.fromkeys(_COMPARISONS, _OTHER),
+    **dict.fromkeys(_RESTS, _OTHER),
     **dict.fromkeys(_POWERS, ("input", "exponent")),
     **dict.fromkeys(("clamp", "clip"), ("input", "min", "max")),
+    "at_least": ("input", "min"),
+    "at_most": ("input", "max"),
     "masked_fill": ("input", "mask", "value"),
-    "_filled": ("input", "value"),  # fill_
+    **dict.fromkeys(("fill", "_filled"), ("input", "value")),  # fill_ is _filled
+    "fill_diagonal": ("input", "fill_value"),
+    "index_fill": ("input", "dim", "index", "value"),
     "lerp": ("input", "end", "weight"),
     "where": ("condition", "input", "other"),
+    "_where": ("input", "condition", "other"),
+    "set_item": ("input", "key", "value"),
     **dict.fromkeys(("addcmul", "addcdiv"), ("input", "tensor1", "tensor2")),
 }
 # parameters that are numbers in torch, and factors of a tensor
 _FACTORS = {"add": "alpha", "sub": "alpha", "subtract": "alpha", "addcmul": "value", "addcdiv": "value"}
-_NOT_LIFTED = frozenset({"condition", "mask", "tensor1", "tensor2", "end"})
-MADE = frozenset({"tensor", "as_tensor", "scalar_tensor"})
+_NOT_LIFTED = frozenset({"condition", "mask", "tensor1", "tensor2", "end", "dim", "index", "key"})
+# that store the number, and refuse one that does not fit
+_STORING = frozenset({"fill", "_filled", "fill_diagonal", "masked_fill", "index_fill"})
+_EACH = frozenset(
+    {"add", "sub", "mul", "div", "lerp", "addcmul", "addcdiv"}
+)  # of `_foreach_...`, with one number for all
 
 
 def handed(numbers: Numbers, value: Any) -> Any:
@@ -77,10 +87,10 @@ def operands(numbers: Numbers, name: str, args: Args, kwargs: Kwargs) -> tuple[l
     """The arguments of a function of tensors: numbers that change are 0-d tensors where they may be, else constants."""
     plain = name if name in _PARAMETERS else name.removesuffix("_")
     names = _PARAMETERS.get(plain, ()) if any(map(is_symbol, (*args, *kwargs.values()))) else ()
-    beside = _beside(plain, args)
-    if name in MADE:
-        return [specialised(numbers, arg) for arg in args], _constants(numbers, kwargs)
-    if not names or beside is None or "rounding_mode" in kwargs:
+    beside = _beside("floor_divide" if "rounding_mode" in kwargs else plain, args)
+    if name.startswith("_foreach_"):
+        return _of_each(numbers, name, args, kwargs)
+    if not names or beside is None:
         return [handed(numbers, arg) for arg in args], {key: handed(numbers, value) for key, value in kwargs.items()}
     lifts = {*names, _FACTORS.get(plain, "")} - _NOT_LIFTED
 
@@ -89,19 +99,35 @@ def operands(numbers: Numbers, name: str, args: Args, kwargs: Kwargs) -> tuple[l
             return handed(numbers, value)
         if parameter == _FACTORS.get(plain) and not _is_factor(value, args):
             return specialised(numbers, value)
-        return beside_tensor(numbers, value, beside)
+        if plain in _STORING:
+            made = stored(numbers, value, dtypes.of(beside.dtype))
+            return specialised(numbers, value) if made is None else made
+        return beside_tensor(numbers, value, beside, plain, is_first=parameter == "input")
 
     longer = (*names, *("",) * (len(args) - len(names)))
     return [given(*pair) for pair in zip(longer, args)], {key: given(key, value) for key, value in kwargs.items()}
 
 
+def _of_each(numbers: Numbers, name: str, args: Args, kwargs: Kwargs) -> tuple[list[Any], Kwargs]:
+    """The arguments of `torch._foreach_...`: a number for each of the tensors of one list, if these are alike."""
+    plain, first = name.removeprefix("_foreach_").removesuffix("_"), args[0] if args else None
+    alike = first if isinstance(first, (list, tuple)) and all(isinstance(x, Tensor) for x in first) else []
+    kinds = {elements(tensor).dtype for tensor in alike}
+    lifts = plain in _EACH and len(kinds) == 1 and next(iter(kinds)) in (dtypes.float32, dtypes.float64)
+
+    def given(value: Any) -> Any:
+        return beside_tensor(numbers, value, alike[0], plain) if lifts and is_symbol(value) else handed(numbers, value)
+
+    return [given(arg) for arg in args], {key: given(value) for key, value in kwargs.items()}
+
+
 def _beside(name: str, args: Args) -> Tensor | None:
     """The tensor that says in what dtype a number is computed; None where none does."""
     tensors = [elements(arg) for arg in args if isinstance(arg, Tensor)]
-    if name == "where":  # its condition is its first or its second argument
+    if name in ("where", "_where"):  # its condition is its first or its second argument
         tensors = [tensor for tensor in tensors if tensor.dtype is not dtypes.bool_]
-    if name in _POWERS and any(not tensor.dtype.is_floating_point for tensor in tensors):
-        return None  # whole numbers to a negative power are an error
+    if name in (*_POWERS, *_RESTS) and any(not tensor.dtype.is_floating_point for tensor in tensors):
+        return None  # whole numbers to a negative power, or over 0, are an error
     return tensors[0] if tensors else None
 
 
@@ -109,29 +135,3 @@ def _is_factor(value: Any, args: Args) -> bool:
     """Whether a number scales tensors of one floating dtype: it is computed in that."""
     kinds = {elements(arg).dtype for arg in args if isinstance(arg, Tensor)}
     return len(kinds) == 1 and next(iter(kinds)).is_floating_point and all(isinstance(arg, Tensor) for arg in args)
-
-
-def _constants(numbers: Numbers, kwargs: Kwargs) -> Kwargs:
-    return {key: specialised(numbers, value) for key, value in kwargs.items()}
-
-
-def made_of(numbers: Numbers, name: str, args: Args, kwargs: Kwargs) -> Tensor | None:
-    """The 0-d tensor, or for `full` one of ones' size, that a function makes of a number; None of any other call."""
-    place = 1 if name == "full" else 0
-    if (name not in MADE and name != "full") or len(args) != place + 1 or not kwargs.keys() <= {"dtype"}:
-        return None
-    value, dtype = args[place], kwargs.get("dtype")
-    if not is_symbol(value) or isinstance(value, SymbolText):
-        return None
-    if dtype is None:
-        dtype = dtypes.get_default_dtype() if isinstance(value, SymbolFloat) else dtypes.int64
-    if dtype not in (dtypes.float32, dtypes.float64, dtypes.int64) or (
-        isinstance(value, SymbolFloat) and dtype is dtypes.int64
-    ):
-        return None
-    return lifted(numbers, value, dtype)
-
-
-def filling(value: Tensor, size: Any = ()) -> Tensor:
-    """A tensor of memory of its own, of this 0-d one's value everywhere."""
-    return value.expand(size).clone()

@@ -28,7 +28,8 @@ from compiler_core.capture import policy
 from compiler_core.capture.guards.kinds import CONTAINERS, GETTERS, is_constant, own_attributes
 from compiler_core.capture.guards.sources import Bound, Referent
 from compiler_core.capture.numbers.holding import require_none_held, tensors_in
-from compiler_core.capture.numbers.operands import filling, handed, made_of, operands
+from compiler_core.capture.numbers.making import made_of
+from compiler_core.capture.numbers.operands import operands
 from compiler_core.capture.numbers.symbols import leaves_of
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.containers import is_interpreted
@@ -249,13 +250,12 @@ class Calls:
         self.contents.read_all(args, kwargs)
         if function.__name__ in SHOWING:
             args, kwargs = tuple(map(self.numbers.specialise, args)), self.numbers.named(kwargs)
-        filled = made_of(self.numbers, function.__name__, args, kwargs)
-        if filled is not None:
-            return self.parts.native.run(filling, filled, *(handed(self.numbers, arg) for arg in args[:-1]))
-        operated, named = operands(self.numbers, function.__name__, args, kwargs)
-        result = self.parts.native.run(function, *operated, **named)
-        given = any(result is arg for arg in args)
-        if not given and is_shared(result) and not self.outside.has(result):
+        instead = made_of(self.numbers, function, args, kwargs) if self.numbers.any_change else None
+        called, given, named = (function, args, kwargs) if instead is None else instead
+        operated, named = operands(self.numbers, called.__name__, given, named)
+        result = self.parts.native.run(called, *operated, **named)
+        is_given = any(result is arg for arg in args)
+        if not is_given and is_shared(result) and not self.outside.has(result):
             raise Break(f"{function.__qualname__}() gives a {type(result).__name__} that others hold, too")
         return result
 

@@ -31,6 +31,7 @@ from compiler_core.capture.tracing.rules.overriding import asks
 from compiler_core.capture.tracing.text import Text
 from compiler_core.numpy_trace.array import TracedArray
 from compiler_core.records import dataclass
+from compiler_core.tensor.methods.operators import over
 from compiler_core.tensor.tensor import Tensor
 
 BINARY: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {  # what its method is called, between `__`
@@ -114,6 +115,7 @@ class Operators(Part):
             return self.call(polyfills.binary, (left, right, *self._attempts(name, reflected, left, right), op), {})
         if is_symbol(left) or is_symbol(right):
             if any(isinstance(side, Tensor) or type(side) is TracedArray for side in (left, right)):
+                function = over if op == "/" and is_symbol(left) and isinstance(right, Tensor) else function
                 left, right = self.operand(op, left, right), self.operand(op, right, left)
             elif type(left) in NUMBERS and type(right) in NUMBERS:
                 return symbols.arithmetic(self.numbers, op, BINARY[op][1], left, right)
@@ -155,11 +157,11 @@ class Operators(Part):
         """An operand as a tensor's operator shall see it."""
         if not is_symbol(value):
             return value
-        if op == "**" and isinstance(other, Tensor) and not elements(other).dtype.is_floating_point:
-            return self.numbers.specialise(value)  # whole numbers to a negative power are an error
+        if op in lifting.OF_FLOATS and isinstance(other, Tensor) and not elements(other).dtype.is_floating_point:
+            return self.numbers.specialise(value)
         if op in lifting.LIFTED and isinstance(other, Tensor):
-            return lifting.beside_tensor(self.numbers, value, elements(other))
-        if op in lifting.LIFTED and type(other) is TracedArray:
+            return lifting.beside_tensor(self.numbers, value, elements(other), op)
+        if op in lifting.LIFTED - {"//", "%"} and type(other) is TracedArray:
             return lifting.beside_array(self.numbers, value, other)
         return self.numbers.specialise(value)
 

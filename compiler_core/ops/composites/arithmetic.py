@@ -19,6 +19,7 @@ from compiler_core.ops.broadcasting import (
     Scalar,
     as_new,
     as_value,
+    broadcast_to,
     cast,
     dtype_of,
     floating,
@@ -317,10 +318,10 @@ def lerp(input: Value, end: Value, weight: Operand) -> Value:
     if is_scalar(weight):
         number = plain(weight)
         return add(input, times(span, number)) if abs(number) < 0.5 else sub(end, times(span, 1 - number))
-    a, b, factor, span = operands(input, end, weight, span)
-    near = prims.lt(prims.abs(factor), prims.full_like(prims.abs(factor), 0.5))
-    factor = prims.where(near, factor, prims.sub(factor, prims.full_like(factor, 1.0)))
-    return prims.add(prims.where(near, a, b), prims.mul(span, factor))
+    near = prims.lt(prims.abs(weight), prims.full_like(prims.abs(weight), 0.5))  # in the dtype that a number of it has
+    factor = prims.where(near, weight, prims.sub(weight, prims.full_like(weight, 1.0)))
+    a, b, factor, span = operands(input, end, cast(factor, dtype), span)
+    return prims.add(prims.where(broadcast_to(near, shape_of(a)), a, b), prims.mul(span, factor))
 
 
 @rounded_once

@@ -19,7 +19,7 @@ from compiler_core.errors import ShapeError
 from compiler_core.meta import INTEGERS, as_size
 from compiler_core.ops import prims
 from compiler_core.ops.batching.value import levels_of
-from compiler_core.ops.broadcasting import Scalar, cast, dtype_of, plain, shape_of
+from compiler_core.ops.broadcasting import Scalar, as_new, cast, dtype_of, plain, shape_of
 from compiler_core.ops.composites.arithmetic import add, mul, sub
 from compiler_core.ops.indexing.composite import diagonal_mask
 from compiler_core.ops.meta_value import MetaValue
@@ -46,9 +46,11 @@ def _owned(x: Value) -> Value:
     return np.zeros(x.shape, x.dtype) if is_zeros else np.array(x)
 
 
-def full(size: Sequence[int], fill_value: Scalar, *, dtype: DType | None = None) -> Value:
-    """fill_value everywhere. dtype: from fill_value unless given."""
+def full(size: Sequence[int], fill_value: Any, *, dtype: DType | None = None) -> Value:
+    """fill_value everywhere: a number, or, under a trace, a 0-d tensor. dtype: from fill_value unless given."""
     dtype = dt.promote(fill_value) if dtype is None else dtype
+    if hasattr(fill_value, "_cell") and current_trace() is not None:
+        return as_new(prims.expand(cast(fill_value.detach()._read(), dtype), tuple(size)))
     check_fits(dtype, fill_value)
     return _owned(prims.full(tuple(size), plain(fill_value), dtype))
 

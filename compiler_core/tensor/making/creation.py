@@ -70,15 +70,17 @@ def _has_tensor(data: Any) -> bool:
 
 
 def _has_symbol(data: Any) -> bool:
-    """Whether a size that is a symbol is among the numbers."""
-    return type(data) is Sym or (isinstance(data, (list, tuple)) and any(map(_has_symbol, data)))
+    """Whether a number that the call decides is among the numbers: a size that is a symbol, a 0-d tensor."""
+    if isinstance(data, (list, tuple)):
+        return any(map(_has_symbol, data))
+    return type(data) is Sym or (isinstance(data, Tensor) and not data.shape)
 
 
 def _of_sizes(data: Any, dtype: DType) -> Value:
-    """Numbers in nested lists, some of them symbols, as one value."""
+    """Numbers in nested lists, some of them symbols or 0-d tensors, as one value."""
     if isinstance(data, (list, tuple)):
         return F.stack([_of_sizes(part, dtype) for part in data])
-    return prims.cast(data._read(), dtype) if isinstance(data, Tensor) else prims.full((), data, dtype)
+    return prims.cast(data.detach()._read(), dtype) if isinstance(data, Tensor) else prims.full((), data, dtype)
 
 
 def _plain(data: Any) -> Any:

@@ -8,7 +8,7 @@ These functions are Tensor's methods `_check_in_place`, `_snapshot` and `_assign
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak, ShapeError
 from compiler_core.location import user_location
@@ -126,6 +126,8 @@ def _fit(self: Tensor, result: Tensor) -> Tensor:
         result = fitted(self, result)
     elif kinds[0] is not kinds[1]:
         result = _fit_device(self, result)
+    elif current_trace() is not None:
+        result = _fit_traced(self, result)
     mine, other = meta_of(self), meta_of(result)
     if mine.shape != other.shape:
         raise ShapeError(
@@ -149,6 +151,12 @@ def _fit_device(self: Tensor, result: Tensor) -> Tensor:
     if result.is_meta:
         raise no_data("copying a tensor of device meta to the CPU")
     return on_device_of(self, result)
+
+
+def _fit_traced(self: Tensor, result: Tensor) -> Tensor:
+    """The same under a trace: a constant, a number, or what the code made elsewhere."""
+    trace: Any = current_trace()
+    return trace.placed(result, self.device) if hasattr(trace, "placed") else result
 
 
 def _rebase(self: Tensor, result: Tensor) -> None:

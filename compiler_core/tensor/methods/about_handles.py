@@ -32,6 +32,7 @@ from compiler_core.tensor.making.placement import in_pinned_memory, moved
 from compiler_core.tensor.memory.cell import Cell, ViewCell, cell_of, note_copy
 from compiler_core.tensor.memory.layout import laid, lies_in, order_for, order_in, relaid, suggested
 from compiler_core.tensor.memory.own_views import own_view, strict_view
+from compiler_core.tensor.methods.inplace import at_least, at_most
 from compiler_core.tensor.size import told
 from compiler_core.tensor.straight import array_of
 from compiler_core.tensor.torch_arguments import with_tensors
@@ -356,16 +357,6 @@ def _where(self: Tensor, condition: Tensor, other: Any) -> Tensor:
     return F.where(condition, self, other)  # type: ignore[no-any-return]
 
 
-def _clamp_min(self: Tensor, min: Any) -> Tensor:
-    """clamp with a lower bound alone."""
-    return F.clamp(self, min=min)  # type: ignore[no-any-return]
-
-
-def _clamp_max(self: Tensor, max: Any) -> Tensor:
-    """clamp with an upper bound alone."""
-    return F.clamp(self, max=max)  # type: ignore[no-any-return]
-
-
 def _pin_memory(self: Tensor, device: object = None) -> Tensor:
     """A copy of this tensor in page-locked memory; itself if it lies there. Raises DeviceError without a device."""
     return self if _is_pinned(self) else in_pinned_memory(_clone(self))
@@ -471,7 +462,7 @@ class Methods:
     __dlpack__, __dlpack_device__ = _late("memory.lending", "lend"), _late("memory.lending", "to_device_number")
     is_pinned = _is_pinned
     is_signed, is_nonzero = _is_signed, _is_nonzero
-    clamp_min, clamp_max, where = with_tensors(_clamp_min), with_tensors(_clamp_max), _where
+    clamp_min, clamp_max, where = with_tensors(at_least), with_tensors(at_most), _where
     float, double, half = _converter(dt.float32), _converter(dt.float64), _converter(dt.float16)
     bfloat16, long, int = _converter(dt.bfloat16), _converter(dt.int64), _converter(dt.int32)
     cfloat, cdouble, chalf = _converter(dt.complex64), _converter(dt.complex128), _chalf

@@ -124,6 +124,16 @@ def _filled(self: Tensor, value: Any) -> Value:
     return type(self)._wrap(prims.full_like(self, plain(value)))
 
 
+def at_least(self: Tensor, min: Any) -> Value:
+    """clamp with a lower bound alone."""
+    return F.clamp(self, min=min)
+
+
+def at_most(self: Tensor, max: Any) -> Value:
+    """clamp with an upper bound alone."""
+    return F.clamp(self, max=max)
+
+
 def _zeros(self: Tensor) -> Value:
     return _filled(self, 0)
 
@@ -221,8 +231,7 @@ class InPlaceMethods:
     __slots__ = ()
 
     copy_, fill_, zero_ = _overwriting(_copy), _overwriting(_filled), in_place(_zeros)
-    clamp_min_ = in_place(lambda x, min: F.clamp(x, min=min))
-    clamp_max_ = in_place(lambda x, max: F.clamp(x, max=max))
+    clamp_min_, clamp_max_ = in_place(at_least), in_place(at_most)
     index_put_, fill_diagonal_ = in_place(index_put), in_place(_derived("fill_diagonal"))
     detach_ = _detach_in_place
     as_strided_, resize_, resize_as_ = (

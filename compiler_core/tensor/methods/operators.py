@@ -59,7 +59,7 @@ def _binary(function: Callable[..., Value]) -> Binary:
     return operator
 
 
-def _over(a: Any, b: Any) -> Any:
+def over(a: Any, b: Any) -> Any:
     """a / b, where a is a number: as torch has it, a times the reciprocal."""
     reciprocal = F.reciprocal(b)
     return reciprocal if type(a) in (int, float) and a == 1 else F.mul(reciprocal, a)
@@ -259,7 +259,7 @@ class Operators:
     __mul__, __rmul__, __imul__ = _arithmetic(F.mul, "mul", by.mul), _reflected(F.mul), _augmented(F.mul)
     __truediv__, __rtruediv__, __itruediv__ = (
         _arithmetic(F.true_divide, "div", by.truediv),
-        _reflected(_over),
+        _reflected(over),
         _augmented(F.true_divide),
     )
     __floordiv__, __rfloordiv__ = _binary(F.floor_divide), _reflected(F.floor_divide)

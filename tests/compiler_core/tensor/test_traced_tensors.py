@@ -187,7 +187,7 @@ DATA = {
     "seeding": lambda x: manual_seed(1), "deepcopy": lambda x: x.__deepcopy__({}),
     "pickling": lambda x: x.__reduce_ex__(2),
     "allclose": lambda x: x.allclose(x), "hook": lambda x: (x * 1.0).requires_grad_().register_hook(print),
-    "tensor of a tensor": lambda x: creation.tensor([x.sum(), x.sum()]),
+    "tensor of tensors": lambda x: creation.tensor([x, x]),
 }  # fmt: skip
 
 

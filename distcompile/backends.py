@@ -1,6 +1,6 @@
 """torch.backends' switches, for scripts that set them: `backends.cuda.matmul.allow_tf32 = True`.
 
-In: assignments. Out: `cuda.matmul.allow_tf32`, and `set_float32_matmul_precision`, permit tf32 in compiled graphs of
+In: assignments. Out: `cuda.matmul.allow_tf32`, and `set_float32_matmul_precision`, permit tf32 in products of
 CUDA devices. `cudnn.enabled = False` has what is compiled from then on use our own convolution kernels. Nothing else
 changes anything: the CPU's float32 products are float32; cuDNN's engines are always measured (`benchmark`), those whose
 bits differ from run to run are never taken (`deterministic`), and float32 convolutions are float32 whatever
@@ -241,7 +241,7 @@ def get_float32_matmul_precision() -> str:
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """How float32 products are computed: "highest" in float32; "high" and "medium" let compiled graphs of CUDA devices
+    """How float32 products are computed: "highest" in float32; "high" and "medium" let products on CUDA devices
     round the operands to tf32 (10 bits of mantissa). The CPU always computes in float32. Raises ArgumentError.
     """
     global _precision

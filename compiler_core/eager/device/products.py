@@ -1,7 +1,7 @@
 """Eager definitions of layers on a CUDA device: `linear`, `addmm` where it is one, and a residual's sum.
 
-See rules.py. Products of f32 and f64 are CuPy's, of 16-bit floats our calls of cuBLAS
-(runtime/cuda/eager_product.py), which adds a bias before it rounds. Under autocast weights come in f32: they are cast
+See rules.py. Products are our calls of cuBLAS (runtime/cuda/eager_product.py), which adds a bias before it rounds;
+those of f64, and where it takes none, CuPy's. Under autocast weights come in f32: they are cast
 here, once in a region, and their gradients are f32 sums, never rounded to 16 bits. Sums of f32 and 16-bit floats are
 one kernel.
 """
@@ -42,9 +42,10 @@ def _linear(k: DeviceKernels, x: Array, weight: Array, bias: Array | None) -> Ma
 
 def _product(k: DeviceKernels, rows: Array, factor: Array, bias: Array | None) -> Array | None:
     """rows @ factor + bias; None: cuBLAS does not take them."""
-    if k.dtype.itemsize == 2:
-        return _narrow_product(rows, factor, *(() if bias is None else (bias,)))
-    out: Array = cuda.module().matmul(rows, factor)
+    found = _multiplied(rows, factor, *(() if bias is None else (bias,)))
+    if found is not None or k.dtype.itemsize == 2:
+        return found
+    out = _multiply(k, rows, factor)
     if bias is not None:
         spoil()
         out += bias
@@ -63,16 +64,21 @@ def _affine(k: DeviceKernels, x: Array, weight: Array, bias: Array) -> Made:
 def _affine_backward(
     k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array
 ) -> Grads | None:
-    multiply = _narrow_product if k.dtype.itemsize == 2 else cuda.module().matmul
-    dx = multiply(g, weight.T) if needs[0] else None
-    dw = multiply(x.T, g) if needs[1] else None
+    dx = _multiply(k, g, weight.T) if needs[0] else None
+    dw = _multiply(k, x.T, g) if needs[1] else None
     if (needs[0] and dx is None) or (needs[1] and dw is None):
         return None
     return dx, dw, run_eager(OPS["sum"], [g], {"dims": (0,)}) if needs[2] else None
 
 
-def _narrow_product(*operands: Array, **how: Any) -> Array | None:
-    """Of two matrices of 16-bit floats, and perhaps a bias, by cuBLAS, rounded once; None: it does not take them.
+def _multiply(k: DeviceKernels, a: Array, b: Array) -> Array | None:
+    """a @ b; None: of 16-bit floats, where cuBLAS does not take them."""
+    found = _multiplied(a, b)
+    return cuda.module().matmul(a, b) if found is None and k.dtype.itemsize > 2 else found
+
+
+def _multiplied(*operands: Array, **how: Any) -> Array | None:
+    """The product of two matrices, and perhaps a bias, by cuBLAS, rounded once; None: it does not take them.
 
     result: its dtype, if it is f32.
     """
@@ -82,10 +88,9 @@ def _narrow_product(*operands: Array, **how: Any) -> Array | None:
 
 @replays_backward
 def _linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None) -> Grads | None:  # fmt: skip  # noqa: E501
-    multiply = _narrow_product if k.dtype.itemsize == 2 else cuda.module().matmul
     rows = g.reshape(-1, g.shape[-1])
-    dx = multiply(rows, weight) if needs[0] else None
-    dw = multiply(rows.T, x.reshape(-1, x.shape[-1])) if needs[1] else None
+    dx = _multiply(k, rows, weight) if needs[0] else None
+    dw = _multiply(k, rows.T, x.reshape(-1, x.shape[-1])) if needs[1] else None
     if (needs[0] and dx is None) or (needs[1] and dw is None):
         return None
     db = run_eager(OPS["sum"], [rows], {"dims": (0,)}) if needs[2] else None
@@ -122,8 +127,8 @@ def _sums(rows: Array) -> Array:
 @replays_backward
 def _lowered_linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array | None) -> Grads | None:  # fmt: skip  # noqa: E501
     rows = g.reshape(-1, g.shape[-1])
-    dx = _narrow_product(rows, kept[0]) if needs[0] else None
-    dw = _narrow_product(rows.T, x.reshape(-1, x.shape[-1]), result=_F32) if needs[1] else None
+    dx = _multiplied(rows, kept[0]) if needs[0] else None
+    dw = _multiplied(rows.T, x.reshape(-1, x.shape[-1]), result=_F32) if needs[1] else None
     if (needs[0] and dx is None) or (needs[1] and dw is None):
         return None
     db = _sums(rows) if needs[2] else None
@@ -134,8 +139,8 @@ def _lowered_linear_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, 
 def _lowered_affine_backward(
     k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, weight: Array, bias: Array
 ) -> Grads | None:
-    dx = _narrow_product(g, kept[0].T) if needs[0] else None
-    dw = _narrow_product(x.T, g, result=_F32) if needs[1] else None
+    dx = _multiplied(g, kept[0].T) if needs[0] else None
+    dw = _multiplied(x.T, g, result=_F32) if needs[1] else None
     if (needs[0] and dx is None) or (needs[1] and dw is None):
         return None
     return dx, dw, _sums(g) if needs[2] else None

@@ -3,12 +3,13 @@
 In: a definition of rules.py, or one that is pointwise, and the kernels of a dtype. Out: whether its results and
 gradients, of a few small operands, are those of the composition on the CPU up to rounding. A definition that raises, or
 gives others, is not used in this process; a warning says so, once. It costs a few milliseconds, and one wait for the
-device.
+device. Products of f32 are exact meanwhile, though tf32 may be permitted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -112,7 +113,8 @@ def is_right_once(name: str, k: DeviceKernels, difference: Callable[[], str]) ->
     found = _proved.get((k, name))
     if found is None:
         try:
-            wrong = difference()
+            with _without_tf32():
+                wrong = difference()
         except Exception as error:
             if isinstance(error, MemoryError):
                 raise
@@ -122,6 +124,15 @@ def is_right_once(name: str, k: DeviceKernels, difference: Callable[[], str]) ->
             log.warn_once(f"eager {name}", text)
         _proved[k, name] = found = not wrong
     return found
+
+
+@contextmanager
+def _without_tf32() -> Iterator[None]:
+    before, cuda.precision.tf32 = cuda.precision.tf32, False
+    try:
+        yield
+    finally:
+        cuda.precision.tf32 = before
 
 
 def operands_of(name: str, dtype: Any, sample: Sample | None = None) -> tuple[list[Any], dict[str, Any]]:

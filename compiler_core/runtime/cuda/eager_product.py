@@ -1,10 +1,11 @@
-"""Matrix products of eager code on a CUDA device by cuBLAS: 16-bit floats as they are, summed in f32, rounded once.
+"""Matrix products of eager code on a CUDA device by cuBLAS: 16-bit floats as they are, summed in f32, rounded once;
+f32, in tf32 where the process permits that at the time of the call.
 
 In: the op `matmul`, CuPy's arrays in any strides, (*batch, M, K) and (*batch, K, N); of two matrices perhaps a bias
 (N,) as well, which cuBLASLt adds before it rounds; perhaps the dtype of the result: f32. Out: an array, or None where
 the arrays are of another dtype (CuPy's own product is cuBLAS's, too) or empty, and on a stand-in without cuBLAS: the
-op's definition is then run, which multiplies 16-bit floats as f32, without a GPU's matrix units; with a bias also where
-cuBLASLt has no algorithm, or where something does not lie on 16 bytes.
+op's definition is then run, which multiplies 16-bit floats as f32, without a GPU's matrix units, and f32 never in tf32;
+with a bias also where cuBLASLt has no algorithm, or where something does not lie on 16 bytes.
 A matrix without a unit stride is copied; of several batch axes that do not lie as one, the longest is cuBLAS's, the
 others are calls. What is done is planned once for arrays that lie alike. Asked for by name (ops/on_device.py:
 DEFINITIONS).
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compiler_core import cuda
-from compiler_core.dtype import bfloat16, float16, of
+from compiler_core.dtype import DType, bfloat16, float16, float32, of
 from compiler_core.eager.device.padding import padded_product
 from compiler_core.errors import DeviceError
 from compiler_core.ops.aliasing import contiguous_strides
@@ -36,7 +37,7 @@ from compiler_core.runtime.cuda.entry import WORKSPACE_NBYTES
 from compiler_core.runtime.cuda.replay import Address, Known, Workspace, empty, library, replayed
 
 Array = Any
-_NARROW = (bfloat16, float16)
+_TAKEN = (bfloat16, float16, float32)
 _BY_DEFAULT = -1  # CUBLAS_GEMM_DEFAULT
 _ALIGNED, _POINTER = 16, ctypes.c_size_t(8)  # bytes
 _ONE, _ZERO = ctypes.byref(ctypes.c_float(1)), ctypes.byref(ctypes.c_float(0))
@@ -74,7 +75,8 @@ def _run(xp: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | N
         found = padded_product(a, b, dtype, lambda first, second: _run(xp, (first, second), {**attrs, "padded": False}))
         if found is not None:
             return found
-    key = (a.dtype, a.shape, a.strides, b.shape, b.strides, dtype, *[(x.dtype, x.shape) for x in bias])
+    kinds = (a.dtype, dtype, cuda.precision.tf32)
+    key = (*kinds, a.shape, a.strides, b.shape, b.strides, *[(x.dtype, x.shape) for x in bias])
     if key not in _plans:
         if len(_plans) >= _CACHE_LIMIT:
             _plans.clear()
@@ -104,7 +106,7 @@ def _has_cublas() -> bool:
 
 def _planned(a: Array, b: Array, bias: list[Array], dtype: Any) -> Plan | None:
     """What is done with arrays that lie like these; None: nothing."""
-    if of(a.dtype) not in _NARROW or not (a.size and b.size):
+    if of(a.dtype) not in _TAKEN or not (a.size and b.size):
         return None
     if max(math.prod(a.shape[:-2]), *a.shape[-2:], *b.shape[-2:]) > INT32_MAX:
         return None
@@ -114,7 +116,7 @@ def _planned(a: Array, b: Array, bias: list[Array], dtype: Any) -> Plan | None:
     copied, layouts = (copies_a, copies_b), [first, second, result]
     if bias:
         product = product_of((first, second, _strided(bias[0])), result, {})
-        if product is not None and any(ld * 2 % _ALIGNED for ld in (product.lda, product.ldb, product.ldd)):
+        if product is not None and any(ld * a.itemsize % _ALIGNED for ld in (product.lda, product.ldb, product.ldd)):
             product = None
         return Plan(copied, shape, product, (), ())
     together = [_together(x) for x in layouts]
@@ -152,7 +154,7 @@ def _calls(layouts: list[Strided]) -> tuple[tuple[tuple[int, int, int], ...], tu
     lead = c.shape[:-2]
     own = max(range(len(lead)), key=lead.__getitem__)  # the longest axis is cuBLAS's
     others = [1 if axis == own else n for axis, n in enumerate(lead)]
-    code, compute, _ = TYPES[a.dtype]
+    code, _, _ = TYPES[a.dtype]
     (turned_a, ld_a), (turned_b, ld_b), (_, ld_c) = order(a), order(b), order(c)
     n, m, k, count = c.shape[-1], c.shape[-2], a.shape[-1], lead[own]
     offsets = tuple(
@@ -163,9 +165,14 @@ def _calls(layouts: list[Strided]) -> tuple[tuple[tuple[int, int, int], ...], tu
         (int(turned_b == 112), int(turned_a == 112), n, m, k, _ONE),
         (code, ld_b, ctypes.c_longlong(b.strides[own])),
         (code, ld_a, ctypes.c_longlong(a.strides[own]), _ZERO),
-        (TYPES[c.dtype][0], ld_c, ctypes.c_longlong(c.strides[own]), count, compute, _BY_DEFAULT),
+        (TYPES[c.dtype][0], ld_c, ctypes.c_longlong(c.strides[own]), count, _compute(a.dtype), _BY_DEFAULT),
     )
     return offsets, between
+
+
+def _compute(dtype: DType) -> int:
+    """How products of such are computed: cublasComputeType_t."""
+    return products.TF32 if dtype is float32 and cuda.precision.tf32 else TYPES[dtype][1]
 
 
 # ---- the call
@@ -185,7 +192,7 @@ def _multiply_and_add(product: Product | None, matrices: list[Array], bias: Arra
     if product is None or any(x.data.ptr % _ALIGNED for x in (*matrices, bias)) or not bias.flags.c_contiguous:
         return False
     device, stream = cuda.current(), context.cupy().cuda.get_current_stream().ptr
-    row = products.row_of(product, device)
+    row = products.row_of(product, device, _compute(of(bias.dtype)))
     if not row.description:
         return False
     address, description = Address(bias.data.ptr, by_reference=True), ctypes.c_void_p(row.description)

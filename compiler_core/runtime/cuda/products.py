@@ -41,7 +41,7 @@ Algorithm = tuple[int, ...]  # eight words of 64 bits
 MOST = 8  # algorithms asked for
 GAIN = 0.98  # of the first one's time, that another must stay below
 LONGEST_S = 3.0  # of measuring, for one program
-_F32, _TF32 = 68, 77  # cublasComputeType_t
+_F32, TF32 = 68, 77  # cublasComputeType_t
 _DTYPES = {0: np.dtype(np.float32), 2: np.dtype(np.float16), 14: bfloat16.numpy}
 _POINTER_MODE, _TRANSA, _TRANSB, _EPILOGUE, BIAS_POINTER = 2, 3, 4, 7, 8  # attributes of a product
 _BATCH_COUNT, _BATCH_STRIDE = 5, 6  # of a matrix
@@ -96,20 +96,20 @@ def make_table(entry: CudaEntry, device: int) -> ctypes.Array[Row]:
     at, _, tf32 = entry.measured_on.partition(_WITH_TF32)
     is_known = bool(at) and at == place(device)
     choices = entry.choices if is_known else (None,) * len(entry.products)
-    measured = _TF32 if tf32 else _F32
+    measured = TF32 if tf32 else _F32
     rows = [
         _row(product, compute, choice if product.kind or compute == measured else None, device)
         for product, choice in zip(entry.products, choices, strict=True)
-        for compute in (_F32, _TF32)
+        for compute in (_F32, TF32)
     ]
     return (Row * len(rows))(*rows)
 
 
-def row_of(product: Product, device: int) -> Row:
+def row_of(product: Product, device: int, compute: int = _F32) -> Row:
     """This thread's row for eager code, by the first algorithm that sums in f32; one of nulls where there is none."""
-    key = (product, _F32, None, device)
+    key = (product, compute, None, device)
     if key not in _threads.rows:
-        row = _describe(product, _F32)
+        row = _describe(product, compute)
         named = _algorithms(row, context.blas_handle(device))
         row.algorithm[:] = named[0] if named else (0,) * 8
         _threads.rows[key] = row if named else Row()
@@ -297,7 +297,7 @@ def choose_on(products: Sequence[Product], number: int | None, *, by_class: bool
         driver.call("cublasLtCreate", ctypes.byref(handle))
         try:
             at = place(cuda.current()) + (_WITH_TF32 if tf32 else "")
-            chosen = choose(products, _TF32 if tf32 else _F32, handle.value or 0, _classes[at] if by_class else None)
+            chosen = choose(products, TF32 if tf32 else _F32, handle.value or 0, _classes[at] if by_class else None)
         finally:
             driver.call("cublasLtDestroy", handle)
         return replace(chosen, place=at)

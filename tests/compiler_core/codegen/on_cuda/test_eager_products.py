@@ -46,9 +46,12 @@ def dc_repeat(x: Any, n: int, dim: int = 0) -> Any:
     return module.broadcast_to(x, tuple(shape))
 
 
-@pytest.mark.parametrize("dtype", [bfloat16, float16], ids=str)
+TYPES = {bfloat16: 14, float16: 2, float32: 0}  # cudaDataType_t
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_sixteen_bit_floats_are_multiplied_as_they_are(name: str, dtype: DType, fake_cuda: FakeCuda, rng: Any) -> None:
+def test_floats_are_multiplied_as_they_are(name: str, dtype: DType, fake_cuda: FakeCuda, rng: Any) -> None:
     first, second, of_first, of_second, calls = CASES[name]
     a, b = (rng.standard_normal(shape).astype(dtype.numpy) for shape in (first, second))
     expected = of_first(a).astype(np.float32) @ of_second(b).astype(np.float32)
@@ -57,7 +60,8 @@ def test_sixteen_bit_floats_are_multiplied_as_they_are(name: str, dtype: DType, 
     np.testing.assert_array_equal(found, expected.astype(dtype.numpy))
     made = fake_cuda.named("cublasGemmStridedBatchedEx")
     assert len(made) == calls
-    assert {call["type"] for call in made} == {14 if dtype is bfloat16 else 2}
+    assert {call["type"] for call in made} == {TYPES[dtype]}
+    assert {call["compute"] for call in made} == {68}
 
 
 ODD: dict[str, Any] = {  # operands of [5, 19] and [19, 13], as they lie
@@ -124,8 +128,27 @@ def test_a_copy_lives_until_it_is_multiplied(fake_cuda: FakeCuda, monkeypatch: A
     assert len(copies) == 1
 
 
+def test_f32_is_multiplied_in_tf32_where_that_is_permitted_at_the_time(fake_cuda: FakeCuda) -> None:
+    """The layer's kernels are proved by exact products, whatever is permitted."""
+    layer = dc.nn.Linear(8, 16).cuda()
+    x = dc.ones(4, 8, device="cuda")
+    before = dc.get_float32_matmul_precision()
+    computed = []
+    try:
+        for precision in ("high", "highest") * 2:
+            fake_cuda.calls.clear()
+            dc.set_float32_matmul_precision(precision)
+            layer(x)
+            x @ x.T
+            made = [fake_cuda.named(name) for name in ("cublasGemmStridedBatchedEx", "cublasLtMatmul")]
+            computed.append([calls[-1]["compute"] for calls in made])
+    finally:
+        dc.set_float32_matmul_precision(before)
+    assert computed == [[77, 77], [68, 68]] * 2
+
+
 def test_others_are_cupys(fake_cuda: FakeCuda) -> None:
-    prims.matmul(*(on_device(np.ones((2, 2), np.float32)) for _ in range(2)))
+    prims.matmul(*(on_device(np.ones((2, 2), np.float64)) for _ in range(2)))
     prims.matmul(*(on_device(np.ones(shape, bfloat16.numpy)) for shape in ((3, 0), (0, 2))))
     assert fake_cuda.named("cublasGemmStridedBatchedEx") == []
 

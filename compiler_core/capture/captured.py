@@ -25,6 +25,7 @@ from compiler_core.capture.guards.modules import guard_modules
 from compiler_core.capture.guards.overlaps import guard_memory
 from compiler_core.capture.guards.sources import AtEnd, Source
 from compiler_core.capture.lessons import Along
+from compiler_core.capture.numbers.reads import held_by
 from compiler_core.capture.numbers.selections import is_selection
 from compiler_core.capture.numbers.sizes import Guarded
 from compiler_core.capture.outside import Lazy
@@ -271,6 +272,8 @@ def _recipe(segment: CaptureSegment, handles: dict[int, tuple[int, Tensor]]) -> 
     recipe = Recipe(lookup, tensor, segment.numbers.expression)
     for place, clock in enumerate(segment.numbers.clocks):
         recipe.first(AtEnd(place, "").name, clock)
+    for place, (handle, kind) in enumerate(segment.numbers.reads):
+        recipe.first(AtEnd(place, "", is_read=True).name, held_by, str(tensor(handle)), kind.__name__)
     return recipe
 
 

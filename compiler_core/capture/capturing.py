@@ -8,6 +8,7 @@ symbols nothing has happened: it is captured again with fewer, then with constan
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from compiler_core import log, observe
@@ -25,6 +26,7 @@ from compiler_core.capture.guards.deaths import Deaths
 from compiler_core.capture.guards.guards import Check
 from compiler_core.capture.lessons import told_of
 from compiler_core.capture.marks import check_marked
+from compiler_core.capture.numbers.reads import put_back, resolved
 from compiler_core.capture.numbers.symbols import is_symbol, plain_of
 from compiler_core.capture.recipes.outputs import LeafEscapes
 from compiler_core.capture.recipes.plain_numbers import plain_numbers
@@ -317,6 +319,7 @@ class Capture:
                 return self._failed(failure, captured, entry)
         transplant_each(survivors.handles, tensors)
         self.segment.arrays.put_back(self.segment.record.changes)
+        put_back(self.segment.numbers, self.segment.record.changes)
         for change in self.segment.record.later:
             change.function(change.target, *map(plain_of, change.args))
         for frame, _ in self.segment.record.put_off:
@@ -367,10 +370,16 @@ class Capture:
         self.point.watch_over(captured.guards.deaths)
         self.owner.note(self.point, captured, entry)
 
-    def _failed(self, error: Exception, captured: Captured, entry: Entry) -> Paused:
-        """The graph met data that it cannot take: raised where the frames stand, so that they can handle it."""
+    def _failed(self, error: Exception, captured: Captured, entry: Entry) -> Any:
+        """The graph met data that it cannot take: raised where the frames stand, so that they can handle it. Where they
+        wait for numbers of the graph, the call runs plainly from its beginning."""
         if self.repeats:
             self._keep(captured, entry)
+        if self.segment.numbers.reads:
+            self.segment.record.take_back()
+            if self.point.is_root:
+                return self.point.plainly(self.args, self.kwargs)
+            raise error
         frames = self.machine.frames
         if not frames:
             raise error
@@ -384,5 +393,6 @@ class Capture:
         if not self.segment.numbers.any_change and not self.segment.arrays.any_made():
             return root
         instead = {TracedArray: self.segment.arrays.real}
-        (plain,), _ = plain_numbers([root], is_symbol, self.segment.outside.has, instead)
+        numbers = partial(resolved, self.segment.numbers)
+        (plain,), _ = plain_numbers([root], is_symbol, self.segment.outside.has, instead, numbers)
         return plain

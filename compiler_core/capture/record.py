@@ -22,7 +22,7 @@ from compiler_core.bytecode.generators import InterpretedGenerator
 from compiler_core.capture.guards.kinds import _key, is_registry, own_attributes, plain_copy, raw_item
 from compiler_core.capture.guards.sources import Item, Source
 from compiler_core.capture.held_numbers import put_gradients
-from compiler_core.capture.numbers.symbols import KINDS, plain_of, plain_parts
+from compiler_core.capture.numbers.symbols import KINDS, is_read, plain_of, plain_parts
 from compiler_core.capture.outside import Outside, contents_of, own_source
 from compiler_core.ops.registry import Array, use_trace
 from compiler_core.records import dataclass
@@ -136,7 +136,7 @@ class Record:
             before = self.written.get((id(owner), _key(key)), raw_item(self.original(owner), key))
         except LookupError:
             before = None
-        if type(before) not in COUNTED or plain_of(before) != plain_of(value):
+        if type(before) not in COUNTED or is_read(before) or is_read(value) or plain_of(before) != plain_of(value):
             self.counters.append(source)
 
     # -- what it tells

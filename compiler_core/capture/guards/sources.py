@@ -186,15 +186,17 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class AtEnd:
-    """What a clock shows once the graph has run: the recipe knows it, the check function does not."""
+    """What a clock shows once the graph has run, or a number that the graph computed: the recipe knows it, the check
+    function does not."""
 
     number: int
     text: str
+    is_read: bool = False
 
     @property
     def name(self) -> str:
         """The variable of the recipe that holds it."""
-        return f"clock{self.number}"
+        return f"read{self.number}" if self.is_read else f"clock{self.number}"
 
 
 Source: TypeAlias = (

@@ -20,6 +20,7 @@ from compiler_core.tensor.tensor import Tensor
 class Numbers:
     """symbols: by where they come from. lifted: tensors made of them, by code and dtype. clocks: that are read when
     the graph has run. held: cells that the code told to hold a number. guarded: guard -> the number it is about.
+    reads: tensors of which a number is known when the graph has run, and its type.
     selections: what masks select, of sizes that change. sizes: that are symbols."""
 
     def __init__(self, code: Code, trace: CaptureTrace) -> None:
@@ -27,6 +28,7 @@ class Numbers:
         self.symbols: dict[Source, Any] = {}
         self.lifted: dict[tuple[str, Any], Tensor] = {}
         self.clocks: list[Any] = []
+        self.reads: list[tuple[Tensor, type]] = []
         self.guarded: dict[int, Source] = {}
         self.held: dict[Cell, Any] = {}
         self.selections = Selections()

@@ -22,14 +22,12 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.bytecode.native import CONVERT
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import VIEWS, viewed
 from compiler_core.capture.guards.sources import Argument, AtEnd, Source
 from compiler_core.capture.numbers.sourced_sizes import source_of
 from compiler_core.records import dataclass
 from compiler_core.symbolic.size import Sym, SymOrInt, hint_of
-from compiler_core.tensor.size import Size
 
 if TYPE_CHECKING:
     from compiler_core.capture.numbers.numbers import Numbers
@@ -92,9 +90,6 @@ BY_TEMPLATE: dict[str, Callable[..., Any]] = {
 }
 HIGHEST = 4  # power of a size that is a size
 LONGEST = 40  # parts of a formula; a longer one is computed once, and named
-COMPUTED = frozenset({min, max, abs, round})
-COMPUTED_OF_SIZES = frozenset({min, max, abs, sum, math.prod})  # by asking them
-ROUNDED = frozenset({round, math.floor, math.ceil, math.trunc})  # a size gives itself
 NUMBERS = frozenset({bool, int, float, SymbolInt, SymbolFloat, Sym})
 PLACED: tuple[Any, ...] = (list, dict, deque)  # what stands at a place can be replaced
 HOLDING = (tuple, set, frozenset)
@@ -106,16 +101,21 @@ def is_symbol(value: Any) -> bool:
 
 
 def plain_of(value: Any) -> Any:
-    """The number or text itself."""
+    """The number or text itself. Raises Break for one that is known when the graph has run."""
     if type(value) is Sym:
         return value.at(hint_of)
-    return PLAIN[type(value)](value) if type(value) in PLAIN else value
+    if type(value) not in PLAIN:
+        return value
+    if value.formula.is_time:
+        require_known(value)
+    return PLAIN[type(value)](value)
 
 
 def plain_parts(value: Any) -> Any:
-    """A value, or one that cannot be changed and holds others (a tuple, a slice), with plain numbers and texts."""
+    """A value, or one that cannot be changed and holds others (a tuple, a slice), with plain numbers and texts. What is
+    known when the graph has run stays a symbol."""
     if type(value) in PLAIN:
-        return plain_of(value)
+        return value if is_read(value) else plain_of(value)
     if isinstance(value, (tuple, frozenset)):
         parts = [plain_parts(part) for part in value]
         if all(a is b for a, b in zip(parts, value)):
@@ -140,7 +140,7 @@ def make(value: Any, formula: Formula) -> Any:
 def applied(numbers: Numbers, value: Any, template: str, parts: tuple[Any, ...]) -> Any:
     """A symbol of this value, computed by `template` of `parts`; the check function names what is long, once."""
     changing = [part for part in parts if is_symbol(part)]
-    size = 1 + sum(map(_size_of, changing))
+    size = 1 + sum(map(size_of, changing))
     formula = Apply(template, parts, size, any(map(is_time, changing)))
     found = make(value, formula)
     if formula.size <= LONGEST or found is value:
@@ -151,7 +151,7 @@ def applied(numbers: Numbers, value: Any, template: str, parts: tuple[Any, ...])
     return make(value, Input(Argument(local, "a computed number"), value))
 
 
-def _size_of(part: Any) -> int:
+def size_of(part: Any) -> int:
     """How long the code of a symbol is, in parts."""
     if type(part) is Sym:
         return len(part.terms)
@@ -161,6 +161,23 @@ def _size_of(part: Any) -> int:
 def is_time(value: Any) -> bool:
     """Whether a symbol is a clock's, or computed of one."""
     return type(value) is not Sym and bool(value.formula.is_time)
+
+
+def is_read(value: Any) -> bool:
+    """Whether it is the symbol of a number that the graph computes, or computed of one."""
+    return type(value) in PLAIN and is_time(value) and any(map(_is_of_graph, leaves_of(value)))
+
+
+def _is_of_graph(leaf: Sym | Input) -> bool:
+    return isinstance(leaf, Input) and isinstance(leaf.source, AtEnd) and leaf.source.is_read
+
+
+def require_known(value: Any) -> None:
+    """Raise Break for a number that the graph computes, or that is computed of one: it is looked at before."""
+    read = next(filter(_is_of_graph, leaves_of(value)), None)
+    if isinstance(read, Input):
+        remedy = "return it, put it in a list or an attribute, or look at it outside"
+        raise Break(f"a number is needed that the graph computes: {read.source.text}", remedy)
 
 
 def symbol(numbers: Numbers, source: Source, value: Any) -> Any:
@@ -196,6 +213,7 @@ def code_of(numbers: Numbers, value: Any) -> str:
 
     def leaf(part: Input) -> str:
         if isinstance(part.source, AtEnd):
+            require_known(value)
             raise Break("a time is looked at")
         return numbers.code.local(part.source)
 
@@ -229,6 +247,7 @@ def specialised(numbers: Numbers, value: Any, inside: tuple[int, ...] = ()) -> A
     if not is_symbol(value):
         return value
     if value.formula.is_time:
+        require_known(value)
         raise Break("a time is needed as a constant")
     constant = plain_of(value)
     if isinstance(value, SymbolText):
@@ -365,6 +384,8 @@ def promoted(numbers: Numbers, value: SymbolInt) -> SymOrInt:
 
 def arithmetic(numbers: Numbers, op: str, function: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
     """`left op right` of numbers (or texts), at least one of them a symbol."""
+    if is_read(left) or is_read(right):
+        return _of_reads(op, left, right)
     if op not in FORMULAS or (isinstance(left, str) and op != "+"):
         return function(specialised(numbers, left), specialised(numbers, right))
     if op in ("/", "//", "%") and not right:
@@ -376,6 +397,20 @@ def arithmetic(numbers: Numbers, op: str, function: Callable[[Any, Any], Any], l
         numbers.code.require_once(f"{code_of(numbers, right)} != 0", f"{shown_number(right)} != 0")
     found = applied(numbers, function(plain_of(left), plain_of(right)), f"({{}} {op} {{}})", (left, right))
     return found if op in CLOSED else of_one_type(numbers, found, function, (left, right))
+
+
+def _of_reads(op: str, left: Any, right: Any) -> Any:
+    """`left op right`, of which one is known when the graph has run: where that raises nothing, and tells its type."""
+    sides = (left, right)
+    plain = all(type(side) in (int, float, SymbolInt, SymbolFloat) for side in sides)
+    known_divisor = not (is_symbol(right) and is_time(right)) and bool(right)
+    parts = sum(map(size_of, filter(is_symbol, sides)))
+    if not plain or parts >= LONGEST or not (op in ("+", "-", "*") or (op == "/" and known_divisor)):
+        for side in sides:
+            if is_symbol(side):
+                require_known(side)
+    whole = op != "/" and not any(isinstance(side, float) for side in sides)
+    return make(0 if whole else 0.0, Apply(f"({{}} {op} {{}})", sides, 1 + parts, is_time=True))
 
 
 def of_one_type(numbers: Numbers, found: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -395,6 +430,8 @@ def of_one_type(numbers: Numbers, found: Any, function: Callable[..., Any], args
 def unary(numbers: Numbers, op: str, function: Callable[[Any], Any], value: Any) -> Any:
     if type(value) is Sym:
         return function(value)
+    if is_read(value) and op == "-":
+        return make(PLAIN[type(value)](0), Apply("(-{})", (value,), 1 + size_of(value), is_time=True))
     return applied(numbers, function(plain_of(value)), f"({op}{{}})", (value,))
 
 
@@ -417,69 +454,6 @@ def truth(numbers: Numbers, value: Any) -> bool:
         f"bool({code_of(numbers, value)}) is {answer}", f"{shown_number(value)} is {'not ' * answer}zero"
     )
     return answer
-
-
-def formatted(numbers: Numbers, value: Any, conversion: str, spec: str) -> Any:
-    """An f-string's field."""
-    plain = plain_of(value)
-    shown = CONVERT[conversion](plain)
-    converted = {"": "{}", "s": "str({})", "r": "repr({})", "a": "ascii({})"}[conversion]
-    spelled = repr(spec).replace("{", "{{").replace("}", "}}")
-    return applied(numbers, format(shown, spec), f"format({converted}, {spelled})", (value,))
-
-
-def joined(numbers: Numbers, pieces: list[str]) -> Any:
-    """The pieces of an f-string, of which one is a symbol."""
-    return applied(numbers, "".join(map(plain_of, pieces)), "''.join((" + "{}, " * len(pieces) + "))", tuple(pieces))
-
-
-def computed(numbers: Numbers, function: Any, args: tuple[Any, ...], form: str = "{}({})") -> Any:
-    """`function(*args)`, of `math` or a builtin, of numbers of which one is a symbol. The result's type is guarded.
-
-    form: of the call, with places for the name and the arguments.
-    """
-    sizes = as_sizes(numbers, *args)
-    if sizes is not None and function in ROUNDED and len(sizes) == 1:
-        return sizes[0]
-    if sizes is not None and function in COMPUTED_OF_SIZES:
-        return function(*sizes) if form == "{}({})" else function(sizes)
-    name = f"__import__('math').{function.__name__}" if function.__module__ == "math" else function.__name__
-    call = function if form == "{}({})" else lambda *items: function(items)
-    found = applied(numbers, call(*map(plain_of, args)), form.format(name, ", ".join(["{}"] * len(args))), args)
-    return of_one_type(numbers, found, call, args)
-
-
-def place_among(numbers: Numbers, function: Any, items: Any, value: Any) -> Any:
-    """`function(items, value)` of `bisect`, of numbers that stay what they are, and one that changes."""
-    local = numbers.code.guards.let(
-        "number", f"{numbers.code.guards.bind(function, 'bisect')}({tuple(items)!r}, {code_of(numbers, value)})"
-    )
-    text = f"{function.__name__}({list(items)}, {shown_number(value)})"
-    return make(function(items, plain_of(value)), Input(Argument(local, text), value))
-
-
-def is_computed_of(items: Any) -> bool:
-    """Whether a list, tuple or shape of numbers, one of them a symbol."""
-    return (
-        type(items) in (list, tuple, Size)
-        and any(map(is_symbol, items))
-        and all(type(item) in NUMBERS for item in items)
-    )
-
-
-def is_computed(function: Any, args: tuple[Any, ...]) -> bool:
-    """Whether `computed` has a formula for a call."""
-    if not any(map(is_symbol, args)) or any(type(arg) not in NUMBERS for arg in args):
-        return False
-    return function in COMPUTED or getattr(function, "__module__", "") == "math"
-
-
-def converted(numbers: Numbers, kind: type, value: Any) -> Any:
-    """`int(value)`, `float(value)`, `str(value)`."""
-    if kind is int and type(value) is Sym:
-        return value
-    found = applied(numbers, kind(plain_of(value)), f"{kind.__name__}({{}})", (value,))
-    return of_one_type(numbers, found, kind, (value,)) if kind is int else found
 
 
 def render_in(numbers: Numbers, value: Any) -> str:

@@ -37,17 +37,22 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 }
 
 
+def _plain(number: Any) -> Any:
+    return next(plain for base, plain in _PLAIN.items() if issubclass(type(number), base))(number)
+
+
 def plain_numbers(
     roots: Sequence[Any],
     is_symbol: Callable[[Any], bool],
     is_outside: Callable[[Any], bool] = lambda thing: False,
     instead: Mapping[Any, Callable[[Any], Any]] | None = None,
+    resolved: Callable[[Any], Any] | None = None,
 ) -> tuple[list[Any], list[Any]]:
     """(the roots, with plain numbers in all that they reach; iterators in which some are left).
 
-    instead: class -> what stands for its instances.
+    instead: class -> what stands for its instances. resolved: the number that a symbol stands for; None: its value.
     """
-    work = _Replacement(is_symbol, is_outside, instead or {})
+    work = _Replacement(is_symbol, is_outside, instead or {}, resolved or _plain)
     plain = [work.value(root, enter=True) for root in roots]
     work.run()
     return plain, work.left
@@ -61,8 +66,9 @@ class _Replacement:
         is_symbol: Callable[[Any], bool],
         is_outside: Callable[[Any], bool],
         instead: Mapping[Any, Callable[[Any], Any]],
+        resolved: Callable[[Any], Any],
     ) -> None:
-        self.is_symbol, self.is_outside, self.instead = is_symbol, is_outside, instead
+        self.is_symbol, self.is_outside, self.instead, self.resolved = is_symbol, is_outside, instead, resolved
         self.met: dict[int, Any] = {}
         self.made: dict[int, Any] = {}
         self.waiting: list[Any] = []
@@ -83,7 +89,7 @@ class _Replacement:
                 self.made[id(thing)] = self.instead[kind](thing)
             return self.made[id(thing)]
         if self.is_symbol(thing):
-            return next(plain for base, plain in _PLAIN.items() if issubclass(kind, base))(thing)
+            return self.resolved(thing)
         if not enter and (is_constant(thing) or self.is_outside(thing)):
             return thing
         if id(thing) in self.made:

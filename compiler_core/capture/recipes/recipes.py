@@ -97,9 +97,12 @@ class Recipe:
         """After all is rebuilt: `function(target, *args)`, in the order recorded."""
         self._effects.append((function, (target, *args)))
 
-    def first(self, name: str, function: Callable[[], Any]) -> None:
-        """Before anything else: the variable `name` is what `function()` gives. No other name is without a `_`."""
-        self._first.append(f"{name} = {self.bind(function, 'function')}()")
+    def first(self, name: str, function: Callable[..., Any], *args: str) -> None:
+        """Before anything else: the variable `name` is what `function(*args)` gives. No other name is without a `_`.
+
+        args: code.
+        """
+        self._first.append(f"{name} = {self.bind(function, 'function')}({', '.join(args)})")
 
     def bind(self, thing: Any, stem: str) -> str:
         """A name by which generated code refers to this very object."""

@@ -323,7 +323,8 @@ class Calls:
             if not is_plain_class(cls):
                 raise Break(f"a {cls.__name__} is made, by code written in C")
             if not issubclass(cls, (BaseException, tuple, list)):
-                args, kwargs = tuple(map(self.numbers.specialise, args)), self.numbers.named(kwargs)
+                named = kwargs if cls is dict else self.numbers.named(kwargs)
+                args, kwargs = tuple(map(self.numbers.specialise, args)), named
             return self.parts.native.run(cls, *args, **kwargs)
         if not makes_only(cls.__new__) and cls is not random.Random:  # which is seeded next
             raise Break(f"a {cls.__name__} is made, by code written in C")

@@ -213,7 +213,7 @@ class Items(Part):
         if isinstance(owner, (dict, set, frozenset)) and args and self.numbers.sizes.symbols:
             args = (self.numbers.specialise(drained(args[0])), *args[1:])
         if name not in KEEPING and not (name in ("get", "__contains__") and self.outside.has(owner)):
-            self.numbers.settle(owner, args, compared=True)
+            self._settle(owner, name, args)
         if name in HASHING:
             if isinstance(owner, (dict, set, frozenset)) and args:
                 self.keys.key_in(owner, args[0])
@@ -247,6 +247,13 @@ class Items(Part):
             self.contents.read_deeply(owner)
             self.contents.read_all(args, kwargs)
         return method(owner, *args, **kwargs)
+
+    def _settle(self, owner: Any, name: str, args: tuple[Any, ...]) -> None:
+        """What a container's method compares: of dictionaries that one is updated with the keys alone."""
+        parts = (owner, *args)
+        if name == "update" and isinstance(owner, dict):
+            parts = tuple(list(part) if isinstance(part, dict) else part for part in parts)
+        self.numbers.settle(*parts, compared=True)
 
     def has_key(self, owner: Any, key: Any) -> bool:
         present = dict.__contains__(owner, key)

@@ -14,7 +14,7 @@ from compiler_core.bytecode.native import CONVERT
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import CONTAINERS, is_constant
 from compiler_core.capture.guards.module_protocol import is_module
-from compiler_core.capture.numbers import symbols
+from compiler_core.capture.numbers import functions
 from compiler_core.capture.numbers.symbols import is_symbol
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.attributes import Attributes
@@ -37,11 +37,11 @@ class Text(Part):
 
     def join(self, pieces: list[str]) -> str:
         """The pieces of an f-string."""
-        return symbols.joined(self.numbers, pieces) if any(map(is_symbol, pieces)) else "".join(pieces)
+        return functions.joined(self.numbers, pieces) if any(map(is_symbol, pieces)) else "".join(pieces)
 
     def format(self, value: Any, conversion: str, spec: str) -> Any:
         if is_symbol(value):
-            return symbols.formatted(self.numbers, value, conversion, self.numbers.specialise(spec))
+            return functions.formatted(self.numbers, value, conversion, self.numbers.specialise(spec))
         name = {"": "__format__", "s": "__str__", "r": "__repr__", "a": "__repr__"}[conversion]
         if conversion == "":
             method = self.classes.program_method(value, "__format__")

@@ -24,7 +24,9 @@ from compiler_core.capture.arrays import is_opaque
 from compiler_core.capture.guards.kinds import CONTAINERS, is_constant
 from compiler_core.capture.guards.module_protocol import unwrapped
 from compiler_core.capture.guards.sources import Attribute, Bound, CellContents, Item, Raw, Variable
-from compiler_core.capture.numbers.symbols import PLAIN, converted, is_symbol, plain_of
+from compiler_core.capture.numbers.functions import converted
+from compiler_core.capture.numbers.reads import read_later
+from compiler_core.capture.numbers.symbols import PLAIN, is_symbol, plain_of
 from compiler_core.capture.outside import Lazy
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.containers import drained, hashable, is_interpreted
@@ -183,7 +185,8 @@ def _converting(kind: type) -> Any:
             if parts.classes.program_method(value, name) is not None:
                 return parts.call(parts.attributes.load_attr(value, name), (), {})
             if isinstance(value, Tensor):
-                return parts.native.run(kind, value)
+                later = None if kind is str else parts.native.hand_on(read_later, parts.numbers, value, name, kind)
+                return parts.native.run(kind, value) if later is None else later
         return call_pure(parts, kind, args, kwargs)
 
     return rule

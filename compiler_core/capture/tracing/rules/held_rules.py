@@ -30,6 +30,7 @@ from compiler_core.capture.held_numbers import (
     whole_held,
 )
 from compiler_core.capture.numbers.lifting import lifted
+from compiler_core.capture.numbers.reads import read_later
 from compiler_core.capture.numbers.symbols import (
     Input,
     applied,
@@ -62,6 +63,9 @@ def _reading(read: Any) -> Any:
             return _known(parts.numbers.held[tensor._cell])
         known = parts.outside.find(tensor)
         if known is None or parts.segment.trace.has_changed(tensor):
+            later = parts.native.hand_on(read_later, parts.numbers, tensor, "what a tensor holds then")
+            if read is float_held and later is not None:
+                return later
             raise Break("a number is asked for that a tensor holds when the graph has run")
         source = Raw(known.source, read)
         if source not in parts.numbers.symbols:
@@ -71,6 +75,15 @@ def _reading(read: Any) -> Any:
         return parts.numbers.symbols[source]
 
     return rule
+
+
+def _item(parts: Parts, args: Args, kwargs: Kwargs) -> Any:
+    """`tensor.item()`: a held number, one that is known when the graph has run, or a graph break."""
+    (tensor,) = args
+    if tensor._cell in parts.numbers.held:
+        return _known(parts.numbers.held[tensor._cell])
+    later = parts.native.hand_on(read_later, parts.numbers, tensor, "item()")
+    return parts.native.run(Tensor.item, tensor) if later is None else later
 
 
 def _known(number: Any) -> Any:
@@ -258,4 +271,5 @@ RULES = {
     scalar_of: _scalar_of,
     single: _single,
     before_the_graph: _before_the_graph,
+    Tensor.item: _item,
 }

@@ -14,7 +14,7 @@ from types import MethodDescriptorType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.capture.guards.kinds import CONTAINERS, is_constant
-from compiler_core.capture.numbers.symbols import computed, is_computed, is_computed_of
+from compiler_core.capture.numbers.functions import computed, is_computed, is_computed_of
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.polyfills import of_itertools as polyfills_itertools
 from compiler_core.capture.tracing.containers import drained

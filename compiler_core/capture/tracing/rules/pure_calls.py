@@ -13,14 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core.bytecode.semantics import Break
 from compiler_core.capture.guards.kinds import CONTAINERS, is_constant
-from compiler_core.capture.numbers.symbols import (
-    as_sizes,
-    computed,
-    is_computed,
-    is_computed_of,
-    is_symbol,
-    place_among,
-)
+from compiler_core.capture.numbers.functions import computed, is_computed, is_computed_of, place_among
+from compiler_core.capture.numbers.symbols import as_sizes, is_symbol
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.rules.pure import ASKED, KEEPS, OPERATED, READ, is_numbers, uses_up
 from compiler_core.tensor.tensor import Tensor

@@ -155,4 +155,5 @@ def test_a_list_of_numbers_that_the_graph_computes_is_in_it_without_its_history(
     x = torch.randn(4, requires_grad=True)
     (made, history), (expected, _) = compiled(x), both(x)
     assert made.dtype is expected.dtype
-    assert torch.equal(made, expected) and history is False
+    assert torch.equal(made, expected)
+    assert history is False

@@ -1,16 +1,20 @@
 """A Scatter -> one loop-IR kernel for a GPU, in which what falls on one place is combined in the sources' order.
 
-In: a Scatter. Out: `Built`. The result's places are independent; the sources that share one are not. Two arrangements:
+In: a Scatter. Out: `Built`. The result's places are independent; the sources that share one are not. Arrangements:
 
     by digits   an axis of the source that is a digit of the place by itself (a batch, a column) is parallel; along the
                 others the sources come one after the other
-    by rank     sums whose place is one index, read from data, and such digits (an embedding's gradient, index_add):
-                  keys   of every source: its index, and behind it its number; so no two are equal
+    by rank     the rest of the place is read from data that these digits do not move (an embedding's gradient,
+                index_add, index_put):
+                  keys   of every source: that rest, and behind it its number; so no two are equal
                   rank   how many keys are less than a source's: all pairs are compared. It stands there in order
-                  runs   of sources with one index: where they begin, how long they are, found by steps that are halved
-                  sum    one program a run: its rows are added up, in order, and put in their place
+                  runs   of sources with one place: where they begin, how long they are, found by steps that are halved
+                  sum    one program a run: its rows are added up, in order, and put in their place; or its last row is
+    by place    sums along the last dim by an index that many rows share (a gradient of gather by relative positions):
+                keys and ranks for each row of the index, where its runs begin, and one program a row of the result:
+                each lane adds up the sources of its place
 No atomics: the same bits at every run. Comparing all pairs is n² comparisons of integers in registers: 16,384
-sources take about as long as reading the gradient of their embedding. More than MAX_RANKED are taken part by
+sources take about as long as reading the gradient of their embedding. By rank, more than MAX_RANKED are taken part by
 part; beyond MAX_PARTS the first arrangement serves.
 Limits: by digits, a scatter with few such axes has few programs: right, and slow.
 """
@@ -35,14 +39,18 @@ from compiler_core.symbolic.index import ZERO, Atom, Axis, Data, Index, Scalar, 
 MIN_RANKED, MAX_RANKED = 32, 65536  # sources
 MAX_PARTS = 16
 ENOUGH = 65536  # independent places, from which on sources may come one after the other
+MIN_SHARING = 8  # rows that share an index, of which the runs are then found once
+MAX_ROW, MAX_COMPARED = 4096, 1 << 32  # by place: sources, or places, of a row; comparisons of keys
 
 
 def build_scatter(scatter: d.Scatter, metas: Mapping[str, TensorMeta], table: KernelTable) -> Built:
     """The kernel of one scatter."""
     params = ParamTable(metas)
     target = params.write(scatter.name)
-    copy, n_scalars = copy_base(scatter, target, params, "parallel")
-    work = _Scatter(scatter, params, target, n_scalars)
+    work = _Scatter(scatter, params, target)
+    copy: list[ir.Stmt] = []
+    if not work.by_place:
+        copy, work.n_scalars = copy_base(scatter, target, params, "parallel")
     return built([*copy, *work.build()], params, [scatter], table)
 
 
@@ -52,28 +60,54 @@ class _Scatter:
     message: of the checks; where an index was refused, what is made from it is refused for the same reason.
     """
 
-    def __init__(self, scatter: d.Scatter, params: ParamTable, target: str, n_scalars: int) -> None:
-        self.scatter, self.params, self.target, self.n_scalars = scatter, params, target, n_scalars
+    def __init__(self, scatter: d.Scatter, params: ParamTable, target: str) -> None:
+        self.scatter, self.params, self.target, self.n_scalars = scatter, params, target, 0
         live = [axis for axis in scatter.axes if axis.extent != 1]
         apart = _digits(scatter.target)
         self.digits = [axis for axis in live if axis in apart]
         self.others = [axis for axis in live if axis not in apart]
         self.start = 0  # of the part of the sources at hand
+        rest = {atom: n for atom, n in scatter.target.terms.items() if atom not in self.digits}
+        step = math.gcd(*rest.values()) or 1 if all(isinstance(n, int) for n in rest.values()) else 1
+        self.rest = Index({atom: n // step for atom, n in rest.items()}, 0)  # of the place, beside the digits
+        moving = d.axes_in_expr(x.IndexValue(self.rest, int64))
+        self.shared = [axis for axis in self.digits if axis in moving]  # digits that move the rest, too
+        self.n = d.domain_numel(tuple(self.others))
+        self.by_place = self._is_by_place()  # then every place is written once, what stands there included
         refused = [atom.message for atom in scatter.target.terms if isinstance(atom, Data) and atom.message]
         self.message = refused[0] if refused else "index out of range"
 
     def build(self) -> list[ir.Stmt]:
+        if self.by_place:
+            return self._by_place()
         return self._by_rank() if self._is_ranked() else self._by_digits()
 
     def _is_ranked(self) -> bool:
-        """Whether one index alone, which only the other axes move, tells which sources share a place."""
-        data = [atom for atom in self.scatter.target.terms if isinstance(atom, Data)]
-        n, places = d.domain_numel(tuple(self.others)), d.domain_numel(tuple(self.digits))
-        if len(data) != 1 or self.scatter.mode != "add" or self.scatter.dtype is bool_ or places >= ENOUGH:
+        """Whether only the other axes tell which sources share a place, by data, and there are few digits."""
+        (low, high), mode = self.rest.bounds, self.scatter.mode
+        known = isinstance(low, int) and isinstance(high, int) and low >= 0 and high < 1 << 40
+        if not known or self.shared or not any(isinstance(atom, Data) for atom in self.rest.terms):
             return False
-        rest = {*self.scatter.target.terms} - {data[0], *self.digits}
-        alone = d.axes_in_expr(d.data_value(data[0])) <= {*self.others} and not rest
-        return alone and data[0] in _separate(self.scatter.target) and MIN_RANKED <= n <= MAX_RANKED * MAX_PARTS
+        if not (mode == "set" or (mode == "add" and self.scatter.dtype is not bool_)):
+            return False
+        few = d.domain_numel(tuple(self.digits)) < ENOUGH
+        return few and MIN_RANKED <= self.n <= MAX_RANKED * MAX_PARTS
+
+    def _is_by_place(self) -> bool:
+        """Whether the last dim's places, all of them, are read from data that many rows share."""
+        if self.scatter.mode != "add" or self.scatter.dtype is bool_ or len(self.rest.terms) != 1:
+            return False
+        if self.scatter.in_place:
+            return False
+        (atom,) = self.rest.terms
+        low, high = atom.bounds
+        if not isinstance(atom, Data) or self.scatter.target.terms[atom] != 1 or low != 0 or not isinstance(high, int):
+            return False
+        rows, shared = (d.domain_numel(tuple(axes)) for axes in (self.digits, self.shared))
+        is_worth_it = rows >= shared * MIN_SHARING and self.n >= MIN_RANKED
+        is_worth_it = is_worth_it and rows * (high + 1) == self.scatter.numel
+        few = self.n <= MAX_ROW and high < MAX_ROW and shared * self.n * (self.n + high) <= MAX_COMPARED
+        return is_worth_it and few
 
     def _translator(self, rows: list[ir.Stmt], column: list[ir.Stmt] | None, cols: tuple[Axis, ...] = ()) -> Translator:
         translate = Translator(cols, lambda load: None, self.params.read)
@@ -106,16 +140,15 @@ class _Scatter:
     # ---- by rank
 
     def _by_rank(self) -> list[ir.Stmt]:
-        n = d.domain_numel(tuple(self.others))
+        n = self.n
         size = math.ceil(n / math.ceil(n / MAX_RANKED))
-        (self.index,) = (atom for atom in self.scatter.target.terms if isinstance(atom, Data))
-        self.key = int32 if (self.index.high + 2) * size < 1 << 31 else int64
+        self.key = int32 if (self.rest.bounds[1] + 2) * size < 1 << 31 else int64
         order = self.params.partial(Partial(self.scatter.name, int32, 2 * size))
         keys = self.params.partial(Partial(f"{self.scatter.name}__keys", self.key, 2 * size))
         body: list[ir.Stmt] = []
         for self.start in range(0, n, size):
             part = min(size, n - self.start)
-            body += [self._keys(part, keys), self._rank(part, keys, order), self._runs(part, keys, order)]
+            body += [self._keys(part, keys), self._rank(part, keys, order, moves=True), self._runs(part, keys, order)]
             body.append(self._sum(part, order))
         return body
 
@@ -124,28 +157,44 @@ class _Scatter:
         return d.digits_of(number + self.start, tuple(self.others))
 
     def _keys(self, n: int, keys: str) -> ir.Stmt:
-        """keys[j] = j's index * n + j."""
+        """keys[j] = j's rest of the place * n + j; of each row of the index."""
         mine = Axis("", n)
         rows: list[ir.Stmt] = []
         translate = self._translator(rows, None)
-        place = translate.index(d.substitute_index(Index({self.index: 1}, 0), self._at(of_axis(mine)), {}), None)
+        place = translate.index(d.substitute_index(self.rest, self._at(of_axis(mine)), {}), None)
         key = x.IndexValue(place * n + of_axis(mine), self.key)
-        rows.append(ir.Store(keys, of_axis(mine), key))
+        rows.append(ir.Store(keys, self._row * n + of_axis(mine), key))
         self.n_scalars = translate.n_scalars
-        return loop_of(mine, "block", rows)
+        return self._each_row(loop_of(mine, "block", rows))
 
-    def _rank(self, n: int, keys: str, order: str) -> ir.Stmt:
-        """order[rank of j] = j, and keys[n + rank of j] = keys[j]."""
-        mine, other = Axis("", n), Axis("", n)
+    def _rank(self, n: int, keys: str, order: str, *, moves: bool) -> ir.Stmt:
+        """order[rank of j] = j, of each row of the index. moves: keys[n + rank of j] = keys[j]."""
+        mine = Axis("", n)
         rows: list[ir.Stmt] = []
-        key = self._named(rows, x.Load(keys, of_axis(mine), self.key))
+        key = self._named(rows, x.Load(keys, self._row * n + of_axis(mine), self.key))
+        rank = self._scalar(rows, self._less(rows, n, keys, key), n)
+        rows.append(ir.Store(order, self._row * n + rank, x.IndexValue(of_axis(mine), int32)))
+        if moves:
+            rows.append(ir.Store(keys, rank + n, key))
+        return self._each_row(loop_of(mine, "block", rows))
+
+    def _less(self, rows: list[ir.Stmt], n: int, keys: str, bound: x.Expr) -> x.Expr:
+        """How many keys of the row are less than `bound`."""
+        other = Axis("", n)
         rows.append(ir.Accumulator("a0", int32, "sum"))
-        less = call("lt", (x.Load(keys, of_axis(other), self.key), key))
+        less = call("lt", (x.Load(keys, self._row * n + of_axis(other), self.key), bound))
         rows.append(loop_of(other, "vector", [ir.Accumulate("a0", cast(less, int32))]))
-        rank = self._scalar(rows, cast(x.Var("a0", int32), int64), n)
-        rows.append(ir.Store(order, rank, x.IndexValue(of_axis(mine), int32)))
-        rows.append(ir.Store(keys, rank + n, key))
-        return loop_of(mine, "block", rows)
+        return cast(x.Var("a0", int32), int64)
+
+    @property
+    def _row(self) -> Index:
+        """The number of a row of the index."""
+        return d.flat_of(tuple(self.shared))
+
+    def _each_row(self, body: ir.Stmt) -> ir.Stmt:
+        for axis in reversed(self.shared):
+            body = loop_of(axis, "parallel", [body])
+        return body
 
     def _runs(self, n: int, keys: str, order: str) -> ir.Stmt:
         """order[n + r] = how many of index i there are if the one in place r is the first of them, or 0.
@@ -204,13 +253,14 @@ class _Scatter:
     def _run(self, first: Index, begin: Index, end: Index, n: int, order: str) -> list[ir.Stmt]:
         """The sources from `begin` to `end` added up and put in the place of the first."""
         scatter, dtype = self.scatter, self.scatter.dtype.compute
-        lane, member = Axis("", d.domain_numel(tuple(self.digits))), Axis("", n)
-        moved = d.digits_of(of_axis(lane), tuple(self.digits))
+        lane, moved, member = *self._lanes(), Axis("", n)
         rows: list[ir.Stmt] = []
         place = d.substitute_index(scatter.target, {**self._at(first), **moved}, {})
         translate = self._translator(rows, None)
         place = translate.index(place, None)
         self.n_scalars = translate.n_scalars
+        if scatter.mode == "set":
+            return self._last(rows, place, (lane, moved), self._source(rows, order, end - 1, n))
         inner: list[ir.Stmt] = []
         column: list[ir.Stmt] = []
         source = self._source(inner, order, of_axis(member), n)
@@ -230,6 +280,96 @@ class _Scatter:
         rows.append(loop_of(member, "block", adds, span=(begin, end)))
         store = ir.Store(self.target, place, cast(total, scatter.dtype), "add")
         return [*rows, store if lane.extent == 1 else loop_of(lane, "vector", [store])]
+
+    def _last(
+        self, rows: list[ir.Stmt], place: Index, lanes: tuple[Axis, dict[Axis, Index]], source: Index
+    ) -> list[ir.Stmt]:
+        """A source put in its place."""
+        lane, moved = lanes
+        column: list[ir.Stmt] = []
+        translate = self._translator(rows, column, (lane,))
+        value = translate(d.substitute(self.scatter.value, {**self._at(source), **moved}, {}))
+        self.n_scalars = translate.n_scalars
+        column.append(ir.Store(self.target, place, value))
+        return [*rows, *(column if lane.extent == 1 else [loop_of(lane, "vector", column)])]
+
+    def _lanes(self) -> tuple[Axis, dict[Axis, Index]]:
+        """An axis for all digits, and what these are on it."""
+        lane = Axis("", d.domain_numel(tuple(self.digits)))
+        return lane, d.digits_of(of_axis(lane), tuple(self.digits))
+
+    # ---- by place
+
+    def _by_place(self) -> list[ir.Stmt]:
+        n, rows = self.n, d.domain_numel(tuple(self.shared))
+        places = self.rest.bounds[1] + 1
+        self.key = int32 if (places + 1) * n < 1 << 31 else int64
+        name = self.scatter.name
+        keys = self.params.partial(Partial(f"{name}__keys", self.key, rows * n))
+        order = self.params.partial(Partial(name, int32, rows * n))
+        begins = self.params.partial(Partial(f"{name}__begins", int32, rows * (places + 1)))
+        body = [self._keys(n, keys), self._rank(n, keys, order, moves=False), self._begins(n, places, keys, begins)]
+        return [*body, self._sums(n, places, order, begins)]
+
+    def _begins(self, n: int, places: int, keys: str, begins: str) -> ir.Stmt:
+        """begins[p] = how many sources lie before place p, of each row of the index."""
+        place = Axis("", places + 1)
+        rows: list[ir.Stmt] = []
+        count = self._less(rows, n, keys, self._named(rows, x.IndexValue(of_axis(place) * n, self.key)))
+        rows.append(ir.Store(begins, self._row * (places + 1) + of_axis(place), cast(count, int32)))
+        return self._each_row(loop_of(place, "block", rows))
+
+    def _sums(self, n: int, places: int, order: str, begins: str) -> ir.Stmt:
+        """One program a row of the result: in each turn a lane, which is a place, adds its next source, if any."""
+        lane, turn, dtype = Axis("", places), Axis("", n), self.scatter.dtype.compute
+        local = of_axis(lane)
+        first = self._row * (places + 1) + local
+        begin, end = (x.Load(begins, first + k, int32) for k in range(2))
+        rows: list[ir.Stmt] = [ir.Accumulator("a0", int32, "max")]
+        rows.append(loop_of(lane, "vector", [ir.Accumulate("a0", call("sub", (end, begin)))]))
+        turns = self._scalar(rows, cast(x.Var("a0", int32), int64), n + 1)
+        rows += [ir.Check(x.IndexCompare("ge", turns, ZERO), self.message)]
+        rows += [ir.Check(x.IndexCompare("le", turns, Index({}, n)), self.message)]
+        target = self.scatter.target
+        place = Index({axis: k for axis, k in target.terms.items() if axis in self.digits}, target.const) + local
+        column, base = self._of_lane(lane, self.scatter.base, d.digits_of(place, self.scatter.base_axes))
+        column.append(ir.Store("s0", local, cast(base, dtype)))
+        rows += [ir.Local("s0", dtype, places), loop_of(lane, "vector", column)]
+        rows.append(loop_of(turn, "serial", [self._turn(lane, turn, begin, end, order)], span=(ZERO, turns)))
+        total = x.Load("s0", local, dtype)
+        rows.append(loop_of(lane, "vector", [ir.Store(self.target, place, cast(total, self.scatter.dtype))]))
+        for axis in reversed(self.digits):
+            rows = [loop_of(axis, "parallel", rows)]
+        return rows[0]
+
+    def _turn(self, lane: Axis, turn: Axis, begin: x.Expr, end: x.Expr, order: str) -> ir.Stmt:
+        """Each lane adds its source number `turn`. Where indices were refused nothing is there: the first is read."""
+        n, dtype, total = self.n, self.scatter.dtype.compute, x.Load("s0", of_axis(lane), self.scatter.dtype.compute)
+        column: list[ir.Stmt] = []
+        at = self._scalar(column, cast(begin, int64), n + 1) + of_axis(turn)
+        inside = x.IndexCompare("lt", at, self._scalar(column, cast(end, int64), n + 1))
+        at = self._within(column, call("bitwise_and", (inside, _lies(at, n))), at)
+        source = self._scalar(column, cast(x.Load(order, self._row * n + at, int32), int64), n)
+        source = self._within(column, _lies(source, n), source)
+        more, value = self._of_lane(lane, self.scatter.value, self._at(source))
+        added = x.Where(inside, call("add", (total, cast(value, dtype))), total)
+        return loop_of(lane, "vector", [*column, *more, ir.Store("s0", of_axis(lane), added)])
+
+    def _of_lane(self, lane: Axis, value: x.Expr, table: dict[Axis, Index]) -> tuple[list[ir.Stmt], x.Expr]:
+        """`value` with these axes replaced, and what must stand before it."""
+        column: list[ir.Stmt] = []
+        translate = self._translator(column, column, (lane,))
+        made = translate(d.substitute(value, table, {}))
+        self.n_scalars = translate.n_scalars
+        return column, made
+
+    def _within(self, block: list[ir.Stmt], lies: x.Expr, place: Index) -> Index:
+        return self._scalar(block, x.Where(lies, x.IndexValue(place, int64), x.Const(0, int64)), self.n)
+
+
+def _lies(place: Index, n: int) -> x.Expr:
+    """Whether it is one of n."""
+    return call("bitwise_and", (x.IndexCompare("ge", place, ZERO), x.IndexCompare("lt", place, Index({}, n))))
 
 
 def _separate(place: Index) -> set[Atom]:

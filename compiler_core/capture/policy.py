@@ -271,6 +271,13 @@ def _decorates_a_users(function: FunctionType) -> bool:
     return isinstance(inner, FunctionType) and how(inner) is ENTER
 
 
+def keeps_out_a_caller(function: FunctionType) -> bool:
+    """Whether a function that ends graphs is around one that calls the user's functions, as LBFGS asks for losses."""
+    inner = function.__dict__.get("__wrapped__")
+    ends = "__graph_break__" in function.__dict__ and isinstance(inner, FunctionType)
+    return ends and inner.__code__.co_filename.startswith(CALLERS)
+
+
 def keeps(function: FunctionType) -> bool:
     """Whether a function that runs natively calls none of the functions that it is given."""
     return function.__code__.co_filename.startswith(KEEPING)

@@ -130,7 +130,7 @@ class Reached:
             return True
         how = policy.how(function)
         if is_ours(code.co_filename):
-            return None if how is policy.ENTER else False
+            return None if how is policy.ENTER or policy.keeps_out_a_caller(function) else False
         if _is_left_alone():
             return True
         if how is not policy.ENTER or not _holds_tensor(function, values):

@@ -109,3 +109,33 @@ def test_lbfgs_says_what_it_does_not_take() -> None:
         dc.optim.LBFGS(p).step()
     with pytest.raises(ValueError, match="strong_wolfe"):
         dc.optim.LBFGS(p, line_search_fn="no such")
+
+
+@pytest.mark.parametrize("line_search", [None, "strong_wolfe"])
+def test_in_a_compiled_step_each_loss_of_lbfgs_is_one_graph_and_state_is_eagers(line_search: str | None) -> None:
+    def train(*, compiles: bool) -> Any:
+        dc.manual_seed(0)
+        net = dc.nn.Sequential(dc.nn.Linear(4, 8), dc.nn.Tanh(), dc.nn.Linear(8, 1))
+        optimizer = dc.optim.LBFGS(net.parameters(), lr=0.5, max_iter=4, line_search_fn=line_search)
+
+        def step(x: Any, y: Any) -> Any:
+            def closure() -> Any:
+                optimizer.zero_grad()
+                loss = dc.nn.functional.mse_loss(net(x), y)
+                loss.backward()
+                return loss
+
+            return optimizer.step(closure).detach()
+
+        run = dc.compile(step, backend="aot_eager") if compiles else step
+        x, y = dc.randn(16, 4), dc.randn(16, 1)
+        losses = [float(run(x, y)) for _ in range(10)]
+        state = optimizer.state_dict()["state"][0]
+        told = {key: value for key, value in state.items() if isinstance(value, (int, float))}
+        return run, losses, [p.tolist() for p in net.parameters()], told, state["d"].tolist()
+
+    eager, compiled = train(compiles=False), train(compiles=True)
+    assert compiled[1:] == eager[1:]
+    assert len(compiled[0].explain().breaks) == 1
+    text = str(compiled[0].explain())
+    assert "reached from uncompiled code: closure: 1 compiled, 0 graph breaks" in text

@@ -336,8 +336,7 @@ def split(joint: Joint, request: CompileRequest, backend: Backend) -> Partition:
     name = joint.graph.name
     with compiling(name, "partition"):
         parts = partition(joint, request.memory_budget)
-        if request.offload:
-            parts = offloaded(parts, joint, request.offload, backend)
+        parts = offloaded(parts, joint, request.offload, backend)
     record_graph(name, "partition", parts.forward, part="forward", artefact="aot")
     record_graph(name, "partition", parts.backward, part="backward", artefact="aot")
     record(name, "partition", parts.describe, part="saved", artefact="aot")

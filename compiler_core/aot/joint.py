@@ -28,6 +28,7 @@ from compiler_core.aot.custom_gradient import gradient_operands, rule_cotangents
 from compiler_core.aot.stops import Stop
 from compiler_core.errors import GraphError
 from compiler_core.graph.ir import Call, Graph, GraphBuilder, Node
+from compiler_core.graph.kept import number_of
 from compiler_core.ops import prims
 from compiler_core.ops.primitives.convert import DETACH
 from compiler_core.ops.primitives.custom_gradient import CUSTOM_GRADIENT
@@ -128,7 +129,7 @@ def _go_back(
     """Cotangents go back through the calls, the last first."""
     groups, rules = boundary_groups(calls), rule_groups(calls)
     for call in reversed(calls):
-        builder.location, builder.region = call.location, abs(call.region)
+        builder.location, builder.region = call.location, number_of(call.region)
         if is_boundary(call):
             if call.op is GRADIENT_BOUNDARY and not hooks:
                 stops.pass_on(call)

@@ -1,9 +1,10 @@
 """Saved values that wait for the backward in the host's memory: which, and the two halves that say so.
 
 In: the halves of a joint graph, and which part of the saved bytes is to go. Out: the halves, in which these values are
-outputs of the forward and inputs of the backward in the host's memory (`Graph.hosted`, role "hosted"). Which: of those
-that only the backward reads, large ones, evenly spread over the forward but for its end: so there is something to
-compute while each travels, and few are under way at a time. When they travel the backend says (schedule/hosting.py).
+outputs of the forward and inputs of the backward in the host's memory (`Graph.hosted`, role "hosted"). Which: those
+that the policy of a checkpointed function sends there; and of what else only the backward reads, large ones, evenly
+spread over the forward but for its end: so there is something to compute while each travels, and few are under way at a
+time. When they travel the backend says (schedule/hosting.py).
 What is computed is the same, to the bit.
 """
 
@@ -18,6 +19,7 @@ from compiler_core.aot.partition import Partition
 from compiler_core.backend import Backend, Executable
 from compiler_core.events import Events
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
+from compiler_core.graph.kept import Keep, keep_of
 from compiler_core.ops.registry import Array
 
 LEAST_NBYTES = 1 << 20  # of a value that is worth a copy
@@ -25,10 +27,14 @@ LAST = 8  # the part, an eighth, of the values that stay if they may: they would
 
 
 def offloaded(parts: Partition, joint: Joint, part: float, backend: Backend) -> Partition:
-    """The halves, with up to `part` of the saved bytes in the host's memory; why they are as before is said once."""
+    """The halves, with up to `part` of the saved bytes in the host's memory, and what policies name; why they are as
+    before is said once."""
     name = parts.forward.name
+    if not part and not any(_is_sent(parts.forward.outputs[i]) for i in parts.saved):
+        return parts
     if not joint.graph.on_gpu:
-        log.warn_once("offload cpu", f"offload has no effect on {name}: it is the CPU's, and so is what it saves")
+        if part:
+            log.warn_once("offload cpu", f"offload has no effect on {name}: it is the CPU's, and so is what it saves")
     elif not getattr(backend, "hosts", False):
         log.warn_once(f"offload {backend.name}", f"offload has no effect: backend {backend.name!r} sends nothing away")
     elif joint.stops:
@@ -44,10 +50,11 @@ def _offloaded(parts: Partition, results: int, part: float) -> Partition:
     room = part * sum(outputs[place].meta.nbytes for place in parts.saved)
     first = _first_reads(parts.backward)
     names = {node.name for node in outputs[:results]}
-    candidates = [i for i in parts.saved if i >= results and outputs[i].name not in names and _may_go(outputs[i])]
-    ordered = [i for i in candidates if outputs[i].name in first]
+    only = [i for i in parts.saved if i >= results and outputs[i].name not in names and outputs[i].name in first]
+    hosted = {i for i in only if _is_sent(outputs[i])}
+    room -= sum(outputs[i].meta.nbytes for i in hosted)
+    ordered = [i for i in only if i not in hosted and _may_go(outputs[i])]
     ordered.sort(key=lambda i: (-first[outputs[i].name], i))  # as they are made: what is read last was made first
-    hosted: set[int] = set()
     for i in (*_spread(ordered, [outputs[i].meta.nbytes for i in ordered], room), *ordered):
         if outputs[i].meta.nbytes <= room and i not in hosted:
             room -= outputs[i].meta.nbytes
@@ -100,6 +107,12 @@ class _Brought:
 
 def _may_go(node: Node) -> bool:
     return isinstance(node, Call) and not node.op.effect and node.meta.nbytes >= LEAST_NBYTES
+
+
+def _is_sent(node: Node) -> bool:
+    """Whether the policy of its checkpointed function sends a value to the host's memory."""
+    keep = keep_of(node.region) if isinstance(node, Call) and not node.op.effect else Keep.AGAIN
+    return keep is Keep.HOST or (keep is Keep.HOST_IF_LARGE and node.meta.nbytes >= LEAST_NBYTES)
 
 
 def _first_reads(backward: Graph) -> dict[str, int]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 
 from compiler_core.graph.ir import Call, Graph, Node
+from compiler_core.graph.kept import keep_of, number_of
 
 
 class Regions:
@@ -27,8 +28,10 @@ class Regions:
             self.leaving = {node for node in results if node in members and node in read}
             for call in graph.calls:
                 if call in after or call in read:
-                    self.leaving.update(arg for arg in call.args if arg in members and _region(arg) != abs(call.region))
-        self.kept = {node for node in members if isinstance(node, Call) and node.region < 0}
+                    self.leaving.update(
+                        arg for arg in call.args if arg in members and _region(arg) != number_of(call.region)
+                    )
+        self.kept = {node for node in members if isinstance(node, Call) and keep_of(node.region)}
         self.inner: set[Node] = members - self.leaving - self.kept
 
     @staticmethod
@@ -42,4 +45,4 @@ class Regions:
 
 
 def _region(node: Node) -> int:
-    return abs(node.region) if isinstance(node, Call) else 0
+    return number_of(node.region) if isinstance(node, Call) else 0

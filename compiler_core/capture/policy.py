@@ -274,8 +274,9 @@ def _decorates_a_users(function: FunctionType) -> bool:
 def keeps_out_a_caller(function: FunctionType) -> bool:
     """Whether a function that ends graphs is around one that calls the user's functions, as LBFGS asks for losses."""
     inner = function.__dict__.get("__wrapped__")
-    ends = "__graph_break__" in function.__dict__ and isinstance(inner, FunctionType)
-    return ends and inner.__code__.co_filename.startswith(CALLERS)
+    if "__graph_break__" not in function.__dict__ or not isinstance(inner, FunctionType):
+        return False
+    return inner.__code__.co_filename.startswith(CALLERS)
 
 
 def keeps(function: FunctionType) -> bool:

@@ -27,6 +27,7 @@ from compiler_core.dtype import uint64
 from compiler_core.errors import GraphBreak
 from compiler_core.graph.effects import effects_unread
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
+from compiler_core.graph.kept import Keep, number_of, region_of
 from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.random.composite import Draw
@@ -83,7 +84,7 @@ class CaptureTrace(OutsideMemory):
         self.forwards_ended: tuple[ModuleProtocol, ...] = ()  # owners whose last forward ends here
         self.begins_in: Ambient | None = None  # the modes of the thread in which the last of them does
         self.regions = 0  # checkpointed functions so far
-        self.keeps: Callable[[Call], bool] | None = None  # what of the one under way
+        self.keeps: Callable[[Call], Keep] | None = None  # what of the one under way
         self.is_fullgraph = False  # whether all ranks run graphs, or raise
         self.reducing: tuple[ReducesInGraph, ...] = ()  # by whom gradients are reduced in the graph
         self.effects = 0  # calls that other ranks take part in
@@ -136,17 +137,17 @@ class CaptureTrace(OutsideMemory):
             raise TraceEnded(self.ended, where=user_location())
         args = [value if isinstance(value, Node) else self.constant(value) for value in values]
         node = self.call(op, args, attrs, location=user_location())
-        if self.keeps is not None and self.keeps(node):
-            node = self.body[-1] = replace(node, region=-abs(node.region))
+        if self.keeps is not None and (keep := self.keeps(node)):
+            node = self.body[-1] = replace(node, region=region_of(number_of(node.region), keep))
         self.effects += op.effect
         self.place_call(node)
         return node
 
     @contextmanager
-    def checkpointed(self, keeps: Callable[[Call], bool] | None = None) -> Iterator[None]:
+    def checkpointed(self, keeps: Callable[[Call], Keep] | None = None) -> Iterator[None]:
         """Within the block, calls belong to a region of their own: of nested ones to the outermost.
 
-        keeps: whether the value of a call is to be kept; None: of none, or what the outer one says.
+        keeps: what is to become of the value of a call; None: it is computed again, or what the outer one says.
         """
         outer, outer_keeps = self.region, self.keeps
         self.regions += 1

@@ -6,6 +6,7 @@
 - `interpret.py`: Runs a Graph op by op: the living definition of what a graph means, and the oracle of all generated
   code.
 - `ir.py`: Graph: the tensor IR. Immutable nodes over ops, in topological order.
+- `kept.py`: What a call says of the checkpointed function that it belongs to.
 - `minify.py`: Makes a graph that shows a fault small. As a script that somebody else can run: compiler_core/repro.
 - `over_batch.py`: A graph of one example as a graph of a batch of them: every op by its vmap rule.
 - `parse.py`: Text -> Graph: the inverse of `print.py`, by recursive descent over a token list.

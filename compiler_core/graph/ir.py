@@ -95,9 +95,8 @@ class Constant(Node):
 class Call(Node):
     """One op applied to earlier nodes. `location` is the user's `file:line`, or empty.
 
-    region: the checkpointed function that it belongs to, counted from 1; 0: none; -k: to the k-th, whose policy keeps
-    the value. Like the location, it is no part of a
-    graph's identity; the partition reads it.
+    region: the checkpointed function that it belongs to, and what its policy does with the value (`kept.py`); 0: none.
+    Like the location, it is no part of a graph's identity; the partition reads it.
     """
 
     op: Op = field(kw_only=True)

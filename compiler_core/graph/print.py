@@ -26,6 +26,7 @@ import numpy as np
 from compiler_core.dtype import DType
 from compiler_core.errors import GraphError
 from compiler_core.graph.ir import Call, Constant, Graph, Node, Placeholder
+from compiler_core.graph.kept import Keep, keep_of, number_of
 from compiler_core.graph.sizes import symbols_of
 from compiler_core.ops.registry import Array
 from compiler_core.symbolic.size import Sym
@@ -33,6 +34,13 @@ from compiler_core.symbolic.size_text import show_declarations
 
 LITERAL_ELEMENTS = 16  # constants up to this size are written as literals
 LOCATION_COLUMN = 64
+
+_KEPT = {
+    Keep.AGAIN: "",
+    Keep.HERE: ", kept",
+    Keep.HOST_IF_LARGE: ", kept in the host if large",
+    Keep.HOST: ", kept in the host",
+}
 
 
 def print_graph(graph: Graph, *, locations: bool = False, elide: bool = False) -> str:
@@ -142,7 +150,7 @@ def _complex_text(value: complex) -> str:
 
 def _origin(call: Call) -> str:
     """The user's line, and the checkpointed function that the call belongs to."""
-    region = f"checkpoint {abs(call.region)}{', kept' if call.region < 0 else ''}" if call.region else ""
+    region = f"checkpoint {number_of(call.region)}{_KEPT[keep_of(call.region)]}" if call.region else ""
     return ", ".join(filter(None, (call.location, region)))
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from compiler_core.breaking import breaks_graph
 from compiler_core.errors import AutogradError
 from compiler_core.graph.ir import Call
+from compiler_core.graph.kept import Keep
 from compiler_core.ops.casting import acting, casting, own_casts
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.autograd.engine import running_backwards
@@ -183,8 +184,8 @@ def _selective(context_fn: Callable[[], Contexts]) -> Selective | None:
     return first if isinstance(first, Selective) else None
 
 
-def _in_region(run: Callable[[], Any], keeps: Callable[[Call], bool] | None) -> Any:
-    """Called while tracing: what `run` records is a region of the graph. keeps: what of it is kept."""
+def _in_region(run: Callable[[], Any], keeps: Callable[[Call], Keep] | None) -> Any:
+    """Called while tracing: what `run` records is a region of the graph. keeps: what of it is kept, and where."""
     trace: Any = current_trace()
     if not hasattr(trace, "checkpointed"):  # a backward that is traced: nothing of it is kept anyway
         return run()

@@ -7,8 +7,9 @@ second, in its order among those of its operation; composites are composed in bo
 What is computed are our own operations, so the policy is asked of each under the operators that torch would have called
 there: a product is mm and addmm, or bmm and baddbmm; an operation without another name is torch's of its own name.
 A view is taken again whatever a policy says: it takes no time, and no memory.
-Limits: what torch calls one operator and is recorded as several (layer_norm, gelu) is asked of as these. A policy does
-not send values away: what is to be offloaded is kept, and goes to the host as `compile(offload=)` says.
+What is to be offloaded waits in the host's memory where the function runs on a CUDA device: compiled it travels beside
+the computation, as what `compile(offload=)` sends, eager the host waits for each value. On the CPU it stays.
+Limits: what torch calls one operator and is recorded as several (layer_norm, gelu) is asked of as these.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
+from compiler_core.aot.offload import LEAST_NBYTES
+from compiler_core.device import cpu, device_of
 from compiler_core.graph.ir import Call
+from compiler_core.graph.kept import Keep
 from compiler_core.ops.batching.value import Batched
 from compiler_core.ops.registry import Array, Attrs, Op, Value, current_trace
 from compiler_core.tensor.autograd.segment import RecomputationError
@@ -61,7 +65,14 @@ class CheckpointPolicy(enum.Enum):
 
 
 _TAKEN = object()  # in the place of what a second run has taken
-_AGAIN = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
+_KEEPS = {
+    CheckpointPolicy.MUST_SAVE: Keep.HERE,
+    CheckpointPolicy.PREFER_SAVE: Keep.HERE,
+    CheckpointPolicy.MUST_RECOMPUTE: Keep.AGAIN,
+    CheckpointPolicy.PREFER_RECOMPUTE: Keep.AGAIN,
+    CheckpointPolicy.MUST_CPU_OFFLOAD: Keep.HOST,
+    CheckpointPolicy.PREFER_CPU_OFFLOAD: Keep.HOST_IF_LARGE,
+}
 
 
 class SelectiveCheckpointContext:
@@ -92,8 +103,11 @@ class Selective:
         self.blocks.close()
 
     def _keep(self, op: Op, arrays: Sequence[Array], attrs: Attrs, out: Value) -> None:
-        is_kept = op.alias is None and not isinstance(out, Batched) and self._wants(op, arrays, out)
-        self.kept.setdefault(op.name, []).append(out.copy() if is_kept else None)  # others may write to `out`
+        may = op.alias is None and not isinstance(out, Batched)
+        keep = self._wants(op, arrays, out) if may else Keep.AGAIN
+        goes = keep is Keep.HOST or (keep is Keep.HOST_IF_LARGE and out.nbytes >= LEAST_NBYTES)
+        kept = None if keep is Keep.AGAIN else cpu.put(out) if goes and device_of(out).is_gpu else out.copy()
+        self.kept.setdefault(op.name, []).append(kept)  # a copy: others may write to `out`
 
     def _again(self, op: Op, arrays: Sequence[Array], attrs: Attrs) -> Array | None:
         place, kept = self.counts[op.name], self.kept.get(op.name, ())
@@ -110,17 +124,21 @@ class Selective:
                                      "region computed under selective activation checkpoint.")  # fmt: skip
         if found is not None:
             self.kept[op.name][place] = _TAKEN
-        return found  # type: ignore[no-any-return]
+            there = device_of(arrays[0]) if arrays else cpu
+            return there.put(found) if there.is_gpu and device_of(found) is cpu else found  # type: ignore[no-any-return]
+        return None
 
-    def keeps(self, call: Call) -> bool:
-        """Whether the policy wants the result of a recorded call kept."""
+    def keeps(self, call: Call) -> Keep:
+        """What the policy does with the result of a recorded call."""
         return self._wants(call.op, call.args, call)
 
-    def _wants(self, op: Op, operands: Sequence[Value], out: Value) -> bool:
+    def _wants(self, op: Op, operands: Sequence[Value], out: Value) -> Keep:
         context = SelectiveCheckpointContext(is_recompute=False, op_output=Tensor._wrap(out))
         args = [Tensor._wrap(operand) for operand in operands]
         answers = [self.policy(context, operator, *args) for operator in operators_of(op, operands)]
-        return any(answer if isinstance(answer, bool) else answer not in _AGAIN for answer in answers)
+        return max(
+            (Keep(answer) if isinstance(answer, bool) else _KEEPS[answer] for answer in answers), default=Keep.AGAIN
+        )
 
 
 def operators_of(op: Op, operands: Sequence[Value]) -> Iterator[OpOverload]:

@@ -16,6 +16,7 @@ late.LOADS.update({
     "erf: on the CPU": "compiler_core.eager.error_function",
     "products of bf16: on the CPU": "compiler_core.eager.products",
     "indices: test on a device": "compiler_core.eager.device.checks",
+    "on a device: calls made again": "compiler_core.runtime.cuda.replay",
     "on a device: convolution": "compiler_core.runtime.cuda.eager_convolution",
     "on a device: product": "compiler_core.runtime.cuda.eager_product",
     "on a device: attention": "compiler_core.codegen.cuda.eager_attention",

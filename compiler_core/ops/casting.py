@@ -27,6 +27,7 @@ from compiler_core.ops.registry import Telling, Value, current_trace
 F = TypeVar("F", bound=Callable[..., Any])
 Cast = Callable[[Value], Value]
 _SMALL = (float16, bfloat16)
+_F32 = float32.numpy
 # how a function's operands are cast, its attribute `__casts__`: those that are weights once in a region; or those after
 # the first, where they are weights of a CUDA device, by what computes it
 LEAVES, WEIGHTS = "leaves", "weights"
@@ -235,8 +236,8 @@ def casts_alike(how: str, values: Sequence[Value], on_device: bool) -> bool | No
     depends on more than that, and on dtypes and shapes."""
     count, first = 0, values[0]
     for value in values:
-        if value._requires_grad and value._node is None and _is_weight(value):
-            count += 1
+        if value._requires_grad and value._node is None and value._view is None and value._cell.raw.dtype == _F32:
+            count += 1  # as `_is_weight`
     if not count:
         return False
     is_layer = how == WEIGHTS and on_device and casting.keeps and count == len(values) - 1

@@ -37,6 +37,17 @@ SLOPE: Late[Slope] = Late("on a device: derivatives")
 ROW_MAJOR: Late[Callable[[Array], Array]] = Late("on a device: row-major")  # an array that lies with channels last, so
 _MANY = 1 << 16  # elements that CuPy's kernels read much more slowly out of order than it takes to lay them out anew
 _KEYED = ("attention", "attention_backward")  # of which the last operand may be a key, which Python reads
+# (a function of arrays) -> the same, of which calls are made again
+MADE_AGAIN: Late[Callable[[Callable[..., Any]], Callable[..., Any]]] = Late("on a device: calls made again")
+
+
+class Noted:
+    """count: of threads that note a call, to make it again. spoil: tells this thread's note that CuPy computes."""
+
+    count = 0
+    spoil: Callable[[], None]
+
+
 # what takes several launches op by op, forward or backward
 UNARY_OPS = frozenset(("tanh", "sigmoid", "sqrt", "rsqrt", "erf", "sin", "cos"))
 DEFINITIONS = {  # ops that a library or kernels compute
@@ -47,6 +58,10 @@ DEFINITIONS = {  # ops that a library or kernels compute
     "sum": SUM,
     **dict.fromkeys(UNARY_OPS, UNARY),
 }
+
+AGAIN = frozenset(
+    name for name in DEFINITIONS if name not in _KEYED
+)  # those that launch alike for arrays that lie alike
 
 
 def slope_there(op: Any, g: Any, values: Sequence[Any]) -> tuple[Array] | None:
@@ -77,6 +92,8 @@ def run_on_device(op: Any, arrays: Sequence[Array], attrs: dict[str, Any]) -> Ar
 def _run(op: Any, arrays: Sequence[Array], attrs: dict[str, Any], number: int) -> Array:
     """The op on the current device, which is this one."""
     cupy = cuda.module()
+    if Noted.count and op.name not in DEFINITIONS and op.alias is None:
+        Noted.spoil()
     if op.random:  # the key is read by Python: it stays on the host
         return cupy.asarray(op.eager(cupy, *arrays, **attrs))
     brought = _brought(op, arrays, number)
@@ -84,6 +101,8 @@ def _run(op: Any, arrays: Sequence[Array], attrs: dict[str, Any], number: int) -
         found = DEFINITIONS[op.name].get()(cupy, op, brought, attrs)
         if found is not None:
             return found
+        if Noted.count:
+            Noted.spoil()
     result = op.eager(cupy, *(brought if op.shares else map(_in_order, brought)), **attrs)
     return result if type(result) is cupy.ndarray or cuda.is_array(result) else cupy.asarray(result)
 

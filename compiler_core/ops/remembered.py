@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import field
 from operator import is_, itemgetter
 from typing import Any, TypeVar
 
@@ -30,12 +31,14 @@ LIMIT = 1 << 12  # calls that are remembered of one function; programs seldom ha
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
     """One of the ops, or composites, of a call. operands: by number, the call's tensors first, then what steps gave; or
-    an array; or None, where a composite has none."""
+    an array; or None, where a composite has none. plan: of one that makes a new array of tensors, as if a call was it.
+    """
 
     is_op: bool
     what: Any
     operands: tuple[int | Array | None, ...]
     attrs: dict[str, Any]
+    plan: Plan | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +48,9 @@ class Plan:
 
     steps: the ops, or composites, of a call that comes to several; `what` is the last. all_ops: they are ops.
     definition: that of a composite, for where the arrays are; known with `run`. order: that of the result's dims, where
-    it is not row-major.
+    it is not row-major. Of arrays of the lone device, back: the gradients, made again. gone: by the operands that
+    gradients go to, what stands for those of which a node lets go, None for others, and for the result. freed: what
+    stands for all that a node saved, once it is freed.
     """
 
     is_op: bool
@@ -57,6 +62,9 @@ class Plan:
     all_ops: bool = True
     definition: Any = None
     order: tuple[int, ...] = ()
+    back: Any = None
+    freed: tuple[Any, Any] | None = None
+    gone: dict[tuple[bool, ...], tuple[list[Any] | None, Any]] = field(default_factory=dict)
 
 
 # by what the arguments are. None: it comes to nothing that is one thing; False: so it was at first, when definitions
@@ -151,7 +159,9 @@ def _program(told: list[Any], given: list[Any]) -> Plan | None:
         places = [None if one is None and not is_op else numbers.get(id(one), _constant(one)) for one in operands]
         if what is None or (is_op and (what.random or what.effect)) or any(place is False for place in places):
             return None
-        steps.append(Step(is_op, what, tuple(places), attrs))
+        is_new = not (is_op and _is_more(what)) and not any(isinstance(place, np.ndarray) for place in places)
+        plan = Plan(is_op, what, None, attrs) if is_new and places[0] is not None else None
+        steps.append(Step(is_op, what, tuple(places), attrs, plan))
         numbers[id(result)] = number
     return Plan(True, told[-1][1], None, {}, None, tuple(steps), all(step.is_op for step in steps))
 

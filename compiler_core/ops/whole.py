@@ -58,12 +58,14 @@ class Composite:
     `dim` names, or the last `dims` dims; on parameters of a row's shape, or None; and on numbers. operands: how many
     the composition has by position. gradient(g, out, **attributes): x's cotangent, told from the result alone.
     prepare(*arrays, **attrs): what its forward is for arrays of these dtypes and shapes, which have less to look at.
+    prepare_backward(attrs): what its backward is, of all but attributes, in an order of its own: (needs, g, out, kept,
+    operands), all arrays of one device.
     spends: there is no second backward once its node is freed, though the gradient reads no operand (spent.py).
     """
 
     __slots__ = (
         *("backward", "compose", "forward", "from_result", "gradient", "is_piecewise", "lies", "name", "once"),
-        *("operands", "pointwise", "prepare", "reads", "reads_out", "rows", "spends", "there"),
+        *("operands", "pointwise", "prepare", "prepare_backward", "reads", "reads_out", "rows", "spends", "there"),
     )
     remakes_out = False
 
@@ -88,6 +90,7 @@ class Composite:
         self.operands: int = code.co_argcount
         self.forward: Forward = self._define
         self.prepare: Prepare | None = None
+        self.prepare_backward: Callable[[dict[str, Any]], Callable[..., Any]] | None = None
         self.backward: Backward = _nothing
         self.reads: frozenset[int] | None = None
         self.reads_out = False
@@ -214,6 +217,7 @@ def define(
     reads_out: bool,
     there: bool = False,
     prepare: Prepare | None = None,
+    prepare_backward: Callable[[dict[str, Any]], Callable[..., Any]] | None = None,
 ) -> None:
     """Give composite `name` its eager definition; there: that on CUDA devices. Raises OpDefinitionError if unknown."""
     if name not in COMPOSITES:
@@ -232,4 +236,5 @@ def define(
         composite.is_piecewise = here.is_piecewise
         here.there = composite
     composite.forward, composite.backward, composite.prepare = forward, backward, prepare
+    composite.prepare_backward = prepare_backward
     composite.reads, composite.reads_out = reads, reads_out

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import repeat
+from operator import is_not
 from typing import Any
 
 import numpy as np
@@ -23,13 +25,15 @@ from compiler_core.errors import DistCompileError
 from compiler_core.forward import level
 from compiler_core.ops import registry
 from compiler_core.ops.casting import casting, casts_alike
-from compiler_core.ops.on_device import run_on_device
+from compiler_core.ops.on_device import AGAIN, MADE_AGAIN, run_on_device
 from compiler_core.ops.primitives.movement import inverse_permutation
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, Telling, bind, current_trace
 from compiler_core.ops.remembered import Plan, Plans, learn
 from compiler_core.tensor.autograd import inference
+from compiler_core.tensor.autograd.by_rule import gradients
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
-from compiler_core.tensor.autograd.tape import OpNode, WholeNode, watch
+from compiler_core.tensor.autograd.tape import OpNode, WholeNode
+from compiler_core.tensor.autograd.watching import watch
 from compiler_core.tensor.memory import lent
 from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell, cell_of
 from compiler_core.tensor.memory.layout import laid
@@ -88,7 +92,7 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
             known[key] = _in_order(learned, made._cell)
         return made
     compute = _in_steps if plan.steps else _computed
-    result = compute(plan, handles, call.arrays, call.edges)
+    result = compute(plan, handles, call.arrays, call.edges, call.cells)
     return function(*args, **kwargs) if result is None else result
 
 
@@ -115,12 +119,13 @@ class _Call:
     kind: the class of all arrays. is_turned: whether the dims of one may lie in another order.
     """
 
-    __slots__ = ("arrays", "edges", "handles", "is_turned", "kind", "records", "told")
+    __slots__ = ("arrays", "cells", "edges", "handles", "is_turned", "kind", "records", "told")
 
     def __init__(self, records: bool, told: list[Any]) -> None:
         self.records, self.told = records, told
         self.handles: list[Any] = []
         self.arrays: list[Any] = []
+        self.cells: list[Any] = []
         self.edges: list[Any] = []
         self.kind: type | None = None
         self.is_turned = False
@@ -145,6 +150,7 @@ class _Call:
                     self.is_turned = True
                 self.handles.append(arg)
                 self.arrays.append(value)
+                self.cells.append(cell)
                 edge = arg._edge() if arg._view is not None else arg._node or (arg if arg._requires_grad else None)
                 self.edges.append(edge if self.records else None)
                 continue
@@ -183,7 +189,7 @@ def _recall_one(known: Plans, function: Callable[..., Any], handle: Any, cell: C
     if not plan:
         return function(handle) if plan is None else learn(known, key, function, (handle,), {})
     if plan.steps:
-        result = _in_steps(plan, (handle,), (value,), (handle._edge() if thread_mode.enabled else None,))
+        result = _in_steps(plan, (handle,), (value,), (handle._edge() if thread_mode.enabled else None,), (cell,))
         return function(handle) if result is None else result
     made = (plan.run or _prepare(plan, (value,)))(value)
     if made is None or plan.pick is not None:
@@ -195,7 +201,7 @@ def _recall_one(known: Plans, function: Callable[..., Any], handle: Any, cell: C
     if thread_mode.enabled:
         edge = handle._edge()
         if edge is not None:
-            _record(plan, result, (handle,), (edge,), kept)
+            _record(plan, result, (cell,), (edge,), kept)
     elif Inference.entered:
         inference.made(result._cell)
     if Telling.count:
@@ -209,14 +215,19 @@ def _alike(handles: list[Any]) -> tuple[int, ...]:
     return tuple(map(ids.index, ids))
 
 
-def _in_steps(plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: Sequence[Any]) -> Any:
+def _in_steps(
+    plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: Sequence[Any], cells: Sequence[Any]
+) -> Any:
     """The result of the ops one after another; None where one refuses: who asked for them says why."""
     is_seen = Telling.count or not plan.all_ops or any(edge is not None for edge in edges)
     values: list[Any] = [*handles] if is_seen else [*arrays]
     try:
         for step in plan.steps:
             operands: list[Any] = [values[one] if type(one) is int else one for one in step.operands]
-            if not step.is_op:
+            made = None if step.plan is None or not is_seen else _step(step.plan, operands)
+            if made is not None:
+                pass
+            elif not step.is_op:
                 made = _whole(step.what, tuple(operands), step.attrs)
                 if made is None:
                     return None
@@ -234,6 +245,30 @@ def _in_steps(plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: 
     return result
 
 
+def _step(plan: Plan, operands: Sequence[Any]) -> Any:
+    """The Tensor of an op, or composite, of these; None where they are not all plain, of the lone device."""
+    cells: list[Any] = []
+    arrays: list[Any] = []
+    edges: list[Any] = []
+    records = thread_mode.enabled
+    for one in operands:
+        cell = edge = value = None
+        if one is not None:
+            cell = one._cell
+            if type(cell) is DeviceCell:
+                value = cell.raw
+            elif type(cell) is ViewCell and cell.is_ordered:
+                value = cell.current()
+            if type(value) is not lone.array:
+                return None
+            if records:
+                edge = one._edge() if one._view is not None else one._node or (one if one._requires_grad else None)
+        cells.append(cell)
+        arrays.append(value)
+        edges.append(edge)
+    return _computed(plan, operands, arrays, edges, cells)
+
+
 def _whole(composite: Any, operands: tuple[Any, ...], attrs: Attrs) -> Any:
     """The Tensor that a composite makes of these; None where it does not take them, for once."""
     made = type(operands[0]).__whole__(composite, operands, attrs)
@@ -242,10 +277,13 @@ def _whole(composite: Any, operands: tuple[Any, ...], attrs: Attrs) -> Any:
     return made
 
 
-def _computed(plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: Sequence[Any]) -> Any:
+def _computed(
+    plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: Sequence[Any], cells: Sequence[Any]
+) -> Any:
     """The result of op or composite, recorded; None where the composite does not take these arrays, for once."""
     if plan.pick is not None:
-        handles, arrays, edges = plan.pick([*handles, None]), plan.pick([*arrays, None]), plan.pick([*edges, None])
+        handles, arrays = plan.pick([*handles, None]), plan.pick([*arrays, None])
+        edges, cells = plan.pick([*edges, None]), plan.pick([*cells, None])
     made = (plan.run or _prepare(plan, arrays))(*arrays)
     if made is None:
         return None
@@ -256,7 +294,7 @@ def _computed(plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: 
     result = handles[0]._from_cell(cell)
     for edge in edges:
         if edge is not None:
-            _record(plan, result, handles, edges, kept)
+            _record(plan, result, cells, edges, kept)
             break
     if Inference.entered and not thread_mode.enabled:
         inference.made(cell)
@@ -265,14 +303,32 @@ def _computed(plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: 
     return result
 
 
-def _record(plan: Plan, result: Any, handles: Sequence[Any], edges: Sequence[Any], kept: Any) -> None:
+def _record(plan: Plan, result: Any, cells: Sequence[Any], edges: Sequence[Any], kept: Any) -> None:
     """Put the result on the tape."""
     cell = result._cell
-    saved = [None if handle is None else handle._cell for handle in handles]
+    if plan.is_op and cell.raw.dtype.kind in "biu":
+        return
+    kind, op = (OpNode, plan.what) if plan.is_op else (WholeNode, plan.definition)
+    node: Any
+    is_plain = not watch.active and type(cell) in _ROOTS and _PLAIN_CELLS.issuperset(map(type, cells))
+    if is_plain:  # what it lets go of depends on sizes alone
+        needs = tuple(map(is_not, edges, _NONES))
+        gone = plan.gone.get(needs)
+        node = kind(op, plan.attrs, edges, cells, cell, gone, plan)
+        if gone is None:
+            letting = [None if one is before else one for one, before in zip(node.saved, cells)]
+            plan.gone[needs] = letting if any(letting) else None, None if node.out is cell else node.out
+    else:
+        node = kind(op, plan.attrs, edges, cells, cell, None, None if watch.active else plan)
+    result._node = node
     if not plan.is_op:
-        result._node = whole_node(plan.definition, plan.attrs, edges, saved, cell, kept)
-    elif cell.raw.dtype.kind not in "biu":
-        result._node = OpNode(plan.what, plan.attrs, edges, saved, cell)
+        node.kept = kept
+        if watch.active:
+            node.pack_kept()
+
+
+_NONES = repeat(None)
+_PLAIN_CELLS = frozenset((*_ROOTS, type(None)))
 
 
 def _prepare(plan: Plan, arrays: Sequence[Any]) -> Callable[..., Any]:
@@ -280,12 +336,37 @@ def _prepare(plan: Plan, arrays: Sequence[Any]) -> Callable[..., Any]:
     on_host = all(array is None or type(array) is np.ndarray for array in arrays)
     if plan.is_op:
         plan.run = partial(plan.what.eager, np, **plan.attrs) if on_host else partial(_there, plan.what, plan.attrs)
+        if _are_there(arrays):
+            if plan.what.name in AGAIN:
+                plan.run = MADE_AGAIN.get()(plan.run)
+            plan.back = _back_of(plan.what, plan.attrs)
         return plan.run
     definition = plan.what if on_host else plan.what.on_device()
     prepared = None if definition.prepare is None else definition.prepare(*arrays, **plan.attrs)
     plan.definition = definition
+    if definition.prepare_backward is not None and _are_there(arrays):
+        plan.back = definition.prepare_backward(plan.attrs)
     plan.run = partial(definition.forward, **plan.attrs) if prepared is None else prepared
     return plan.run
+
+
+def _back_of(op: Op, attrs: Attrs) -> Callable[..., Any]:
+    """The gradients of the op's operands, of arrays of the lone device, made again: (needs, g, (result, *operands))."""
+    known: dict[tuple[bool, ...], Callable[..., Any]] = {}
+
+    def back(needs: tuple[bool, ...], grad: Array, values: Sequence[Any]) -> Any:
+        found = known.get(needs)
+        if found is None:
+            found = MADE_AGAIN.get()(lambda grad, *values: gradients(op, attrs, needs, grad, values))
+            known[needs] = found
+        return found(grad, *values)
+
+    return back
+
+
+def _are_there(arrays: Sequence[Any]) -> bool:
+    """Whether all are arrays of the lone device."""
+    return all(array is None or type(array) is lone.array for array in arrays)
 
 
 def _there(op: Op, attrs: Attrs, *arrays: Array) -> Array:

@@ -37,7 +37,8 @@ from compiler_core.records import dataclass
 from compiler_core.tensor.autograd.backward import record_function
 from compiler_core.tensor.autograd.grad_mode import Inference, no_grad
 from compiler_core.tensor.autograd.inference import has_no_version, saved_error
-from compiler_core.tensor.autograd.tape import GradNode, OutputNode, watch
+from compiler_core.tensor.autograd.tape import GradNode, OutputNode
+from compiler_core.tensor.autograd.watching import watch
 from compiler_core.tensor.making.placement import moved, place_of
 from compiler_core.tensor.memory.cell import Cell, ViewCell
 from compiler_core.tensor.memory.fence import ParameterEvents, anything_waits, fence_of, settle_cells

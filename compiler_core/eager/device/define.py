@@ -7,6 +7,7 @@ on the device of their operands, once they are proved, and turn its being full i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,6 +19,7 @@ from compiler_core.eager.device.proof import is_proved
 from compiler_core.errors import DeviceError
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made, define
+from compiler_core.runtime.cuda.replay import again
 
 Grads: TypeAlias = Sequence[Array | None]
 Find: TypeAlias = Callable[[Any], DeviceKernels | None]  # dtype -> its kernels
@@ -40,14 +42,59 @@ def define_there(
     numbers = None if reads is None else frozenset(reads)
     forwards = _forward_there(name, forward, backward, find)
     backwards = _backward_there(backward, find, arrange)
-    define(name, forwards, backwards, reads=numbers, reads_out=reads_out, there=True)
+
+    def prepare(*arrays: Any, **attrs: Any) -> Callable[..., Made] | None:
+        """What is made again (runtime/cuda/replay.py), of arrays of the lone device."""
+        own: Callable[..., Any] | None = getattr(forward, "prepare", None)
+        if own is None or any(array is not None and type(array) is not cuda.lone.array for array in arrays):
+            return None
+        return own(lambda part: partial(_forward_there(name, forward, backward, find, part), **attrs), arrays)  # type: ignore[no-any-return]
+
+    define(
+        name,
+        forwards,
+        backwards,
+        reads=numbers,
+        reads_out=reads_out,
+        there=True,
+        prepare=prepare,
+        prepare_backward=partial(_prepared_backward, backwards) if hasattr(backward, "prepare") else None,
+    )
+
+
+def _prepared_backward(backwards: Callable[..., Any], attrs: dict[str, Any]) -> Callable[..., Any]:
+    """`backwards` of all but these attributes, of arrays of the lone device, made again."""
+    known: dict[tuple[Any, ...], Callable[..., Any]] = {}
+
+    def prepared(needs: Sequence[bool], g: Any, out: Any, kept: Any, operands: Sequence[Any]) -> Any:
+        key = (*needs, len(kept))
+        found = known.get(key)
+        if found is None:
+            found = known[key] = again(_of_places(backwards, tuple(needs), len(kept), attrs))
+        return found(g, out, *kept, *operands)
+
+    return prepared
+
+
+def _of_places(
+    backwards: Callable[..., Any], needs: Sequence[bool], count: int, attrs: dict[str, Any]
+) -> Callable[..., Any]:
+    """`backwards` as a function of operands by position alone. count: of what was kept."""
+
+    def computed(g: Any, out: Any, *rest: Any) -> Any:
+        return backwards(needs, g, out, rest[:count], *rest[count:], **attrs)
+
+    return computed
 
 
 def _forward_there(
-    name: str, forward: Callable[..., Made], backward: Callable[..., Any], find: Find
+    name: str, forward: Callable[..., Made], backward: Callable[..., Any], find: Find, part: Any = None
 ) -> Callable[..., Made]:
-    """`forward` on its operands' device; None where they are of several, or where its kernels fail the proof."""
+    """`forward` on its operands' device; None where they are of several, or where its kernels fail the proof.
 
+    part: what is computed in place of it.
+    """
+    compute = forward if part is None else part
     proved: dict[Any, tuple[Any, DeviceKernels]] = {}  # by dtype: CuPy's module, and its kernels
 
     def forwards(*arrays: Any, **attrs: Any) -> Made:
@@ -65,7 +112,7 @@ def _forward_there(
                 return None
             proved[dtype] = module, found
         try:
-            return forward(found, *arrays, **attrs)
+            return compute(found, *arrays, **attrs)
         except MemoryError as error:
             if isinstance(error, DeviceError):
                 raise

@@ -8,15 +8,16 @@ first time, their casts and the layer are one call that is made again (runtime/c
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from compiler_core.eager.device.kernels import DeviceKernels
-from compiler_core.ops.casting import keep_lower, kept_lower
+from compiler_core.ops.casting import casting, keep_lower, kept_lower
 from compiler_core.ops.registry import Array
 from compiler_core.ops.whole import Made
-from compiler_core.runtime.cuda.replay import replays
+from compiler_core.runtime.cuda.replay import again, replays
 
 _F32 = np.dtype(np.float32)
 
@@ -47,4 +48,31 @@ def with_lowered(layer: Callable[..., Made], cast: Callable[[Array, Any], Array]
                 keep_lower(p, low)
         return made[0], (made[1],)
 
+    forward.prepare = partial(_prepared, at_once, ndim)  # type: ignore[attr-defined]
     return forward
+
+
+def _prepared(
+    at_once: Callable[..., Any], ndim: int, there: Callable[[Any], Callable[..., Any]], arrays: tuple[Any, ...]
+) -> Callable[..., Made] | None:
+    """The forward of arrays like these of the lone device, of which calls are made again; None: it takes none."""
+    x, weight, bias = arrays
+    dtype, compute = x.dtype, again(there(at_once))
+    if dtype.itemsize != 2 or weight.ndim != ndim or any(p is not None and p.dtype != _F32 for p in (weight, bias)):
+        return None
+
+    def run(x: Array, weight: Array, bias: Array | None) -> Made:
+        kept = casting.kept
+        known, known_bias = kept.get(id(weight)), None if bias is None else kept.get(id(bias))
+        low = weight if known is None or known[2].dtype != dtype else known[2]
+        low_bias = bias if known_bias is None or known_bias[2].dtype != dtype else known_bias[2]
+        made = compute(x, low, low_bias)
+        if made is None:
+            return None
+        if low is weight:
+            keep_lower(weight, made[1])
+        if bias is not None and low_bias is bias:
+            keep_lower(bias, made[2])
+        return made[0], (made[1],)
+
+    return run

@@ -42,7 +42,7 @@ def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> A
     narrow = x.dtype if is_join or x.dtype != _WIDE else attrs["dtype"].numpy
     if narrow not in _NARROW and not (is_join and narrow == _WIDE):
         return None
-    told, compute = (op.name, *attrs.values()), lambda: _run(xp, op.name, narrow, operands, attrs)
+    told, compute = (op.name, *attrs.values()), lambda *operands: _run(xp, op.name, narrow, operands, attrs)
     found: Array | None = replayed(_known, told, operands, compute)
     return found
 
@@ -139,7 +139,7 @@ def _widened_sum(k: DeviceKernels, wide: Array, narrow: Array) -> Array:
 
 def narrowed(x: Array, dtype: Any) -> Array | None:
     """f32 as 16-bit floats; None where no kernels take it."""
-    found: Array | None = replayed(_known, ("narrowed", dtype), (x,), lambda: _narrowed(x, dtype))
+    found: Array | None = replayed(_known, ("narrowed", dtype), (x,), lambda x: _narrowed(x, dtype))
     return found
 
 

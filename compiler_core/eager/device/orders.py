@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from compiler_core import cuda
+from compiler_core.dtype import of
 from compiler_core.eager.device.kernels import I64, MOST_ROWS, DeviceKernels, dense, is_known, kernels
 from compiler_core.eager.device.proof import is_right_once
 from compiler_core.ops.on_device import ROW_MAJOR
-from compiler_core.ops.registry import Array
+from compiler_core.ops.registry import OPS, Array, run_eager
 from compiler_core.runtime.cuda.replay import Address, empty
 
 Order = tuple[int, ...]
@@ -92,6 +93,9 @@ def laid(x: Array, order: Order, dtype: Any) -> Array:
     turned = x if _back(order) is None else x.transpose(order)
     if turned.flags.c_contiguous and x.dtype == dtype:
         return turned
+    if turned.flags.c_contiguous:
+        cast: Array = run_eager(OPS["cast"], [turned], {"dtype": of(np.dtype(dtype))})
+        return cast
     made = _by_kernel(x, turned, order, dtype) if x.ndim > 2 and x.size >= _FEW else None
     if made is None:
         made = dense(turned).astype(dtype, copy=False)

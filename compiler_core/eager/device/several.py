@@ -35,10 +35,11 @@ def moved_statistics(
 
     kept: what batch norm of x kept for its backward, if it is at hand: x is not read again then.
     """
-    read = (x, mean, variance, *(kept or ()))
-    found = replayed(
-        _known, (momentum or str(momentum),), read, lambda: _moved_statistics(x, mean, variance, momentum, kept)
-    )
+
+    def compute(x: Array, mean: Array, variance: Array, *kept: Array) -> Any:
+        return _moved_statistics(x, mean, variance, momentum, kept)
+
+    found = replayed(_known, (momentum or str(momentum),), (x, mean, variance, *(kept or ())), compute)
     return None if found is None else (found[0], found[1])
 
 
@@ -66,6 +67,8 @@ def kept_by(composite: str, result: Any) -> tuple[Array, ...] | None:
     if getattr(getattr(node, "op", None), "name", "") != composite or not hasattr(node, "kept"):
         return None
     kept = node.kept  # which hooks may have packed
+    if kept and len(kept) == 1 and type(kept[0]) is cuda.lone.array:
+        return kept  # type: ignore[no-any-return]
     return kept if kept and all(cuda.is_array(array) for array in kept) else None
 
 

@@ -16,6 +16,7 @@ from compiler_core.cuda import lone
 from compiler_core.dtype import DType, of
 from compiler_core.ops import prims, registry
 from compiler_core.ops.checks import BOOLEAN, INEXACT, INTEGRAL, NUMERIC, ORDERED_NUMBERS, infer_alike
+from compiler_core.ops.on_device import MADE_AGAIN
 from compiler_core.ops.primitives.pointwise import Eager, computed
 from compiler_core.ops.quiet import restore, silence
 from compiler_core.ops.registry import (
@@ -154,8 +155,25 @@ def add_gradients(a: Value, b: Value) -> Value:
         finally:
             restore(before)
     if type(a) is type(b) is lone.array and current_trace() is None:
-        return registry.run_eager(ADD, (a, b), {})  # type: ignore[arg-type]
+        return _added_there(a, b)
     return prims.add(a, b)
+
+
+def _added_there(a: Any, b: Any) -> Value:
+    """The sum of two arrays of the lone device, made again where they are alike."""
+    if a.dtype != b.dtype or a.shape != b.shape or registry.run_eager is not registry.RUN:
+        return registry.run_eager(ADD, (a, b), {})
+    found = _sums.get((a.dtype, a.shape))
+    if found is None:
+        if len(_sums) >= _MOST_SUMS:
+            _sums.clear()
+        found = MADE_AGAIN.get()(lambda a, b: registry.run_eager(ADD, (a, b), {}))
+        _sums[a.dtype, a.shape] = found
+    return found(a, b)
+
+
+_MOST_SUMS = 1 << 12
+_sums: dict[tuple[Any, ...], Any] = {}
 
 
 ADD = _binary("add", lambda xp, a, b: xp.add(a, b), lambda g, out, a, b: (g, g), commutative=True, cheap=True)

@@ -36,6 +36,8 @@ class OutputBlocks:
         """New memory on the current device, for each block; None for those that are not among `wanted`."""
         if wanted is None:
             return [*map(cuda.allocate_apart, self.sizes[: self.stacks]), *cuda.allocate_all(self.sizes[self.stacks :])]
+        if not wanted:
+            return [None] * len(self.sizes)
         made = [cuda.allocate_apart(n) if k in wanted else None for k, n in enumerate(self.sizes[: self.stacks])]
         sizes = list(enumerate(self.sizes))[self.stacks :]
         others = iter(cuda.allocate_all([size for k, size in sizes if k in wanted]))

@@ -108,8 +108,11 @@ def eager_workspace() -> int:
     """The address of this thread's block of WORKSPACE_NBYTES bytes for eager products on the current device and stream;
     a program that calls an op back has an arena of its own."""
     xp = cupy()
-    with nested_arena():
-        block = arena(WORKSPACE_NBYTES, xp.cuda.runtime.getDevice(), xp.cuda.get_current_stream().ptr)
+    device, stream = xp.cuda.runtime.getDevice(), xp.cuda.get_current_stream().ptr
+    block = _threads.blocks.get((device, stream, _threads.level + 1))
+    if block is None or block.nbytes < WORKSPACE_NBYTES:
+        with nested_arena():
+            block = arena(WORKSPACE_NBYTES, device, stream)
     return int(block.data.ptr)
 
 

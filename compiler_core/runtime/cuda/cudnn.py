@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from compiler_core.config import config
@@ -283,45 +282,24 @@ def _measured(plan: ctypes.c_void_p, addresses: list[int], workspace: int) -> fl
 
 
 def execute(plan: ctypes.c_void_p, addresses: Sequence[int], workspace: int) -> None:
-    """Run `plan` on CuPy's current stream."""
-    replay.action(partial(_execution, plan), (*addresses, workspace))
-
-
-def _execution(plan: ctypes.c_void_p, words: Any) -> Callable[[], None]:
-    """What runs `plan`. words: the addresses of operands and result, and of the workspace behind them, when it runs.
+    """Run `plan` on CuPy's current stream.
 
     A pack of pointers is made anew each time: one that is complete cannot be changed.
     """
-    handle, count, pack = ctypes.c_void_p(_handle()), len(words) - 1, ctypes.c_void_p()
-    stream = ctypes.c_void_p(context.cupy().cuda.get_current_stream().ptr)
+    handle, stream = ctypes.c_void_p(_handle()), context.cupy().cuda.get_current_stream().ptr
+    pack, count = replay.Handle(), len(addresses)
     numbers = (ctypes.c_int64 * count)(*range(1, count + 1))
-    workspace = ctypes.c_void_p.from_buffer(words, count * ctypes.sizeof(ctypes.c_void_p))
-    sets = [  # attribute, type, count, values
-        (1000, _INT64, ctypes.c_int64(count), ctypes.byref(numbers)),
-        (1001, _POINTER, ctypes.c_int64(count), ctypes.byref(words)),
-        (1003, _POINTER, ctypes.c_int64(1), ctypes.byref(workspace)),
-    ]
-    steps: list[tuple[str, Any, tuple[Any, ...]]] = [
-        (name, driver.function(name), args)
-        for name, args in (
-            *(("cudnnBackendSetAttribute", (pack, *values)) for values in sets),
-            ("cudnnBackendFinalize", (pack,)),
-            ("cudnnBackendExecute", (handle, plan, pack)),
-        )
-    ]
-
-    def execute() -> None:
-        driver.call("cudnnSetStream", handle, stream)
-        driver.call("cudnnBackendCreateDescriptor", _PACK, ctypes.byref(pack))
-        try:
-            for name, function, args in steps:
-                code = function(*args)
-                if code:
-                    raise driver.failure(name, code)
-        finally:
-            driver.call("cudnnBackendDestroyDescriptor", pack)
-
-    return execute
+    replay.library("cudnnSetStream", handle, ctypes.c_void_p(stream))
+    replay.library("cudnnBackendCreateDescriptor", _PACK, replay.Written(pack))
+    with replay.undone("cudnnBackendDestroyDescriptor", pack):
+        for attribute, kind, n, values in (
+            (1000, _INT64, count, ctypes.byref(numbers)),
+            (1001, _POINTER, count, replay.Table(tuple(addresses))),
+            (1003, _POINTER, 1, replay.Table((workspace,))),
+        ):
+            replay.library("cudnnBackendSetAttribute", pack, attribute, kind, ctypes.c_int64(n), values)
+        replay.library("cudnnBackendFinalize", pack)
+        replay.library("cudnnBackendExecute", handle, plan, pack)
 
 
 # ---- plans

@@ -35,7 +35,9 @@ _known: Known = {}
 
 def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     """op(*operands, **attrs) on the current device."""
-    found: Array | None = replayed(_known, (op.name, *attrs.values()), operands, lambda: _run(op, operands, attrs))
+    found: Array | None = replayed(
+        _known, (op.name, *attrs.values()), operands, lambda *operands: _run(op, operands, attrs)
+    )
     return found
 
 

@@ -64,7 +64,9 @@ _known: Known = {}
 
 def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | None:
     """matmul(*operands) on the current device."""
-    found: Array | None = replayed(_known, (attrs.get("result"),), operands, lambda: _run(xp, operands, attrs))
+    found: Array | None = replayed(
+        _known, (attrs.get("result"),), operands, lambda *operands: _run(xp, operands, attrs)
+    )
     return found
 
 

@@ -192,7 +192,8 @@ class CudaExecutable:
         else:
             prepared.addresses += [0] * len(inputs)
             strangers = list(range(len(inputs)))
-        again = [k for k in strangers if self._looked_at(k, inputs[k], prepared, device)]
+        kind = context.cupy().ndarray
+        again = [k for k in strangers if self._looked_at(k, inputs[k], prepared, device, kind)]
         if again:
             self._known = Known(device, inputs, prepared.addresses, set(strangers).difference(again))
 
@@ -213,10 +214,10 @@ class CudaExecutable:
             prepared.kept.append(place)
             at[k] = address(place)
 
-    def _looked_at(self, k: int, array: Array, prepared: Prepared, device: int) -> bool:
+    def _looked_at(self, k: int, array: Array, prepared: Prepared, device: int, kind: type) -> bool:
         """Put the address of an input in its place. Returns whether the array is to be known from now on."""
         meta = self.entry.inputs[k]
-        if type(array) is context.cupy().ndarray and array.dtype == self._dtypes[k] and array.shape == meta.shape:
+        if type(array) is kind and array.dtype == self._dtypes[k] and array.shape == meta.shape:
             pointer: Any = array.data
             at = pointer.ptr
             if pointer.device_id == device and not at % ALIGNED and array.flags.c_contiguous:

@@ -6,6 +6,8 @@
 - `backward.py`: The ways into the tape: backward, grad, record_function for compiled calls, and Function for a
   user's own rules.
 - `boundaries.py`: Boundaries and rules of a program's own on the tape: one node each, whose backward is Python.
+- `by_rule.py`: The gradients of one primitive by its own rule: what nodes of the tape compute, and what calls made
+  again note.
 - `engine.py`: The engine: runs the tape backward from some outputs, and accumulates into leaves or hands gradients
   back.
 - `function.py`: autograd.Function: a user's own forward with a user's own backward, as torch.autograd.Function.
@@ -34,6 +36,7 @@
 - `tape.py`: The eager tape: one node for each recorded op application, linked to the nodes that made its operands.
 - `taped.py`: Derivatives of functions (torch.func): leaves of their own, the tape behind them, gradients, also while
   capturing.
+- `watching.py`: Who looks on while the tape is written.
 - `windows.py`: Gradients of parts of one value, put together once all have come: those of `unbind`, `chunk`,
   `split`, of slices.
 """

@@ -17,7 +17,8 @@ from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import current_trace, meta_of
-from compiler_core.tensor.autograd.tape import GradNode, watch
+from compiler_core.tensor.autograd.tape import GradNode
+from compiler_core.tensor.autograd.watching import watch
 
 
 class _State:

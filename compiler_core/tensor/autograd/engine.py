@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core.aot.strategy import DELIVERED, HANDLED
+from compiler_core.cuda import lone
 from compiler_core.errors import AutogradError
 from compiler_core.memory_format import strided
 from compiler_core.ops.batching.value import Batched
@@ -99,6 +100,7 @@ class Backward:
         self.grads: dict[Edge, Any] = {}  # what has come so far; a list with one place an output for a FunctionNode
         self.pending: dict[Edge, int] = {}  # leaf -> contributions still to come
         self.active: set[GradNode] = set()  # nodes that have something to do
+        self.there = frozenset((lone.array, type(None)))  # classes of gradients that are where their operands are
         self.lent: list[Any] = []  # given gradients that are memory of others, shown to compiled calls
         self.deferred: dict[GradNode, GradNode] = {}  # output -> compiled call that knows its gradient (`again.py`)
 
@@ -272,7 +274,8 @@ class Backward:
             found = (shown,)
         else:
             found = node.apply(grad, False)
-            if type(grad) is not np.ndarray and current_trace() is None:
+            is_there = node.plan is not None and self.there.issuperset(map(type, found))
+            if type(grad) is not np.ndarray and not is_there and current_trace() is None:
                 found = grads_beside(node.saved, found)
         if not self.retain_graph:
             node.release()

@@ -25,7 +25,8 @@ from compiler_core.records import dataclass
 from compiler_core.tensor.autograd.backward import attach_node
 from compiler_core.tensor.autograd.grad_mode import Inference, taping, thread_mode
 from compiler_core.tensor.autograd.inference import has_no_version, saved_error
-from compiler_core.tensor.autograd.tape import FunctionNode, watch
+from compiler_core.tensor.autograd.tape import FunctionNode
+from compiler_core.tensor.autograd.watching import watch
 from compiler_core.tensor.batching import lifted_edges
 from compiler_core.tensor.making.placement import moved
 from compiler_core.tensor.memory.rebinding import rebound

@@ -26,13 +26,14 @@ class Poison:
     Only a gradient that somebody waits for must not be one (`demand`).
     """
 
-    __slots__ = ("changed", "dtype", "place", "shape")
+    __slots__ = ("absent", "changed", "dtype", "place", "shape")
     __bind_priority__ = 3
 
     def __init__(self, meta: TensorMeta, changed: str, place: Device | None = None) -> None:
         self.shape, self.dtype = meta.shape, meta.dtype
         self.changed = changed  # how it was changed in place; empty: it was freed
         self.place = place  # where the array was
+        self.absent: Absent | None = None  # the same for backwards of arrays, once one asked
 
     @staticmethod
     def __bind__(op: Op, values: tuple[Value, ...], attrs: Attrs) -> Value:
@@ -54,7 +55,11 @@ class Absent(NamedTuple):
 
 def absent(saved: Any) -> Any:
     """What a backward of arrays is given in the place of what is not there; all else as it is."""
-    return Absent(saved.shape, saved.dtype.numpy, saved.place) if type(saved) is Poison else saved
+    if type(saved) is not Poison:
+        return saved
+    if saved.absent is None:
+        saved.absent = Absent(saved.shape, saved.dtype.numpy, saved.place)
+    return saved.absent
 
 
 def demand(grad: Value) -> Value:

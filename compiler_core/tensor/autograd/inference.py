@@ -15,7 +15,8 @@ from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
-from compiler_core.tensor.autograd.tape import GradNode, OpNode, watch
+from compiler_core.tensor.autograd.tape import GradNode, OpNode
+from compiler_core.tensor.autograd.watching import watch
 from compiler_core.tensor.memory.cell import Cell, DataCell
 
 if TYPE_CHECKING:

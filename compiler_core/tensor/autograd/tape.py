@@ -13,6 +13,8 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import repeat
+from operator import is_not
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -22,23 +24,22 @@ from compiler_core.cuda import lone
 from compiler_core.errors import AutogradError, GraphBreak
 from compiler_core.location import user_location
 from compiler_core.meta import TensorMeta
-from compiler_core.ops import prims
+from compiler_core.ops import prims, registry
 from compiler_core.ops.batching.whole import takes
-from compiler_core.ops.on_device import UNARY_OPS, slope_there
 from compiler_core.ops.registry import (
-    OPS,
     Attrs,
     NotDifferentiable,
     Op,
-    PerOperand,
     Value,
     bind,
     current_trace,
     meta_of,
 )
-from compiler_core.tensor.autograd.gone import Poison, absent, demand, freed, freed_error, freed_values
+from compiler_core.tensor.autograd.by_rule import gradients
+from compiler_core.tensor.autograd.gone import Poison, absent, freed, freed_error, freed_values
 from compiler_core.tensor.autograd.grad_mode import taping
 from compiler_core.tensor.autograd.handles import RemovableHandle
+from compiler_core.tensor.autograd.watching import watch
 from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell, read
 from compiler_core.tensor.memory.journal import note_entry
 from compiler_core.tensor.nodes.hooks import NodeHooks
@@ -84,32 +85,6 @@ class HookHandle(RemovableHandle):
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         super().__setstate__(state)
         self.hooks = state[0]
-
-
-class TapeWatch:
-    """Who is told of every node that is recorded, in any thread: functions, each as often as it was entered."""
-
-    def __init__(self) -> None:
-        self.active = False
-        self.told: list[Callable[[GradNode], None]] = []
-
-    def enter(self, tell: Callable[[GradNode], None]) -> None:
-        """From now on `tell` is called with each node."""
-        self.told.append(tell)
-        self.active = True
-
-    def leave(self, tell: Callable[[GradNode], None]) -> None:
-        """It is no more, once it was left as often."""
-        self.told.remove(tell)
-        self.active = bool(self.told)
-
-    def tell(self, node: GradNode) -> None:
-        """Tell each of a node that has just been made."""
-        for tell in dict.fromkeys(self.told):
-            tell(node)
-
-
-watch = TapeWatch()
 
 
 class GradNode:
@@ -189,16 +164,29 @@ def unlifted(edge: Edge) -> Edge:
 
 
 class OpNode(GradNode):
-    """One application of a primitive. Backward is the op's vjp, on arrays, or on Tensors to differentiate again."""
+    """One application of a primitive. Backward is the op's vjp, on arrays, or on Tensors to differentiate again.
 
-    __slots__ = ("attrs", "op", "out", "out_version", "saved", "versions")
+    plan: of a call that is remembered, with what is known of its backward (ops/remembered.py).
+    """
 
-    def __init__(self, op: Op, attrs: Attrs, edges: Sequence[Edge], saved: Sequence[Saved], out: Cell) -> None:
+    __slots__ = ("attrs", "op", "out", "out_version", "plan", "saved", "versions")
+
+    def __init__(
+        self,
+        op: Op,
+        attrs: Attrs,
+        edges: Sequence[Edge],
+        saved: Sequence[Saved],
+        out: Cell,
+        gone: tuple[list[Any] | None, Any] | None = None,
+        plan: Any = None,
+    ) -> None:
+        """gone: what stands for values that it lets go of, None for others, and for the result, where that is known."""
         self.edges = edges
         self.seq = next(_sequence)
         self.hooks = None
         self.retained = None
-        self.op, self.attrs, self.saved, self.out = op, attrs, saved, out
+        self.op, self.attrs, self.saved, self.out, self.plan = op, attrs, saved, out, plan
         versions: list[int] = []
         s: Any
         for s in saved:
@@ -211,6 +199,12 @@ class OpNode(GradNode):
         self.out_version = out.version
         if watch.active:
             watch.tell(self)
+        if gone is not None:
+            if gone[0] is not None:
+                self.saved = [one if poison is None else poison for one, poison in zip(saved, gone[0])]
+            if gone[1] is not None:
+                self.out = gone[1]
+            return
         kind = type(out)
         root = out if kind is DeviceCell or kind is Cell else out.root
         if getattr(root.raw, "nbytes", 0) >= LARGE or _is_large(saved[0]):
@@ -233,9 +227,12 @@ class OpNode(GradNode):
         return self.op.name.title().replace("_", "") + "Backward0"
 
     def apply(self, grad: Value, create_graph: bool) -> Sequence[Value | None]:
-        op, edges = self.op, self.edges
-        rule: Any = op.vjp
-        if type(rule) is NotDifferentiable:  # piecewise constant
+        op, edges, plan = self.op, self.edges, self.plan
+        if plan is not None and plan.is_op and plan.back is not None and type(grad) is lone.array and not create_graph:
+            made = self._made_again(plan.back, grad)
+            if made is not None:
+                return made
+        if type(op.vjp) is NotDifferentiable:  # piecewise constant
             return [None if e is None else self._zeros(s) for e, s in zip(edges, self.saved)]
         if create_graph:
             operands = [self._restore_tensor(self.out, self.out_version, self)]
@@ -244,16 +241,19 @@ class OpNode(GradNode):
             operands = self._restored()
         if op.remakes_out and type(operands[0]) is Poison and operands[0].changed:
             operands[0] = bind(op, *operands[1:], **self.attrs)
-        grads: Sequence[Any] | None = None
-        if isinstance(rule, PerOperand):
-            attrs = self.attrs
-            grads = [None if e is None else one(grad, *operands, **attrs) for e, one in zip(edges, rule.rules)]
-        elif op in _SLOPED:
-            grads = slope_there(op, grad, operands)
-        found: list[Any] = []
-        for edge, g in zip(edges, rule(grad, *operands, **self.attrs) if grads is None else grads):
-            found.append(None if edge is None else g if type(g) is not Poison else demand(g))
-        return found
+        return gradients(op, self.attrs, tuple(map(is_not, edges, _NONES)), grad, operands)
+
+    def _made_again(self, back: Callable[..., Any], grad: Value) -> Sequence[Value | None] | None:
+        """`apply`, of arrays of the lone device; None where they are not, or somebody looks at ops."""
+        if registry.run_eager is not registry.RUN or current_trace() is not None:
+            return None
+        values: Any = self._restored()
+        for value in values:
+            kind = type(value)
+            if kind is not lone.array and (kind is not Poison or value.changed):
+                return None
+        made: Sequence[Value | None] = back(tuple(map(is_not, self.edges, _NONES)), grad, values)
+        return made
 
     def _restored(self) -> list[Value]:
         """The result and the operands, as arrays."""
@@ -264,6 +264,8 @@ class OpNode(GradNode):
             kind = type(saved)
             if is_plain and (kind is DeviceCell or kind is Cell) and saved.version == version:
                 values.append(saved.raw)
+            elif kind is Poison:
+                values.append(saved)
             else:
                 values.append(self._restore(saved, version, None))
         return values
@@ -301,10 +303,17 @@ class OpNode(GradNode):
         return Tensor._from_cell(cell, edge if isinstance(edge, GradNode) else None)
 
     def release(self) -> None:
-        *self.saved, self.out = freed_values((*self.saved, self.out))
+        plan = self.plan
+        if plan is None:
+            *self.saved, self.out = freed_values((*self.saved, self.out))
+            return
+        if plan.freed is None:
+            *saved, out = freed_values((*self.saved, self.out))
+            plan.freed = tuple(saved), out
+        self.saved, self.out = plan.freed
 
 
-_SLOPED = frozenset([OPS[name] for name in UNARY_OPS])  # whose slope a kernel may give
+_NONES = repeat(None)
 
 
 class LiftNode(OpNode):
@@ -353,11 +362,15 @@ class WholeNode(OpNode):
             else:
                 operands.append(saved if kind is not Poison else absent(saved))
             needs.append(edge is not None)
-        grads: Any = composite.backward(needs, grad, out, self.kept, *operands, **self.attrs)
+        grads: Any
+        if self.plan is not None and self.plan.back is not None and type(grad) is lone.array:
+            grads = self.plan.back(needs, grad, out, self.kept, operands)
+        else:
+            grads = composite.backward(needs, grad, out, self.kept, *operands, **self.attrs)
         return super().apply(grad, create_graph) if grads is None else grads
 
     def release(self) -> None:
-        *self.saved, self.out = freed_values((*self.saved, self.out))
+        super().release()
         self.kept = None
 
 

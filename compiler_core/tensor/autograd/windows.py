@@ -131,6 +131,8 @@ def window_of(node: Any, grad: Value) -> Windows | None:
 
 def added(before: Any, grad: Any) -> Any:
     """The sum of two gradients, either of which may be of parts."""
+    if type(before) is not Windows and type(grad) is not Windows:
+        return add_gradients(before, grad)
     if type(before) is Windows and type(grad) is Windows:
         before.parts += grad.parts
         return before

@@ -11,7 +11,7 @@ views, NumPy aliases and other cells all count as references, and then the value
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from sys import getrefcount
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.device import device_of
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.memory.cell import Cell
+from compiler_core.tensor.memory.cell import Cell, DeviceCell
 
 
 def _references(cell: Cell) -> int:
@@ -48,17 +48,17 @@ def is_writeable(array: Array) -> bool:
 
 def is_alone_on_device(array: Array) -> bool:
     """Whether it lies in one piece, and no other array has its memory: CuPy's views refer to that, not to the array."""
-    return bool(array.flags.c_contiguous) and _memory_references(array) == _alone_on_device(cuda.module())
-
-
-def _memory_references(array: Any) -> tuple[int, int]:
-    pointer = array.data
-    return getrefcount(pointer), getrefcount(pointer.mem)
+    if not array.flags.c_contiguous:
+        return False
+    pointer: Any = array.data
+    return (getrefcount(pointer), getrefcount(pointer.mem)) == _alone_on_device(cuda.module())
 
 
 @cache
 def _alone_on_device(module: Any) -> tuple[int, int]:
-    return _memory_references(module.empty(1))
+    array = module.empty(1)
+    pointer = array.data  # which the array refers to
+    return getrefcount(pointer), getrefcount(pointer.mem)
 
 
 # whether an array is one that a pool of compiled code hands out again when nobody else holds it; they say so themselves
@@ -71,6 +71,20 @@ def is_pools_alone(cell: Cell) -> bool:
     if cell.raw.nbytes < _WORTH_ASKING_NBYTES or _references(cell) != _ALONE + 1:
         return False
     return type(cell.raw) is np.ndarray and cell.raw.flags.c_contiguous and any(knows(cell.raw) for knows in POOLS)
+
+
+def destinations(cells: Sequence[Cell | None]) -> list[Array | None]:
+    """`destination` of each; None of None."""
+    found: list[Array | None] = []
+    alone = _alone_on_device(cuda.module()) if any(type(cell) is DeviceCell for cell in cells) else None
+    for cell in cells:
+        if type(cell) is DeviceCell and getrefcount(cell.raw) == _ALONE:
+            flags, pointer = cell.raw.flags, cell.raw.data
+            if flags.owndata and flags.c_contiguous and (getrefcount(pointer), getrefcount(pointer.mem)) == alone:
+                found.append(cell.raw)
+                continue
+        found.append(None if cell is None else destination(cell))
+    return found
 
 
 def destination(cell: Cell) -> Array:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import numpy as np
+
+from compiler_core.cuda import lone
 from compiler_core.errors import AutogradError, DTypeError, GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import prims
@@ -59,6 +62,8 @@ def snapshot(self: Tensor) -> Tensor:
 
 def assign(self: Tensor, result: Tensor) -> None:
     """Put `result` (cast to this dtype) in this tensor's place, for all who share its memory. Shapes must agree."""
+    if takes_place(self, result):
+        return
     result = _fit(self, result)
     enabled = thread_mode.enabled
     link = self._view
@@ -84,6 +89,32 @@ def assign(self: Tensor, result: Tensor) -> None:
     assert isinstance(cell, ViewCell)
     base = link.holder(cell)
     base._assign(views.scatter(cell.op, base, result, cell.attrs))
+
+
+def takes_place(self: Tensor, result: Tensor) -> bool:
+    """`assign` in the usual case, of storages that are alike, of one device; False: nothing is done."""
+    cell, other = self._cell, result._cell
+    kind = type(cell)
+    if not (kind is DeviceCell or kind is Cell) or type(other) is not kind or current_trace() is not None:
+        return False
+    before: Any = cell.raw
+    value: Any = other.raw
+    is_one = type(before) is type(value) is (lone.array if kind is DeviceCell else np.ndarray)
+    if not is_one or self._view is not None or result._view is not None:
+        return False
+    if before.dtype != value.dtype or before.shape != value.shape:
+        return False
+    if thread_mode.enabled:
+        node, present = result._node, self._node
+        if node is None and (present is not None or result._requires_grad or self._requires_grad):
+            return False
+        if present is not None and present.retained is not None:
+            return False
+        if node is not None:
+            self._node, self._requires_grad = node, False
+            rebound(self)
+    cell.write(value)
+    return True
 
 
 def _check_not_of_several(self: Tensor) -> None:

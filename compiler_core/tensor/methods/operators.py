@@ -227,8 +227,16 @@ def _reflected(function: Callable[..., Value]) -> Binary:
     return operator
 
 
-def _augmented(function: Callable[..., Value]) -> Binary:
-    method = in_place(function)
+def _augmented(function: Callable[..., Value], is_arithmetic: bool = False) -> Binary:
+    """is_arithmetic: calls of tensors of the lone CUDA device are remembered."""
+    known: Plans = {}
+
+    def recalled(self: Any, other: Any) -> Value:
+        is_there = type(self._cell.raw) is lone.array and current_trace() is None
+        return recall(known, function, (self, other), {}) if is_there else function(self, other)
+
+    recalled.__name__ = function.__name__
+    method = in_place(recalled if is_arithmetic else function)
 
     def operator(self: Any, other: object) -> Any:
         other = _held(other, self)
@@ -254,13 +262,13 @@ class Operators:
     """The table of the operators."""
 
     __slots__ = ()
-    __add__, __radd__, __iadd__ = _arithmetic(F.add, "add", by.add), _reflected(F.add), _augmented(F.add)
-    __sub__, __rsub__, __isub__ = _arithmetic(F.sub, "sub", by.sub), _reflected(F.sub), _augmented(F.sub)
-    __mul__, __rmul__, __imul__ = _arithmetic(F.mul, "mul", by.mul), _reflected(F.mul), _augmented(F.mul)
+    __add__, __radd__, __iadd__ = _arithmetic(F.add, "add", by.add), _reflected(F.add), _augmented(F.add, True)
+    __sub__, __rsub__, __isub__ = _arithmetic(F.sub, "sub", by.sub), _reflected(F.sub), _augmented(F.sub, True)
+    __mul__, __rmul__, __imul__ = _arithmetic(F.mul, "mul", by.mul), _reflected(F.mul), _augmented(F.mul, True)
     __truediv__, __rtruediv__, __itruediv__ = (
         _arithmetic(F.true_divide, "div", by.truediv),
         _reflected(over),
-        _augmented(F.true_divide),
+        _augmented(F.true_divide, True),
     )
     __floordiv__, __rfloordiv__ = _binary(F.floor_divide), _reflected(F.floor_divide)
     __ifloordiv__ = _augmented(F.floor_divide)

@@ -19,7 +19,8 @@ from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, Value, meta_of
 from compiler_core.tensor.autograd.gone import Poison, absent, freed, freed_error
 from compiler_core.tensor.autograd.grad_mode import no_grad
-from compiler_core.tensor.autograd.tape import Edge, GradNode, OpNode, WholeNode, watch
+from compiler_core.tensor.autograd.tape import Edge, GradNode, OpNode, WholeNode
+from compiler_core.tensor.autograd.watching import watch
 from compiler_core.tensor.memory.cell import Cell
 from compiler_core.tensor.nodes.reads import read_by
 

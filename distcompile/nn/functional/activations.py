@@ -21,12 +21,16 @@ from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.making.creation import empty
 from compiler_core.tensor.making.random_creation import rand_like
 from compiler_core.tensor.memory.cell import cell_trace
+from compiler_core.tensor.memory.writing import takes_place
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 
 
 def _placed(input: Tensor, result: Tensor, inplace: bool) -> Tensor:
-    return input.copy_(result) if inplace else result
+    if not inplace or result is input:
+        return result
+    input._check_in_place()
+    return input if takes_place(input, result) else input.copy_(result)
 
 
 def _kept(input: Tensor, inplace: bool) -> Tensor:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from compiler_core.cuda import is_array, lone
 from compiler_core.dtype import int64
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
@@ -21,6 +22,7 @@ from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.making.filling import kept_by_dropout, order_like
+from compiler_core.tensor.memory.cell import DeviceCell
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, NotSupportedError
 
@@ -120,7 +122,8 @@ def batch_norm(
         >>> mean
         tensor([0.2000])
     """
-    if training and math.prod((*input.shape[:1], *input.shape[2:])) == 1:
+    sizes = tuple(input.shape)
+    if training and math.prod((*sizes[:1], *sizes[2:])) == 1:
         raise ArgumentError("Expected more than 1 value per channel when training", got=f"input size {input.shape}")
     if eps < 0 or (training and not eps):
         what = "positive during training" if training else "non-negative"
@@ -128,10 +131,10 @@ def batch_norm(
     if not training and (running_mean is None or running_var is None):
         raise ShapeError("running_mean and running_var must be defined in evaluation mode")
     result: Tensor = C.batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
-    if training and running_mean is not None and running_var is not None and input.dim() > 1:
+    if training and running_mean is not None and running_var is not None and len(sizes) > 1:
+        if _are_moved_at_once(input, running_mean, running_var, momentum, result):
+            return result
         with no_grad():
-            if _are_moved_at_once(input, running_mean, running_var, momentum, result):
-                return result
             mean, variance = C.batch_statistics(input)
             running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
             running_var.copy_(running_var * (1 - momentum) + variance * momentum)
@@ -142,21 +145,26 @@ def _are_moved_at_once(x: Tensor, mean: Tensor, variance: Tensor, momentum: floa
     """Whether the running statistics were moved by one kernel, on the device that all are on. result: batch norm's."""
     if current_trace() is not None or not isinstance(momentum, float):
         return False
-    from compiler_core.eager import channels
-    from compiler_core.eager.device import several
-
-    arrays = x._read(), mean._read(), variance._read()
-    if x.is_cuda:
-        moved = several.moved_statistics(*arrays, momentum, several.kept_by("batch_norm", result))
+    if type(x._cell) is type(mean._cell) is type(variance._cell) is DeviceCell:
+        arrays = x._cell.raw, mean._cell.raw, variance._cell.raw
     else:
-        moved = channels.moved_statistics(*arrays, momentum)
+        arrays = x._read(), mean._read(), variance._read()
+    if type(arrays[0]) is lone.array or is_array(arrays[0]):
+        from compiler_core.eager.device.several import kept_by, moved_statistics
+
+        moved = moved_statistics(*arrays, momentum, kept_by("batch_norm", result))
+    else:
+        from compiler_core.eager.channels import moved_statistics as moved_here
+
+        moved = moved_here(*arrays, momentum)
     if moved is None:
         return False
     for running, array in zip((mean, variance), moved):
         if running._view is None:
             running._cell.write(array)
         else:
-            running._assign(Tensor._wrap(array))
+            with no_grad():
+                running._assign(Tensor._wrap(array))
     return True
 
 

@@ -59,11 +59,12 @@ class _NormBase(_Affine):
 
     def _share(self) -> float | Tensor:
         """The weight of this batch in the running statistics, f64[] with momentum=None; counts the batch."""
-        if self.training and self.num_batches_tracked is not None:
-            if not counted(self.num_batches_tracked):
-                self.num_batches_tracked.add_(1)
+        tracked = self.num_batches_tracked if self.training else None
+        if tracked is not None:
+            if not counted(tracked):
+                tracked.add_(1)
             if self.momentum is None:
-                return 1.0 / self.num_batches_tracked.double()
+                return 1.0 / tracked.double()
         return 0.0 if self.momentum is None else self.momentum
 
     def reset_parameters(self) -> None:
@@ -120,10 +121,9 @@ class _BatchNorm(_NormBase):
         if input.dim() not in dims:
             expected = " or ".join(f"{d}D" for d in dims)
             raise ShapeError(f"expected {expected} input (got {input.dim()}D input)")
-        use_batch = self.training or self.running_mean is None
-        return F.batch_norm(
-            input, self.running_mean, self.running_var, self.weight, self.bias, use_batch, self._share(), self.eps
-        )
+        mean = self.running_mean
+        use_batch = self.training or mean is None
+        return F.batch_norm(input, mean, self.running_var, self.weight, self.bias, use_batch, self._share(), self.eps)
 
 
 @of_rank(1)

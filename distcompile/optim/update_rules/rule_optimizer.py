@@ -21,6 +21,7 @@ import numpy as np
 from compiler_core.breaking import between_graphs, breaks_graph
 from compiler_core.capture.held_numbers import is_captured, whole_held
 from compiler_core.cuda import is_array as is_cuda_array
+from compiler_core.cuda import lone
 from compiler_core.device import Device, device_of
 from compiler_core.dtype import DType, of
 from compiler_core.errors import AutogradError, BackendError, DeviceError
@@ -29,8 +30,9 @@ from compiler_core.ops.registry import Array
 from compiler_core.overrides.state import other_layouts
 from compiler_core.runtime.cuda import driver
 from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.memory.cell import Cell, DeviceCell
 from compiler_core.tensor.memory.fence import Fence
-from compiler_core.tensor.memory.ownership import destination
+from compiler_core.tensor.memory.ownership import destinations
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import NotSupportedError
 from distcompile.optim.checks import check_usual
@@ -150,10 +152,14 @@ class RuleOptimizer(Optimizer):
                 keeps = self.counts_steps or self.scalar_state or names  # else no entry, as in torch
                 state = self.state[parameter] if keeps else {}
                 step = self.step_number(state)  # before the state is made: it tells the first step
-                self._make_state(parameter, state, rule, group)
+                if (self.counts_steps and "step" not in state) or None in map(state.get, (*names, *self.scalar_state)):
+                    self._make_state(parameter, state, rule, group)
                 cells = [parameter._cell, *[state[name]._cell for name in names]]
-                kept = [state[name]._cell for name in self.scalar_state]
-                key = (step, cells[0].raw.dtype, *[float(cell.value) for cell in kept])
+                kept: list[Cell] = []
+                key: tuple[Any, ...] = (step, cells[0].raw.dtype)
+                if self.scalar_state:
+                    kept = [state[name]._cell for name in self.scalar_state]
+                    key = (*key, *[float(cell.value) for cell in kept])
                 if key not in sets:
                     numbers, new = self.numbers(rule, group, step, key[2:])
                     sets[key] = (len(scalars), tuple(np.array(number, np.float32) for number in new))
@@ -162,8 +168,10 @@ class RuleOptimizer(Optimizer):
                 counters = list(zip(kept, values, strict=True))
                 if self.counts_steps:
                     counters.append((state["step"]._cell, self._count(step)))
-                fence = None if rule.is_whole else deferrable(parameter._grad._cell, cells)
-                gradient = parameter._grad._cell.current() if fence is None else parameter._grad._cell.raw
+                slope = parameter._grad._cell
+                is_there = type(slope) is DeviceCell  # which waits for nothing
+                fence = None if rule.is_whole or is_there else deferrable(slope, cells)
+                gradient = slope.raw if is_there or fence is not None else slope.current()
                 updates.append(Update(rule, cells, gradient, place, counters, fence))
         return updates
 
@@ -203,7 +211,8 @@ class RuleOptimizer(Optimizer):
         return self._counts[step]
 
     def _run(self, updates: list[Update], scalars: list[dict[str, Array]], *, compiled: bool) -> None:
-        if len({update.cells[0].root for update in updates}) < len(updates):
+        roots = {cell if type(cell := update.cells[0]) is DeviceCell else cell.root for update in updates}
+        if len(roots) < len(updates):
             settle_fences([update.fence for update in updates])
             for update in updates:  # parameters that share memory: each update reads what the one before it wrote
                 update.write(run_eager_update(update, scalars))
@@ -250,7 +259,7 @@ class RuleOptimizer(Optimizer):
             return False
         (call,) = calls
         # before anything else refers to the values
-        places = [None if u.rule.is_whole else destination(cell) for u in updates for cell in u.cells]
+        places = destinations([None if u.rule.is_whole else cell for u in updates for cell in u.cells])
         outputs = call(inputs_of(updates, scalars), places)
         start = 0
         for update in updates:
@@ -262,6 +271,8 @@ class RuleOptimizer(Optimizer):
 
 def _by_device(updates: list[Update]) -> Iterable[list[Update]]:
     """The updates of each device."""
+    if {type(update.cells[0].raw) for update in updates} == {lone.array}:
+        return [updates]
     parts: dict[Device, list[Update]] = {}
     for update in updates:
         parts.setdefault(device_of(update.cells[0].raw), []).append(update)

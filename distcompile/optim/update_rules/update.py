@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler_core.device import device_of
 from compiler_core.ops.registry import Array
-from compiler_core.tensor.memory.cell import Cell
+from compiler_core.tensor.memory.cell import Cell, DeviceCell
 from compiler_core.tensor.memory.fence import Fence
 from distcompile.optim.update_rules.rule import UpdateRule, apply_rule
 
@@ -44,7 +44,10 @@ def inputs_of(updates: Sequence[Update], scalars: Sequence[Mapping[str, Array]])
     inputs: list[Array] = []
     for update in updates:
         parameter, *state = update.cells
-        inputs += (parameter.current(), update.gradient, *[cell.current() for cell in state])
+        if all(type(cell) is DeviceCell for cell in update.cells):
+            inputs += (parameter.raw, update.gradient, *[cell.raw for cell in state])
+        else:
+            inputs += (parameter.current(), update.gradient, *[cell.current() for cell in state])
     for numbers in scalars:
         inputs += numbers.values()
     return inputs

@@ -135,8 +135,9 @@ def test_calls_are_remembered_there_and_not_where_there_are_two(monkeypatch: pyt
     for _ in range(4):
         with distcompile.autocast("cuda", dtype=bfloat16):
             F.linear(y, w)
-    assert [[step.what.name for step in plan.steps] for plan in taken] == [["cast", "lowered_linear"]] * len(taken)
-    assert taken
+    whole = [plan for plan in taken if plan.steps]
+    assert [[step.what.name for step in plan.steps] for plan in whole] == [["cast", "lowered_linear"]] * len(whole)
+    assert whole
     taken.clear()
     with on_fake_device(devices=2):
         z = distcompile.ones(4, 8, device="cuda:1")

@@ -12,13 +12,19 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from compiler_core import cuda
 from compiler_core import dtype as dt
 from compiler_core.errors import ArgumentTypeError, AutogradError, DeviceError, DTypeError, ShapeError
+from compiler_core.forward import level
 from compiler_core.meta import Shape
 from compiler_core.names.torch_rows import Place, Row
 from compiler_core.ops.casting import acting
 from compiler_core.ops.numpy_names import numpy_names
-from compiler_core.tensor.autograd.grad_mode import thread_mode
+from compiler_core.ops.registry import current_trace
+from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
+from compiler_core.tensor.memory.cell import Cell, DeviceCell
 from compiler_core.tensor.memory.overlap import check_apart, check_no_element_twice
 from compiler_core.tensor.memory.own_views import of_several, own_view, strict_view
 from compiler_core.tensor.torch_arguments import check_tensors, is_of_first, tensor_parameters
@@ -98,7 +104,20 @@ def write_out(out: Any, result: Any, name: str = "") -> Any:
             got=f"out= on {out.device}",
         )
     _fit_shape(out, tuple(result.shape))
+    if _is_plain(out, result):
+        out._cell.write(result._cell.raw)
+        return out
     return out.copy_(result)
+
+
+def _is_plain(out: Any, result: Any) -> bool:
+    """Whether nobody records, and `result` is a fresh array that `copy_` would write as it is."""
+    if thread_mode.enabled or Inference.in_use or level.on or current_trace() is not None:
+        return False
+    made = getattr(result, "_cell", None)
+    if not (type(made) is Cell or type(made) is DeviceCell) or result.dtype is not out.dtype:
+        return False
+    return type(made.raw) is np.ndarray or cuda.is_array(made.raw)
 
 
 def _fit_shape(out: Any, shape: Shape) -> None:

@@ -371,14 +371,18 @@ class Capture:
         self.owner.note(self.point, captured, entry)
 
     def _failed(self, error: Exception, captured: Captured, entry: Entry) -> Any:
-        """The graph met data that it cannot take: raised where the frames stand, so that they can handle it. Where they
-        wait for numbers of the graph, the call runs plainly from its beginning."""
+        """The graph met data that it cannot take. A call runs plainly, from its beginning: so Python says where, and
+        what handles it runs. Behind a break it is raised where the frames stand, or, where they wait for numbers of the
+        graph, at once."""
         if self.repeats:
             self._keep(captured, entry)
+        record = self.segment.record
+        if self.point.is_root and not record.generators:
+            record.take_back()
+            self.segment.trace.ambient.set()
+            return self.point.plainly(self.args, self.kwargs)
         if self.segment.numbers.reads:
-            self.segment.record.take_back()
-            if self.point.is_root:
-                return self.point.plainly(self.args, self.kwargs)
+            record.take_back()
             raise error
         frames = self.machine.frames
         if not frames:

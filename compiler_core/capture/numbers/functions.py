@@ -28,6 +28,7 @@ from compiler_core.capture.numbers.symbols import (
     make,
     of_one_type,
     plain_of,
+    render_in,
     shown_number,
     size_of,
 )
@@ -73,8 +74,12 @@ def computed(numbers: Numbers, function: Any, args: tuple[Any, ...], form: str =
         return make(PLAIN[type(args[0])](0), Apply("round({}, {})", args, 1 + size_of(args[0]), is_time=True))
     name = f"__import__('math').{function.__name__}" if function.__module__ == "math" else function.__name__
     call = function if form == "{}({})" else lambda *items: function(items)
-    found = applied(numbers, call(*map(plain_of, args)), form.format(name, ", ".join(["{}"] * len(args))), args)
-    return of_one_type(numbers, found, call, args)
+    template, value = form.format(name, ", ".join(["{}"] * len(args))), call(*map(plain_of, args))
+    if type(value) is bool:  # `math.isfinite`: the answer is guarded
+        code = template.format(*(render_in(numbers, arg) for arg in args))
+        numbers.code.require_once(f"{code} is {value}", f"{function.__name__} of {', '.join(map(shown_number, args))}")
+        return value
+    return of_one_type(numbers, applied(numbers, value, template, args), call, args)
 
 
 def place_among(numbers: Numbers, function: Any, items: Any, value: Any) -> Any:

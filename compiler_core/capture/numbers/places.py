@@ -133,7 +133,7 @@ def _lifted_index(numbers: Numbers, owner: Tensor, key: Any) -> tuple[Any, ...] 
         size: Any = owner.shape[dim] if dim < owner.ndim else 0
         if _changes(entry) and type(size) is Sym:
             return None  # the number becomes a size, too
-        made = _entry(numbers, entry, size) if _changes(entry) else entry
+        made = _entry(numbers, entry, size, owner) if _changes(entry) else entry
         if made is None and entry is not None:
             return None
         index.append(made)
@@ -141,8 +141,8 @@ def _lifted_index(numbers: Numbers, owner: Tensor, key: Any) -> tuple[Any, ...] 
     return tuple(index)
 
 
-def _entry(numbers: Numbers, entry: Any, size: int) -> Tensor | None:
-    """A number, or the places of a slice, as a tensor; None if it is not within the dim's size."""
+def _entry(numbers: Numbers, entry: Any, size: int, owner: Tensor) -> Tensor | None:
+    """A number, or the places of a slice, as a tensor; None if it is not within the dim's size. owner: of the dim."""
     if type(entry) is slice:
         start = 0 if entry.start is None else entry.start
         stop = size if entry.stop is None else entry.stop
@@ -157,7 +157,11 @@ def _entry(numbers: Numbers, entry: Any, size: int) -> Tensor | None:
             return None
         first = lifted(numbers, start, dtypes.int64)
         steps = numbers.trace.constant(np.arange(int(stop - start)))
-        return None if first is None else Tensor._from_cell(Cell(F.add(steps, first._read())))
+        if first is None:
+            return None
+        places = F.add(steps, first._read())
+        numbers.trace.note_made(places, owner.device)
+        return Tensor._from_cell(Cell(places))
     if not -size <= entry < size:
         return None
     sign = "0 <= {} < " + str(size) if entry >= 0 else f"-{size} <= {{}} < 0"

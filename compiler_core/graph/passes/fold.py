@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler_core.errors import DATA_ERRORS
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.graph.passes.rewrite import Rewriter, splat, surely
 from compiler_core.ops.registry import Array
@@ -40,7 +41,14 @@ class _Folding(Rewriter):
 
 
 def fold_call(rewriter: Rewriter, call: Call) -> Node | None:
-    """The folded form of `call`, or None."""
+    """The folded form of `call`, or None: of one that fails, which it does when it is run."""
+    try:
+        return _folded(rewriter, call)
+    except DATA_ERRORS:
+        return None
+
+
+def _folded(rewriter: Rewriter, call: Call) -> Node | None:
     if not call.args or call.op.random or call.op.effect:
         return None
     if all(splat(arg) is not None for arg in call.args):

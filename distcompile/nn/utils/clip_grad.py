@@ -18,6 +18,7 @@ import numpy as np
 from compiler_core.dtype import float32, of, promote
 from compiler_core.errors import LayoutError
 from compiler_core.log import warn_once
+from compiler_core.ops import prims
 from compiler_core.ops.composites.movement import stack
 from compiler_core.ops.registry import Array, current_trace
 from compiler_core.overrides.state import other_layouts
@@ -78,7 +79,7 @@ def _nonfinite(norm_type: float) -> GradientNormError:
 
 
 def _traced_norm(tensors: list[Tensor], p: float, error_if_nonfinite: bool) -> Tensor:
-    """The same in a graph: by tensor operations. It ends where the result is looked at, if it is to be finite."""
+    """The same by tensor operations, as in a graph."""
     if not tensors:
         return Tensor._wrap(np.zeros((), np.float32))
     dtype, place = promote(*(tensor.dtype for tensor in tensors)), tensors[0].device
@@ -88,6 +89,9 @@ def _traced_norm(tensors: list[Tensor], p: float, error_if_nonfinite: bool) -> T
             return at_once.to(dtype)
         norms: Any = stack([_vector_norm(tensor.to(tensor.dtype.compute), p).to(place) for tensor in tensors])
         total: Tensor = _vector_norm(norms, p).to(dtype)
+    if error_if_nonfinite and current_trace() is not None:  # the graph fails, and the call runs plainly
+        not_finite = total.isfinite().logical_not()
+        return prims.require(total, not_finite, "autograd", _nonfinite(p).what)  # type: ignore[no-any-return]
     if error_if_nonfinite and not total.isfinite():
         raise _nonfinite(p)
     return total

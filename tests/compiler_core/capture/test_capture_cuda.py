@@ -185,3 +185,35 @@ def test_decoding_with_dynamic_sizes_is_right_for_every_size(backend: str) -> No
         assert dc.allclose(got, attend(q, cache), atol=1e-6)
         cache = dc.cat([cache, dc.randn(1, 1, 4, device="cuda")], dim=1)
     assert len(compiled.explain().entries) == 1
+
+
+SLICED: list[Any] = [
+    lambda x, k: x[k : k + 2] * 2,
+    lambda x, k: x[:, k] * 2,
+    lambda x, k: dc.autograd.grad((x[k : k + 2] ** 2).sum(), x)[0],
+]
+
+
+@pytest.mark.parametrize("place", range(len(SLICED)))
+def test_a_slice_that_moves_is_read_in_one_graph(place: int) -> None:
+    compiled: Any = dc.compile(SLICED[place], backend="aot_eager", fullgraph=True)
+    x = dc.randn(8, 8, device="cuda", requires_grad=True)
+    for k in (1, 2, 3, 0, 5):
+        got = compiled(x, k)
+        assert got.is_cuda
+        assert dc.equal(got, SLICED[place](x, k))
+    assert len(compiled.explain().entries) == 2
+
+
+def test_a_slice_that_moves_is_written_in_one_graph() -> None:
+    queue, counter = dc.zeros(12, 4, device="cuda"), {"at": 0}
+
+    def put(x: dc.Tensor) -> None:
+        queue[counter["at"] : counter["at"] + 3] = x
+        counter["at"] = (counter["at"] + 3) % 12
+
+    compiled: Any = dc.compile(put, backend="aot_eager", fullgraph=True)
+    for k in range(8):
+        compiled(dc.full((3, 4), float(k), device="cuda"))
+    assert queue[:, 0].tolist() == [4.0] * 3 + [5.0] * 3 + [6.0] * 3 + [7.0] * 3
+    assert len(compiled.explain().entries) <= 2

@@ -332,3 +332,27 @@ def test_what_a_mask_selects_may_be_kept_at_a_break() -> None:
     for _ in range(3):
         assert compiled(tensor([1.0, -1.0, 2.0])).tolist() == [2.0, -2.0, 4.0]
     assert [one.tolist() for one in kept] == [[1.0, 2.0]] * 3
+
+
+def test_what_handles_data_that_a_graph_cannot_take_runs_at_the_first_call_too() -> None:
+    log: list[str] = []
+
+    def look_up(table: Tensor, index: Tensor) -> Tensor | str:
+        log.append("asked")
+        try:
+            found = nn.functional.embedding(index, table) + 1
+        except IndexError:
+            log.append("caught")
+            return "nothing"
+        log.append("found")
+        return found
+
+    table = ones(3, 2)
+    for fullgraph in (False, True):
+        compiled = compile(look_up, backend="aot_eager", fullgraph=fullgraph)
+        for place in (5, 5, 1, 7):
+            log.clear()
+            result = compiled(table, tensor([place]))
+            assert log == ["asked", "caught" if place > 2 else "found"]
+            assert result == "nothing" if place > 2 else result.tolist() == [[2.0, 2.0]]
+        assert entries(compiled) == 1

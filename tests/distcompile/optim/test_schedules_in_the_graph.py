@@ -108,3 +108,29 @@ def test_a_rate_that_is_a_tensor_goes_the_ways_of_eager() -> None:
             rates.append(float(optimizer.param_groups[0]["lr"]))
         found.append(rates)
     assert found[0] == found[1] == pytest.approx([0.1, 0.01, 0.01, 0.001, 0.001])
+
+
+def test_a_plateau_of_a_number_that_is_given_has_a_graph_for_each_way() -> None:
+    """Better, not better, and so often not that the rate is lowered; and the first, where numbers are constants."""
+    found = []
+    for compiles in (False, True):
+        model = mlp(ours)
+        optimizer = ours.optim.SGD(model.parameters(), lr=0.1)
+        schedule = L.ReduceLROnPlateau(optimizer, factor=0.5, patience=1)
+
+        def step(
+            x: Any, metric: float, model: Any = model, optimizer: Any = optimizer, schedule: Any = schedule
+        ) -> None:
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            schedule.step(metric)
+
+        run: Any = ours.compile(step, fullgraph=True, backend="aot_eager") if compiles else step
+        rates = []
+        for i in range(24):
+            run(data(ours, i), 0.97**i * (1.0, 1.2, 1.3)[i % 3])
+            rates.append(optimizer.param_groups[0]["lr"])
+        found.append((rates, [p.tolist() for p in model.parameters()]))
+    assert found[0] == found[1]
+    assert len(run.explain().entries) <= 4

@@ -185,7 +185,11 @@ def _converting(kind: type) -> Any:
             if parts.classes.program_method(value, name) is not None:
                 return parts.call(parts.attributes.load_attr(value, name), (), {})
             if isinstance(value, Tensor):
-                later = None if kind is str else parts.native.hand_on(read_later, parts.numbers, value, name, kind)
+                later = (
+                    None
+                    if kind is str
+                    else parts.native.hand_on(read_later, parts.numbers, value, f"{kind.__name__}()", kind)
+                )
                 return parts.native.run(kind, value) if later is None else later
         return call_pure(parts, kind, args, kwargs)
 

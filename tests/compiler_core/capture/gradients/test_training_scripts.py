@@ -43,8 +43,10 @@ def test_a_result_may_change_once_it_was_copied(backend: str) -> None:
     assert w.grad.tolist() == [2, 2, 2]
 
 
-def test_a_norm_that_must_be_finite_ends_the_graph_where_it_is_looked_at() -> None:
-    @torch.compile(backend="eager")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "codegen"])
+@pytest.mark.parametrize("bad_first", [False, True])
+def test_a_norm_that_must_be_finite_is_looked_at_in_the_graph(backend: str, bad_first: bool) -> None:
+    @torch.compile(backend=backend, fullgraph=True)
     def step(w: Any, scale: float) -> Any:
         w.grad = torch.full((2,), scale)
         try:
@@ -53,9 +55,14 @@ def test_a_norm_that_must_be_finite_ends_the_graph_where_it_is_looked_at() -> No
             return "non-finite" in str(error)
 
     w = torch.ones(2, requires_grad=True)
+    if bad_first:
+        assert step(w, float("nan")) is True
     assert step(w, 3.0).item() == pytest.approx(18**0.5)
     assert w.grad.tolist() == pytest.approx([0.5**0.5] * 2)
-    assert step(w, float("inf")) is True
+    for bad in (float("inf"), float("nan")):
+        assert step(w, bad) is True
+        assert not w.grad.isfinite().any()
+    assert step(w, 4.0).item() == pytest.approx(32**0.5)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

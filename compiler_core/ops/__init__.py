@@ -30,6 +30,7 @@ from compiler_core.ops.primitives import (
     corners,
     creation,
     custom_gradient,
+    deviation,
     integer_routines,
     inverse,
     joining,
@@ -45,4 +46,4 @@ from compiler_core.ops.random import op as random_op
 from compiler_core.ops.recurrent import op as recurrent_op
 from compiler_core.ops.signal import fourier
 from compiler_core.ops.sorting import op as sorting_op
-from compiler_core.ops.special import incomplete_gamma
+from compiler_core.ops.special import elementary, gamma, incomplete_gamma

@@ -145,3 +145,88 @@ def test_slopes_of_inverse_functions_are_told_by_their_results(at: float) -> Non
     assert math.isclose(math.erf(y), at, rel_tol=1e-14)
     assert math.isclose(grad.item(), math.sqrt(math.pi) / 2 * math.exp(y * y), rel_tol=1e-14)
     assert math.isclose(bend.item(), math.pi / 2 * y * math.exp(2 * y * y), rel_tol=1e-13)
+
+
+SPREADS = [
+    [1e20, 2e20, 3e20],
+    [1e-25, 2e-25, 3e-25],
+    [1.0, 2.0, 4.0],
+    [5.0, 5.0, 5.0],
+    [1e30, 1.0, -1e-30],
+    [inf, 1.0, 2.0],
+]
+STDS = ["x.std()", "x.view(1,3).std(1,keepdim=True)", "x.view(3,1).std(0,False)", "m.std_mean(x,0,correction=2)[0]"]
+
+
+@both
+@pytest.mark.parametrize("values", SPREADS)
+@pytest.mark.parametrize("text", STDS)
+def test_a_deviation_whose_square_float32_does_not_hold_is_torchs(
+    text: str, values: list[float], compiled: bool
+) -> None:
+    ours, theirs = gradients(dc, text, [values], "float32", compiled), gradients(torch, text, [values], "float32")
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=3e-7)
+    np.testing.assert_allclose(ours[1], theirs[1], rtol=2e-6, atol=3e-7)
+    made = gradients(dc, "x.std()", [[2e38, 3e38, 2.5e38]], "float32", compiled)[0]  # infinite in torch
+    assert math.isclose(made, 5e37, rel_tol=1e-6)
+
+
+def test_a_deviations_second_derivative_is_torchs() -> None:
+    for values in ([1.0, 2.0, 4.0], [5.0, 5.0, 5.0]):
+        ours, theirs = (hessian(m, lambda x: x.std(), values) for m in (dc, torch))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@both
+def test_the_gradient_of_gelu_by_tanh_does_not_cancel(compiled: bool) -> None:
+    at = np.linspace(-9.0, 9.0, 2001).astype(np.float32)
+    x = dc.tensor(at, requires_grad=True)
+    function = lambda_of("F.gelu(x,approximate='tanh')", dc)
+    (grad,) = dc.autograd.grad((dc.compile(function) if compiled else function)(x).sum(), x)
+    wide = at.astype(np.float64)
+    root = math.sqrt(2.0 / math.pi)
+    s = 1.0 / (1.0 + np.exp(-2.0 * root * (wide + 0.044715 * wide**3)))
+    wanted = s + 2.0 * wide * s * (1.0 - s) * root * (1.0 + 3.0 * 0.044715 * wide**2)
+    np.testing.assert_allclose(grad.numpy(), wanted, atol=2.5e-7, rtol=0)
+    left = at < -4
+    np.testing.assert_allclose(grad.numpy()[left], wanted[left], rtol=2e-5)
+
+
+def test_the_second_derivative_of_gelu_by_tanh_is_torchs() -> None:
+    values = [0.0, -0.0, 1.0, -2.0, 5.0]
+    ours, theirs = (hessian(m, lambda x, m=m: m.nn.functional.gelu(x, approximate="tanh"), values) for m in (dc, torch))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-15)
+
+
+PRODUCTS = """
+m.addmm(x.view(2,2),y.view(2,2),y.view(2,2),alpha=0)
+m.addmm(x.view(2,2),y.view(2,2),y.view(2,2),alpha=0,beta=0)
+m.addmm(x.view(2,2),y.view(2,2),y.view(2,2),alpha=0,beta=2)
+m.addmv(x[:2],y.view(2,2),y[:2],alpha=0)
+m.addbmm(x.view(2,2),y.view(1,2,2),y.view(1,2,2),alpha=0)
+m.addr(x.view(2,2),y[:2],y[2:],alpha=0)
+m.addcmul(x,y,y,value=0)
+m.addcdiv(x,y,y,value=0)
+m.add(x,y,alpha=0)
+m.sub(x,y,alpha=0)
+""".strip().splitlines()
+
+
+@both
+@each_width
+@pytest.mark.parametrize("text", PRODUCTS)
+def test_what_is_scaled_by_zero_counts_where_it_does_in_torch(text: str, dtype: str, compiled: bool) -> None:
+    columns = [[1.0, nan, 3.0, inf], [nan, inf, 1.0, 2.0]]
+    ours, theirs = gradients(dc, text, columns, dtype, compiled), gradients(torch, text, columns, dtype)
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+@both
+def test_a_batch_of_products_scaled_by_zero_does_not_count(compiled: bool) -> None:
+    for n in (2, 64):  # of small ones torch's own loop counts
+        columns = [[1.0] * n * n, [nan] * n * n]
+        text = f"m.baddbmm(x.view(1,{n},{n}),y.view(1,{n},{n}),y.view(1,{n},{n}),alpha=0)"
+        made = gradients(dc, text, columns, "float32", compiled)[0]
+        assert made.tolist() == np.ones((1, n, n)).tolist()
+        assert n == 2 or made.tolist() == gradients(torch, text, columns, "float32")[0].tolist()

@@ -148,9 +148,7 @@ def _gelu(x: Value) -> Value:
 
 @whole(lies="alike", pointwise=True, once=True)
 def _gelu_tanh(x: Value) -> Value:
-    root = math.sqrt(2.0 / math.pi)
-    inner = prims.mul(x, add(mul(prims.mul(x, x), 0.044715 * root), root))
-    return prims.mul(x, mul(add(prims.tanh(inner), 1.0), 0.5))
+    return prims.gelu_tanh(x)
 
 
 def log1p_exp(x: Value) -> Value:

@@ -31,7 +31,8 @@ from compiler_core.ops.broadcasting import (
 from compiler_core.ops.casting import in_float32_on_cuda
 from compiler_core.ops.composites.arithmetic import add, maximum, mul
 from compiler_core.ops.composites.movement import reshape
-from compiler_core.ops.composites.reduction import centered, norm, sum
+from compiler_core.ops.composites.reduction import norm, sum
+from compiler_core.ops.primitives.deviation import centered
 from compiler_core.ops.refusals import need_floating, need_kind, need_parameters_dtype
 from compiler_core.ops.registry import Value
 from compiler_core.ops.remembered import remembered

@@ -39,6 +39,7 @@ from compiler_core.ops.casting import in_float32
 from compiler_core.ops.composites.arithmetic import maximum, minimum, pow
 from compiler_core.ops.composites.unary import truth
 from compiler_core.ops.numpy_names import numpy_names
+from compiler_core.ops.primitives.deviation import centered
 from compiler_core.ops.refusals import need_floating, need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.remembered import remembered
@@ -113,15 +114,6 @@ def mean(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType |
     return _keep(cast(result, dtype_of(x)), shape_of(x), dims, keepdim)
 
 
-def centered(wide: Value, dims: tuple[int, ...]) -> tuple[Value, Value]:
-    """(mean with dims kept, wide minus that mean)."""
-    shape = shape_of(wide)
-    total = prims.sum(wide, dims)
-    average = prims.div(total, prims.full_like(total, as_float(_count(shape, dims))))
-    average = prims.reshape(average, kept_shape(shape, dims))
-    return average, prims.sub(wide, broadcast_to(average, shape))
-
-
 def abs_squared(x: Value) -> Value:
     """|x|^2, real."""
     if not dtype_of(x).is_complex:
@@ -181,8 +173,17 @@ def power_norm(size: Value, power: float, dim: Dim, keepdim: bool) -> Value:
 def std(
     input: Value, dim: Dim = None, unbiased: bool = True, keepdim: bool = False, *, correction: float | None = None
 ) -> Value:
-    """The standard deviation over `dim`."""
-    return sqrt_flat_at_zero(var(input, dim, unbiased, keepdim, correction=correction))
+    """The standard deviation over `dim`. On the CPU squares of float32 are added up in float64, as torch does."""
+    dim, unbiased = (None, dim) if isinstance(dim, bool) else (dim, unbiased)
+    x = as_value(input)
+    need_floating("std and var", x)
+    if dtype_of(x).is_complex:
+        return sqrt_flat_at_zero(var(x, dim, unbiased, keepdim, correction=correction))
+    values, dims = widened(x), normalize_dims(dim, len(x.shape))
+    less = float(unbiased) if correction is None else float(plain(correction))
+    in_float64 = dtype_of(values) is dt.float32 and not getattr(x, "is_cuda", False)
+    result = prims.std(values, dims=dims, correction=less, wide=in_float64)
+    return cast(_keep(result, shape_of(x), dims, keepdim), dtype_of(x))
 
 
 @remembered

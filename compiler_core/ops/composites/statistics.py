@@ -260,8 +260,7 @@ def std_mean(
     """(standard deviation, mean) over `dim`; std_mean(x, False) is of all elements with that `unbiased`."""
     if isinstance(dim, bool):
         dim, unbiased = None, dim
-    variance, average = F.var_mean(input, dim, unbiased, keepdim, correction=correction)
-    return F.sqrt_flat_at_zero(variance), average
+    return F.std(input, dim, unbiased, keepdim, correction=correction), F.mean(input, dim, keepdim)
 
 
 def _observed(name: str, weights: Value | None, x: Value, *, whole: bool) -> Value | None:

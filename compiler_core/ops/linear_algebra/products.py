@@ -226,7 +226,9 @@ def _is(factor: Scalar, number: int) -> bool:
 def plus_product(
     op: str, input: Value, multiply: Callable[[Value, Value], Value], a: Value, b: Value, beta: Scalar, alpha: Scalar
 ) -> Value:
-    """beta * input + alpha * multiply(a, b); for beta 0 input does not count, NaN or not.
+    """beta * input + alpha * multiply(a, b); for beta 0 input does not count, NaN or not, nor for alpha 0 the product.
+
+    That is so of BLAS, which addr is not made of.
 
     A product of 16-bit floats that is scaled is not rounded before, but on a GPU, whose units make it 16-bit.
     """
@@ -236,7 +238,10 @@ def plus_product(
     product = multiply(a, b)
     need_one_dtype(op, input, product)
     beta, alpha = factor_of(input, beta), factor_of(input, alpha)
-    product = product if _is(alpha, 1) else mul(product, alpha)
+    if _is(alpha, 0) and op != "addr":
+        product = prims.where(prims.full(shape_of(product), True, dt.bool_), prims.full_like(product, 0), product)
+    elif not _is(alpha, 1):
+        product = mul(product, alpha)
     if _is(beta, 0):
         shape = broadcast_shapes(shape_of(input), shape_of(product))
         product = broadcast_to(product, shape)

@@ -11,6 +11,7 @@
 - `creation.py`: Arrays from nothing: full and iota.
 - `custom_gradient.py`: custom_gradient: the identity on its first operand, whose gradient goes where a rule says.
 - `decomposed.py`: What ops are in terms of the core set: functions over other ops, for engines that lack the op.
+- `deviation.py`: std: the standard deviation over `dims`, which the result drops.
 - `erf.py`: The error function and its complement on whole arrays, without SciPy.
 - `integer_routines.py`: Primitives of whole numbers that NumPy does by iteration to convergence: gcd.
 - `inverse.py`: Inverse trigonometric and hyperbolic primitives, and copysign.

@@ -1,7 +1,7 @@
 """Functions whose derivative at corners and outside their domain is torch's, which no composition of theirs would give.
 
 In: operands alike, floating. Out: one value. Each op has a value, which is its eager rule and what it is lowered to,
-and a vjp that states torch's formula: xlogy, xlog1py, entr, logit, elu, leaky. More are in special/.
+and a vjp that states torch's formula: xlogy, xlog1py, entr, logit, elu, leaky, gelu_tanh. More are in special/.
 """
 
 from __future__ import annotations
@@ -170,3 +170,34 @@ def _vjp_leaky(g: Value, out: Value, x: Value, slope: float) -> tuple[Value]:
 
 
 LEAKY = cornered("leaky", _leaky, _vjp_leaky, Sample(((3, 4),), {"slope": 0.1}), Sample(((),), {"slope": 0.1}))
+
+
+# ---- gelu by tanh
+
+_ROOT, _CUBIC = math.sqrt(2.0 / math.pi), 0.044715
+
+
+def _inner(x: Value, cubic: float) -> Value:
+    """sqrt(2/pi) (1 + cubic x^2)."""
+    return prims.add(_times(prims.mul(x, x), cubic * _ROOT), _number(x, _ROOT))
+
+
+def _gelu_tanh(x: Value) -> Value:
+    """x (1 + tanh u) / 2, u = sqrt(2/pi) (x + 0.044715 x^3)."""
+    u = prims.mul(x, _inner(x, _CUBIC))
+    return prims.mul(x, _times(prims.add(prims.tanh(u), _number(x, 1.0)), 0.5))
+
+
+def _vjp_gelu_tanh(g: Value, out: Value, x: Value) -> tuple[Value]:
+    """g (s + 2 x u' s (1 - s)), s = (1 + tanh u) / 2, by e = exp(-2 |u|), so that neither s nor 1 - s cancels."""
+    u, one = prims.mul(x, _inner(x, _CUBIC)), _number(x, 1.0)
+    negative = prims.lt(u, _number(x, 0.0))
+    e = prims.exp(_times(prims.where(negative, u, prims.neg(u)), 2.0))  # no abs, whose slope at 0 is 0
+    large = prims.div(one, prims.add(one, e))
+    small = prims.mul(e, large)
+    s = prims.where(negative, small, large)
+    slope = prims.mul(_times(_inner(x, 3.0 * _CUBIC), 2.0), prims.mul(x, prims.mul(small, large)))
+    return (prims.mul(g, prims.add(s, slope)),)
+
+
+GELU_TANH = cornered("gelu_tanh", _gelu_tanh, _vjp_gelu_tanh, Sample(((3, 4),)), Sample(((),)))

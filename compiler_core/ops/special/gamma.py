@@ -23,7 +23,7 @@ from compiler_core.ops.composites.trigonometry import floating_operands
 from compiler_core.ops.lying import lies
 from compiler_core.ops.primitives.corners import cornered
 from compiler_core.ops.refusals import need_kind
-from compiler_core.ops.registry import Op, Sample, Value, bind
+from compiler_core.ops.registry import Sample, Value
 from compiler_core.ops.special.elementary import in_float64, polynomial
 
 # Bernoulli numbers B2, B4, ...
@@ -67,13 +67,13 @@ def _lgamma(x: Value) -> Value:
 
 
 _ABOVE = tuple(Sample((shape,), low=0.2, high=4.0) for shape in ((3, 4), ()))
-LGAMMA: Op = cornered("lgamma", _lgamma, lambda g, out, x: (prims.mul(g, bind(DIGAMMA, x)),), *_ABOVE)
+LGAMMA = cornered("lgamma", _lgamma, lambda g, out, x: (prims.mul(g, prims.digamma(x)),), *_ABOVE)
 
 
 def lgamma(input: Value) -> Value:
     """log(|gamma(input)|): inf at 0, -1, -2, ..."""
     need_kind("lgamma", "biuf", input)
-    return bind(LGAMMA, floating(input))
+    return prims.lgamma(floating(input))
 
 
 def _digamma_positive(x: Value) -> Value:
@@ -116,13 +116,13 @@ def _cotangent(wide: Value) -> Value:
     return prims.copysign(prims.where(far, prims.div(sine, cosine), prims.div(cosine, sine)), t)
 
 
-DIGAMMA: Op = cornered("digamma", _digamma, lambda g, out, x: (prims.mul(g, bind(POLYGAMMA, x, n=1)),), *_ABOVE)
+DIGAMMA = cornered("digamma", _digamma, lambda g, out, x: (prims.mul(g, prims.polygamma(x, n=1)),), *_ABOVE)
 
 
 def digamma(input: Value) -> Value:
     """The derivative of lgamma: -inf at 0, inf at -0, NaN at -1, -2, ..."""
     need_kind("digamma", "biuf", input)
-    return bind(DIGAMMA, floating(input))
+    return prims.digamma(floating(input))
 
 
 def _zeta_wide(s: Value, q: Value) -> Value:
@@ -156,11 +156,11 @@ def _zeta(s: Value, q: Value) -> Value:
 
 def _vjp_zeta(g: Value, out: Value, s: Value, q: Value) -> tuple[None, Value]:
     """-s zeta(s + 1, q) for q; for s there is none."""
-    next_ = bind(ZETA, prims.add(s, prims.full_like(s, 1.0)), q)
+    next_ = prims.zeta(prims.add(s, prims.full_like(s, 1.0)), q)
     return None, prims.neg(prims.mul(g, prims.mul(s, next_)))
 
 
-ZETA: Op = cornered("zeta", _zeta, _vjp_zeta, *(Sample((shape, shape), low=1.5, high=4.0) for shape in ((3, 4), ())))
+ZETA = cornered("zeta", _zeta, _vjp_zeta, *(Sample((shape, shape), low=1.5, high=4.0) for shape in ((3, 4), ())))
 
 
 @lies("alike")
@@ -168,7 +168,7 @@ def zeta(input: Operand, other: Operand) -> Value:
     """Hurwitz' zeta: the sum of (k + other)^-input over k >= 0. inf at poles, NaN for input < 1."""
     need_kind("zeta", "biuf", input, other)
     s, q = floating_operands(input, other)
-    return bind(ZETA, prims.detach(s), q)
+    return prims.zeta(prims.detach(s), q)
 
 
 def _polygamma(x: Value, n: int) -> Value:
@@ -183,6 +183,7 @@ def _polygamma(x: Value, n: int) -> Value:
     mirrored = F.mul(polynomial(_slope_of_cotangent(n), cot), math.pi ** (n + 1))
     mirrored = (prims.sub if n % 2 else prims.add)(mirrored, value)
     value = F.where(pole, math.inf, prims.where(reflected, mirrored, value))
+    value = F.where(F.isinf(wide), F.where(F.gt(wide, 0.0), 0.0, math.nan), value)
     return cast(value if n % 2 else prims.neg(value), dtype_of(x))
 
 
@@ -195,10 +196,10 @@ def _slope_of_cotangent(n: int) -> list[float]:
     return rising[::-1]
 
 
-POLYGAMMA: Op = cornered(
+POLYGAMMA = cornered(
     "polygamma",
     _polygamma,
-    lambda g, out, x, n: (prims.mul(g, bind(POLYGAMMA, x, n=n + 1)),),
+    lambda g, out, x, n: (prims.mul(g, prims.polygamma(x, n=n + 1)),),
     *(Sample((shape,), {"n": n}, low=0.4, high=4.0) for shape in ((3, 4), ()) for n in (1, 2)),
 )
 
@@ -211,7 +212,7 @@ def polygamma(n: Any, input: Any) -> Value:
         n, input = input, n
     if n < 0:
         raise ShapeError("polygamma: n must not be negative", got=str(n))
-    return bind(POLYGAMMA, floating(input), n=n) if n else digamma(input)
+    return prims.polygamma(floating(input), n=n) if n else digamma(input)
 
 
 def mvlgamma(input: Value, p: int) -> Value:

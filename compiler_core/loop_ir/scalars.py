@@ -2,12 +2,12 @@
 
 In: NumPy arrays or scalars of one dtype. Out: the same shape. Floating results are within a few ulp of these in
 generated code. Meanings worth stating: `maximum` and `minimum` propagate NaN; `remainder` and `floor_divide` follow
-Python's sign; `pow`, `div` on floats follow IEEE; `sign(nan)` is 0; `sigmoid(x) = 1/(1+exp(-x))`, without overflow;
-integer division by zero gives 0 (NumPy's). Of complex numbers abs, real and imag are real; complex(re, im) is of the
-complex dtype of such parts. and, or, xor are bitwise on integers, logical on bool. philox(seed, stream, element: u64)
--> u32: word 0 of Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) with key (seed lo,
-seed hi) and counter (element lo, element hi, stream lo, stream hi). normal32, normal64, of two u32:
-ops/random/box_muller.py, of which every language gives the same bits.
+Python's sign, but a remainder of 0 has the dividend's; `pow`, `div` on floats follow IEEE; `sign(nan)` is 0;
+`sigmoid(x) = 1/(1+exp(-x))`, without overflow; integer division by zero gives 0 (NumPy's). Of complex numbers abs,
+real and imag are real; complex(re, im) is of the complex dtype of such parts. and, or, xor are bitwise on integers,
+logical on bool. philox(seed, stream, element: u64) -> u32: word 0 of Philox4x32-10 (Salmon et al., "Parallel random
+numbers: as easy as 1, 2, 3", SC'11) with key (seed lo, seed hi) and counter (element lo, element hi, stream lo, stream
+hi). normal32, normal64, of two u32: ops/random/box_muller.py, of which every language gives the same bits.
 """
 
 from __future__ import annotations
@@ -71,6 +71,11 @@ def _isnan(x: Numeric) -> Numeric:
 
 def _div(a: Numeric, b: Numeric) -> Numeric:
     return np.true_divide(a, b) if np.asarray(a).dtype.kind in "fc" else np.floor_divide(a, b)
+
+
+def _remainder(a: Numeric, b: Numeric) -> Numeric:
+    rest = np.remainder(a, b)
+    return np.where(rest == 0, np.copysign(rest, a), rest) if np.asarray(a).dtype.kind == "f" else rest
 
 
 _MASK32 = np.uint64(0xFFFFFFFF)
@@ -152,7 +157,7 @@ TABLE: tuple[ScalarEntry, ...] = (
     ScalarEntry("minimum", 2, "same", np.minimum),
     ScalarEntry("atan2", 2, "same", np.arctan2, costly=True),
     ScalarEntry("copysign", 2, "same", np.copysign),
-    ScalarEntry("remainder", 2, "same", np.remainder),
+    ScalarEntry("remainder", 2, "same", _remainder),
     ScalarEntry("floor_divide", 2, "same", np.floor_divide),
     ScalarEntry("eq", 2, "bool", np.equal),
     ScalarEntry("ne", 2, "bool", np.not_equal),

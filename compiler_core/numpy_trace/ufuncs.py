@@ -56,7 +56,10 @@ def _floor_divide(x: Any, y: Any) -> Tensor:
 
 
 def _remainder(x: Any, y: Any) -> Tensor:
-    return _whole_division(F.remainder, x, y)
+    rest = _whole_division(F.remainder, x, y)
+    if not rest.dtype.is_floating_point:
+        return rest
+    return F.where(F.eq(rest, 0), torch_function("copysign")(rest, y), rest)  # type: ignore[no-any-return]  # torch has x's sign
 
 
 def _fmod(x: Any, y: Any) -> Tensor:

@@ -82,9 +82,6 @@ DECLARED: dict[str, tuple[str, ...]] = {
         "m.special.i1(x)", "m.nn.functional.hardsigmoid(x)", "m.sinc(x)", "m.special.sinc(x)", "m.special.erfcx(x)",
         "m.special.log_ndtr(x)", "F.celu(x, 0.7)", "x.logsumexp(0)", "m.logaddexp(x, y)",
     ),
-    "an infinite hypotenuse, or the least one, passes no gradient; torch's is a quotient": (
-        "m.hypot(x, x)", "m.hypot(x, y)",
-    ),
     "where both bounds are equal ours is the lower one's": ("m.clamp(x, y, 2 * y)",),
     "torch's gradient at the poles of the reflection formula is what rounding makes of infinity": ("m.digamma(x)",),
     "torch takes a root where ours is C's pow, for a negative infinity": ("x ** 1.5", "x ** -.5"),

@@ -230,3 +230,27 @@ def test_a_batch_of_products_scaled_by_zero_does_not_count(compiled: bool) -> No
         made = gradients(dc, text, columns, "float32", compiled)[0]
         assert made.tolist() == np.ones((1, n, n)).tolist()
         assert n == 2 or made.tolist() == gradients(torch, text, columns, "float32")[0].tolist()
+
+
+def test_slopes_of_sinc_and_of_the_modulus_do_not_cancel_near_zero() -> None:
+    at = [1e-300, 1e-8, -0.01, 0.29, 0.31, 1.0]
+    x = dc.tensor(at, dtype=dc.float64, requires_grad=True)
+    (grad,) = dc.autograd.grad(dc.sinc(x).sum(), x)
+    # sinc' is -pi times the integral of u sin(pi x u) over u from 0 to 1
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    u, w = (nodes + 1) / 2, weights / 2
+    wanted = [-math.pi * float(np.sum(w * u * np.sin(math.pi * one * u))) for one in at]
+    np.testing.assert_allclose(grad.numpy(), wanted, rtol=1e-13)
+    re, im = (dc.tensor([5e-324, 0.0, 3.0], dtype=dc.float64, requires_grad=True) for _ in range(2))
+    grads = dc.autograd.grad(dc.complex(re, im).abs().sum(), (re, im))
+    assert [g.tolist()[:2] for g in grads] == [[1.0, 0.0], [1.0, 0.0]]  # the modulus is rounded to the same subnormal
+
+
+@both
+def test_poles_and_ends_of_zeta_and_polygamma(compiled: bool) -> None:
+    zeta = dc.compile(dc.special.zeta) if compiled else dc.special.zeta
+    made = zeta(dc.tensor([inf, inf, 1e300, 2.0], dtype=dc.float64), dc.tensor([1.0, 0.5, 2.0, 1.0], dtype=dc.float64))
+    np.testing.assert_allclose(made.numpy(), [1.0, inf, 0.0, math.pi**2 / 6], rtol=1e-15)
+    made = dc.polygamma(1, dc.tensor([inf, 1e300], dtype=dc.float64))
+    np.testing.assert_allclose(made.numpy(), [0.0, 1e-300], rtol=1e-15)
+    assert float(dc.special.ndtri(dc.tensor(5e-324, dtype=dc.float64))) == pytest.approx(-38.4674, abs=1e-3)

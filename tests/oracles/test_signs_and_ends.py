@@ -40,13 +40,21 @@ m.addcmul(x,x*1e30,x*1e30,value=0)
 m.ldexp(x,m.tensor(-200)).detach()
 (x//-2.0).detach()
 m.div(-x,3.0,rounding_mode='floor').detach()
+m.relu(x)
+F.relu(-x*0)
+x%2.0
+x%-2.0
+x%m.tensor(-inf,dtype=x.dtype)
+m.fmod(x,2.0)
+m.fmod(x,m.tensor(-inf,dtype=x.dtype))
+m.erfinv(x*0.0)
 """
 SAME = _SAME.split()
 
 
 def answer(m: Any, text: str, dtype: str, compiled: bool) -> list[Any]:
     x = m.tensor(VALUES, dtype=getattr(m, dtype), requires_grad=True)
-    function = eval(f"lambda x: {text}", {"m": m, "F": m.nn.functional})
+    function = eval(f"lambda x: {text}", {"m": m, "F": m.nn.functional, "inf": inf})
     made = (dc.compile(function) if compiled else function)(x)
     parts = [made]
     if made.requires_grad:

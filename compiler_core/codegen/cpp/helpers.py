@@ -228,11 +228,10 @@ DC_INLINE int64_t dc_floor_mod(int64_t a, int b) { return dc_floor_mod(a, (int64
     "float_mod": ((), """\
 DC_INLINE double dc_fmod(double a, double b) { return __builtin_fmod(a, b); }
 DC_INLINE float dc_fmod(float a, float b) { return __builtin_fmodf(a, b); }
-// Python's remainder on floats, as NumPy's npy_divmod: exact fmod, then the divisor's sign.
+// Python's remainder on floats: exact fmod, then the divisor's sign; but 0 keeps the dividend's, as torch's.
 template <class T> DC_INLINE T dc_float_mod(T a, T b) {
   const T r = dc_fmod(a, b);
-  if (r == 0) return b < 0 ? (T)-0.0 : b > 0 ? (T)0 : r;
-  return b == b && (r < 0) != (b < 0) ? r + b : r;
+  return b == b && r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 """),
     "float_floor_div": (("float_mod",), """\

@@ -344,8 +344,8 @@ def dc_tanh32(x):
         """
 def dc_float_mod(a, b):
     r = dc_fmod(a, b)
-    r = tl.where((r != 0.0) & ((r < 0.0) != (b < 0.0)), r + b, r)
-    return tl.where(r == 0.0, tl.where(b < 0.0, -tl.abs(r), tl.abs(r)), r).to(a.dtype)
+    turned = tl.where((r < 0.0) != (b < 0.0), r + b, r)
+    return tl.where(r == 0.0, 0.0 * a, turned).to(a.dtype)  # 0 has the dividend's sign
 """,
         ("fmod",),
     ),

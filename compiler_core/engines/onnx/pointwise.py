@@ -92,17 +92,18 @@ def _rsqrt(e: Emitter, call: Call) -> str:
 
 
 def _remainder(e: Emitter, call: Call) -> str:
-    """The divisor's sign; of whole numbers 0 where the divisor is 0 (and where it is -1, by which some would trap)."""
+    """The divisor's sign, but of 0 the dividend's.
+
+    Of whole numbers 0 where the divisor is 0 (and where it is -1, by which some would trap).
+    """
     a, b = e.operands(call)
     zero = _number(e, call, 0)
     if not call.dtype.is_floating_point:
         return e.node("Mod", a, _safe(e, call, b))
     rest = e.node("Mod", a, b, fmod=1)
-    negative = e.node("Less", b, zero)
-    turns = e.node("Xor", e.node("Less", rest, zero), negative)
+    turns = e.node("Xor", e.node("Less", rest, zero), e.node("Less", b, zero))
     turned = e.node("Where", turns, e.node("Add", rest, b), rest)
-    signed_zero = e.node("Where", negative, _number(e, call, -0.0), zero)
-    return e.node("Where", e.node("Equal", rest, zero), signed_zero, turned)
+    return e.node("Where", e.node("Equal", rest, zero), rest, turned)
 
 
 def _safe(e: Emitter, call: Call, b: str) -> str:

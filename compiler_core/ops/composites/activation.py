@@ -56,7 +56,8 @@ def relu(input: Value) -> Value:
 @whole(lies="alike", pointwise=True, from_result=True)
 def _relu(x: Value) -> Value:
     zero = prims.full_like(x, 0)
-    return prims.where(prims.le(x, zero), zero, x)
+    limited = prims.where(prims.lt(x, zero), zero, prims.detach(x))  # -0.0 stays
+    return prims.where(prims.le(x, zero), limited, x)
 
 
 COMPOSITES["relu"].is_piecewise = True

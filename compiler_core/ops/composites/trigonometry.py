@@ -1,7 +1,7 @@
 """Inverse trigonometric and hyperbolic functions, signs and floating-point parts, with torch's names.
 
 In: values and Python scalars, broadcast and promoted. Out: one value; integers become the default dtype first.
-Sources: the primitives of inverse.py; hypot scales by the larger side (Kahan); sinc(x) = sin(pi x)/(pi x).
+Sources: the primitives of inverse.py and corners.py; sinc(x) = sin(pi x)/(pi x).
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from compiler_core.ops.broadcasting import (
     is_scalar,
     like,
     operands,
-    rounded_once,
     shape_of,
 )
 from compiler_core.ops.casting import in_float32_on_cuda
@@ -80,18 +79,7 @@ def atan2(input: Value, other: Value) -> Value:
 def hypot(input: Value, other: Value) -> Value:
     """sqrt(input^2 + other^2), without overflow between."""
     need_kind("hypot", "f", input)
-    a, b = floating_operands(input, other)
-    wide = dtype_of(a)
-    if wide is not dt.float64:
-        a, b = cast(a, dt.float64), cast(b, dt.float64)
-        return prims.cast(F.sqrt(F.add(F.mul(a, a), F.mul(b, b))), wide)
-    infinite = F.logical_or(F.isinf(a), F.isinf(b))  # then NaN does not count
-    a, b = (F.masked_fill(v, F.logical_and(infinite, prims.isnan(v)), 0.0) for v in (a, b))
-    scale = prims.detach(F.maximum(F.abs(a), F.abs(b)))
-    usable = F.logical_and(F.gt(scale, 0.0), F.lt(scale, math.inf))
-    scale = F.where(usable, scale, 1.0)
-    a, b = prims.div(a, scale), prims.div(b, scale)
-    return prims.mul(F.sqrt(F.add(F.mul(a, a), F.mul(b, b))), scale)
+    return prims.hypot(*floating_operands(input, other))
 
 
 def deg2rad(input: Value) -> Value:
@@ -106,11 +94,12 @@ def rad2deg(input: Value) -> Value:
     return times(floating(input), 180.0 / math.pi)
 
 
-@rounded_once
 def sinc(input: Value) -> Value:
     """sin(pi x) / (pi x), 1 at 0."""
     x = floating(input)
-    is_zero = prims.eq(F.mul(prims.mul(x, x), math.pi), prims.full_like(x, 0.0))  # as torch's derivative has it
+    if not dtype_of(x).is_complex:
+        return prims.sinc(x)
+    is_zero = prims.eq(x, prims.full_like(x, 0.0))
     angle = F.mul(prims.where(is_zero, prims.full_like(x, 1.0), x), math.pi)
     return prims.where(is_zero, prims.full_like(x, 1.0), prims.div(prims.sin(angle), angle))
 

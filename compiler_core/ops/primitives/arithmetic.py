@@ -119,12 +119,14 @@ def _eager_pow(xp: Any, a: Array, b: Array) -> Array:
 
 
 def _eager_remainder(xp: Any, a: Array, b: Array) -> Array:
-    """NumPy's, also of infinities, of which CuPy's remainder and floor_divide give others."""
-    if xp is np or a.dtype.kind in "iu":
+    """With the divisor's sign, but 0 with the dividend's, as torch has it."""
+    if a.dtype.kind in "iu":
         return xp.remainder(a, b)  # type: ignore[no-any-return]
-    rest = xp.fmod(a, b)
-    turned = xp.where((rest < 0) == (b < 0), rest, rest + b)
-    return xp.where(rest == 0, xp.copysign(rest, b), turned)  # type: ignore[no-any-return]
+    if xp is np:
+        rest = np.remainder(a, b)
+        return np.where(rest == 0, np.copysign(rest, a), rest)
+    rest = xp.fmod(a, b)  # CuPy's remainder gives others of infinities
+    return xp.where((rest == 0) | ((rest < 0) == (b < 0)), rest, rest + b)  # type: ignore[no-any-return]
 
 
 def _eager_floor_divide(xp: Any, a: Array, b: Array) -> Array:

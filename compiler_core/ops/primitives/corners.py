@@ -1,7 +1,8 @@
 """Functions whose derivative at corners and outside their domain is torch's, which no composition of theirs would give.
 
 In: operands alike, floating. Out: one value. Each op has a value, which is its eager rule and what it is lowered to,
-and a vjp that states torch's formula: xlogy, xlog1py, entr, logit, elu, leaky, gelu_tanh. More are in special/.
+and a vjp that states torch's formula: xlogy, xlog1py, entr, logit, elu, leaky, gelu_tanh, hypot, sinc. More are in
+special/.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from compiler_core.dtype import float64, of
 from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import level, rounded_once
 from compiler_core.ops.checks import FLOATING, infer_alike
@@ -201,3 +203,55 @@ def _vjp_gelu_tanh(g: Value, out: Value, x: Value) -> tuple[Value]:
 
 
 GELU_TANH = cornered("gelu_tanh", _gelu_tanh, _vjp_gelu_tanh, Sample(((3, 4),)), Sample(((),)))
+
+
+# ---- sqrt(a^2 + b^2)
+
+
+def _hypot(a: Value, b: Value) -> Value:
+    """In f64; f64 itself is scaled by the larger side (Kahan). An infinite side counts beside NaN."""
+    dtype, a, b = of(a.dtype), prims.cast(a, float64), prims.cast(b, float64)
+    a, b, one = prims.abs(a), prims.abs(b), _number(a, 1.0)
+    endless = prims.bitwise_or(*(prims.eq(v, _number(v, math.inf)) for v in (a, b)))
+    if dtype is float64:
+        scale = prims.maximum(a, b)
+        scale = prims.where(prims.bitwise_or(endless, _is_zero(scale)), one, scale)
+        a, b = prims.div(a, scale), prims.div(b, scale)
+    root = prims.sqrt(prims.add(prims.mul(a, a), prims.mul(b, b)))
+    root = prims.mul(root, scale) if dtype is float64 else root
+    return prims.cast(prims.where(endless, _number(root, math.inf), root), dtype)
+
+
+def _vjp_hypot(g: Value, out: Value, a: Value, b: Value) -> tuple[Value, Value]:
+    return prims.mul(g, prims.div(a, out)), prims.mul(g, prims.div(b, out))
+
+
+HYPOT = cornered("hypot", _hypot, _vjp_hypot, Sample(((3, 4), (3, 4))), Sample(((), ())))
+
+
+# ---- sin(pi x) / (pi x)
+
+_NEAR = 0.3  # from there on the formula of the slope does not cancel
+# the slope is pi t times a polynomial of t^2, t = pi x
+_SINC_SLOPE = tuple((-1.0) ** k * 2 * k / math.factorial(2 * k + 1) for k in range(8, 0, -1))
+
+
+def _sinc(x: Value) -> Value:
+    safe = prims.where(_is_zero(x), _number(x, 1.0), x)
+    angle = _times(safe, math.pi)
+    return prims.where(_is_zero(x), _number(x, 1.0), prims.div(prims.sin(angle), angle))
+
+
+def _vjp_sinc(g: Value, out: Value, x: Value) -> tuple[Value]:
+    """(cos(pi x) - sinc(x)) / x, near 0 by its series."""
+    near = prims.lt(prims.abs(x), _number(x, _NEAR))
+    t = _times(prims.where(near, x, _number(x, 0.0)), math.pi)
+    square, series = prims.mul(t, t), _number(x, _SINC_SLOPE[0])
+    for c in _SINC_SLOPE[1:]:
+        series = prims.add(prims.mul(series, square), _number(x, c))
+    far = prims.where(near, _number(x, 1.0), x)
+    slope = prims.div(prims.sub(prims.cos(_times(far, math.pi)), out), far)
+    return (prims.mul(g, prims.where(near, _times(prims.mul(series, t), math.pi), slope)),)
+
+
+SINC = cornered("sinc", _sinc, _vjp_sinc, Sample(((3, 4),)), Sample(((),)))

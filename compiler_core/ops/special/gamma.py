@@ -133,14 +133,13 @@ def _zeta_wide(s: Value, q: Value) -> Value:
         total = prims.add(total, prims.pow(F.add(q, float(k)), minus))
     w = F.add(q, float(_TERMS))
     last = prims.pow(w, minus)
-    total = prims.add(total, prims.div(prims.mul(last, w), F.sub(s, 1.0)))
-    total = prims.add(total, F.mul(last, 0.5))
+    tail = F.add(prims.div(prims.pow(w, F.sub(1.0, s)), F.sub(s, 1.0)), F.mul(last, 0.5))
     factor, power = s, prims.div(last, w)
     for k, b in enumerate(_BERNOULLI, 1):
-        total = prims.add(total, F.mul(prims.mul(factor, power), b / math.factorial(2 * k)))
+        tail = prims.add(tail, F.mul(prims.mul(factor, power), b / math.factorial(2 * k)))
         factor = prims.mul(factor, prims.mul(F.add(s, 2.0 * k - 1.0), F.add(s, 2.0 * k)))
         power = prims.div(power, prims.mul(w, w))
-    return total
+    return prims.add(total, F.where(F.gt(s, 500.0), 0.0, tail))  # of so high a power nothing, but infinite factors
 
 
 def _zeta(s: Value, q: Value) -> Value:

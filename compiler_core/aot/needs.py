@@ -25,7 +25,8 @@ class Needs:
     """See the head of this file.
 
     together[t]: a mask of tangents. The backward of t frees the values that it has used; the backward of each tangent
-        in the mask needs one of them. t is in its own mask if its backward needs any value.
+        in the mask needs one of them. t is in its own mask, whether its backward needs any value or none: torch's
+        compiled calls refuse a second backward too.
     inputs, results: (input or output of the forward, the tangents whose backward reads it, or memory it shares).
     tangents: the output of each.
     """
@@ -74,7 +75,7 @@ def needs_of(joint: Joint, forward: Graph, results: int) -> Needs:
     read = {node: flow.needed.get(node, 0) for node in forward.nodes}
     for node, mask in _saved_by_rules(joint):
         read[node] = read.get(node, 0) | mask
-    together = [0] * len(joint.tangents)
+    together = [1 << t for t in range(len(joint.tangents))]
     for mask in (*flow.reading(), *(mask for _, mask in _saved_by_rules(joint))):
         for t in range(len(together)):
             together[t] |= mask if mask >> t & 1 else 0

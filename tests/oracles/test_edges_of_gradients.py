@@ -254,3 +254,45 @@ def test_poles_and_ends_of_zeta_and_polygamma(compiled: bool) -> None:
     made = dc.polygamma(1, dc.tensor([inf, 1e300], dtype=dc.float64))
     np.testing.assert_allclose(made.numpy(), [0.0, 1e-300], rtol=1e-15)
     assert float(dc.special.ndtri(dc.tensor(5e-324, dtype=dc.float64))) == pytest.approx(-38.4674, abs=1e-3)
+
+
+AGAIN = {
+    "x**1": "refused",
+    "x*2": "refused",
+    "x/2": "refused",
+    "x*y": "refused",
+    "m.fmod(x,y)": "refused",
+    "m.fmod(x,2)": "allowed",
+    "m.fmod(x,y.detach())": "allowed",
+    "x%2": "allowed",
+    "m.gradient(x)[0]": "allowed",
+    "m.gradient(x,spacing=0.5,edge_order=2)[0]": "allowed",
+    "x+y": "allowed",
+    "x.sum()": "allowed",
+}
+
+
+def second_backward(m: Any, text: str, compiled: bool) -> str:
+    x, y = (m.tensor([0.5, 1.5, 2.0], requires_grad=True) for _ in range(2))
+    function = lambda_of(text, m)
+    if compiled:
+        function = dc.compile(function) if m is dc else torch.compile(function, backend="aot_eager")
+    made = function(x, y).sum() if not compiled else function(x, y)
+    ones = m.ones_like(made)
+    made.backward(ones)
+    try:
+        made.backward(ones)
+    except RuntimeError as error:
+        assert "second time" in str(error)
+        return "refused"
+    return "allowed"
+
+
+@pytest.mark.parametrize("text", AGAIN)
+def test_a_second_backward_is_refused_where_torch_refuses_it(text: str) -> None:
+    assert second_backward(dc, text, False) == second_backward(torch, text, False) == AGAIN[text]
+    assert second_backward(dc, text, True) == "refused"
+
+
+def test_torchs_compiled_calls_refuse_a_second_backward() -> None:
+    assert [second_backward(torch, text, True) for text in ("x+y", "x*2")] == ["refused", "refused"]

@@ -17,7 +17,6 @@ from compiler_core.errors import DTypeError, NoKernelError, ShapeError
 from compiler_core.ops import lying, prims
 from compiler_core.ops.broadcasting import (
     Scalar,
-    as_new,
     as_value,
     broadcast_to,
     cast,
@@ -144,12 +143,17 @@ def _with_number(x: Value, *, op: str, number: float) -> Value:
 
 def true_divide(input: Operand, other: Operand) -> Value:
     """input / other; integers become the default dtype first."""
+    return over(input, other, spent)
+
+
+def over(input: Operand, other: Operand, held: Callable[[Value], Value] = loose) -> Value:
+    """The quotient, for composites of which torch saves no number. held: how a node is to save the divisor."""
     made = _by_number("div", input, other) if is_narrow(input) else None
     if made is not None:
         return made
     dtype = dt.promote(loose(input), loose(other))
     a, b = operands(input, other, dtype=dtype if dtype.is_inexact else dt.get_default_dtype())
-    return prims.div(a, spent(b))
+    return prims.div(a, held(b))
 
 
 def _divisor(b: Value, given: Operand) -> Value:
@@ -198,10 +202,7 @@ def fmod(input: Operand, other: Operand) -> Value:
     a, b = operands(input, other)
     if not dtype_of(a).is_floating_point:
         return prims.sub(a, prims.mul(div(a, b, rounding_mode="trunc"), b))
-    zero = prims.full_like(a, 0.0)
-    negative = prims.lt(a, zero)
-    rest = prims.remainder(prims.where(negative, prims.neg(a), a), prims.where(prims.lt(b, zero), prims.neg(b), b))
-    return prims.where(negative, prims.neg(rest), rest)
+    return prims.fmod(a, b)
 
 
 def pow(input: Operand, exponent: Operand) -> Value:
@@ -253,7 +254,7 @@ def _pow_scalar(x: Value, exponent: Scalar) -> Value | None:
         return simple[exponent](x)
     if exponent == 0:
         return prims.where(prims.full(shape_of(x), False, bool_), x, prims.full_like(x, 1))
-    return as_new(x) if exponent == 1 else None
+    return mul(x, 1) if exponent == 1 else None  # which saves a number, as torch saves x
 
 
 def float_power(input: Operand, exponent: Operand) -> Value:

@@ -27,7 +27,7 @@ from compiler_core.ops.broadcasting import (
     widened,
 )
 from compiler_core.ops.casting import in_float32_on_cuda
-from compiler_core.ops.composites.arithmetic import times
+from compiler_core.ops.composites.arithmetic import over, times
 from compiler_core.ops.composites.reduction import ValuesAndIndices, named
 from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.primitives.scans import nothing, shifted
@@ -193,19 +193,19 @@ def _derivative(x: Value, d: int, spacing: Value | Scalar, edge_order: int) -> V
     is_even = isinstance(spacing, (int, float)) or not spacing.shape
     shape = tuple(n - 1 if k == d else 1 for k in range(len(x.shape)))
     if is_even:
-        widths = F.mul(F.ones(shape, dtype=dtype_of(x)), spacing)
+        widths = times(F.ones(shape, dtype=dtype_of(x)), spacing)
     else:
         widths = F.reshape(F.sub(F.narrow(spacing, 0, 1, n - 1), F.narrow(spacing, 0, 0, n - 1)), shape)
     h = _Line(cast(widths, dtype_of(x)), d, n - 1)
-    slopes = _Line(F.div(F.sub(line.part(1, n - 1), line.part(0, n - 1)), h.x), d, n - 1)
+    slopes = _Line(over(F.sub(line.part(1, n - 1), line.part(0, n - 1)), h.x), d, n - 1)
     pieces = [_end(slopes, h, 0, 1, edge_order)]
     if n > 2 and is_even:  # the element between does not count
         ends = F.sub(line.part(2, n - 2), line.part(0, n - 2))
-        pieces.append(F.div(ends, F.add(h.part(0, n - 2), h.part(1, n - 2))))
+        pieces.append(over(ends, F.add(h.part(0, n - 2), h.part(1, n - 2))))
     elif n > 2:
         left, right = h.part(0, n - 2), h.part(1, n - 2)
-        weighted = F.add(F.mul(slopes.part(0, n - 2), right), F.mul(slopes.part(1, n - 2), left))
-        pieces.append(F.div(weighted, F.add(left, right)))
+        weighted = F.add(times(slopes.part(0, n - 2), right), times(slopes.part(1, n - 2), left))
+        pieces.append(over(weighted, F.add(left, right)))
     pieces.append(_end(slopes, h, n - 2, n - 3, edge_order))
     return F.cat(pieces, d)
 
@@ -215,8 +215,8 @@ def _end(slopes: _Line, h: _Line, near: int, far: int, edge_order: int) -> Value
     first = slopes.part(near, 1)
     if edge_order == 1:
         return first
-    bend = F.div(F.sub(slopes.part(far, 1), first), F.add(h.part(near, 1), h.part(far, 1)))
-    return F.sub(first, F.mul(bend, h.part(near, 1)))
+    bend = over(F.sub(slopes.part(far, 1), first), F.add(h.part(near, 1), h.part(far, 1)))
+    return F.sub(first, times(bend, h.part(near, 1)))
 
 
 @numpy_names

@@ -1,8 +1,8 @@
 """Functions whose derivative at corners and outside their domain is torch's, which no composition of theirs would give.
 
 In: operands alike, floating. Out: one value. Each op has a value, which is its eager rule and what it is lowered to,
-and a vjp that states torch's formula: xlogy, xlog1py, entr, logit, elu, leaky, gelu_tanh, hypot, sinc. More are in
-special/.
+and a vjp that states torch's formula: xlogy, xlog1py, entr, logit, elu, leaky, gelu_tanh, hypot, sinc, fmod. More are
+in special/.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from compiler_core.ops.checks import FLOATING, infer_alike
 from compiler_core.ops.primitives.pointwise import as_array
 from compiler_core.ops.primitives.tied import tied
 from compiler_core.ops.quiet import quietly
-from compiler_core.ops.registry import Array, Op, Sample, Value, register
+from compiler_core.ops.registry import Array, Op, PerOperand, Sample, Value, register
 from compiler_core.ops.rules import ALIKE, Expansion
 
 _FLOPS = 20  # an element
@@ -27,10 +27,11 @@ _FLOPS = 20  # an element
 def cornered(name: str, value: Callable[..., Value], vjp: Callable[..., Any], *samples: Sample) -> Op:
     """Register an op of this value, of 16-bit floats in float32."""
     value = rounded_once(value)
+    rule = PerOperand(*map(rounded_once, vjp.rules)) if isinstance(vjp, PerOperand) else rounded_once(vjp)
 
     @quietly
     def eager(xp: Any, *arrays: Array, **attrs: Any) -> Array:
-        return as_array(xp, value(*arrays, **attrs))  # type: ignore[no-any-return]
+        return as_array(xp, value(*(as_array(xp, a) for a in arrays), **attrs))  # type: ignore[no-any-return]
 
     alike = infer_alike(name, FLOATING)
     return register(
@@ -38,7 +39,7 @@ def cornered(name: str, value: Callable[..., Value], vjp: Callable[..., Any], *s
             name,
             lambda *metas, **attrs: alike(*metas),
             eager,
-            rounded_once(vjp),
+            rule,
             Expansion(value, lambda *metas, **attrs: _FLOPS * metas[0].numel),
             samples,
             FLOATING,
@@ -255,3 +256,23 @@ def _vjp_sinc(g: Value, out: Value, x: Value) -> tuple[Value]:
 
 
 SINC = cornered("sinc", _sinc, _vjp_sinc, Sample(((3, 4),)), Sample(((),)))
+
+
+# ---- C's remainder
+
+
+def _fmod(a: Value, b: Value) -> Value:
+    zero = _number(a, 0.0)
+    negative = prims.lt(a, zero)
+    rest = prims.remainder(prims.where(negative, prims.neg(a), a), prims.where(prims.lt(b, zero), prims.neg(b), b))
+    return prims.where(negative, prims.neg(rest), rest)
+
+
+def _by_divisor(g: Value, out: Value, a: Value, b: Value) -> Value:
+    """a - b trunc(a / b), with the whole part constant."""
+    return prims.neg(prims.mul(g, prims.trunc(prims.div(a, b))))
+
+
+FMOD = cornered(
+    "fmod", _fmod, PerOperand(lambda g, out, a, b: g, _by_divisor), Sample(((3, 4), (3, 4)), low=1.1, high=1.9)
+)

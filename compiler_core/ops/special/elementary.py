@@ -226,7 +226,11 @@ def _ndtri(x: Value) -> Value:
 
 
 NDTRI = cornered(
-    "ndtri", _ndtri, _by_inverse(math.sqrt(2.0 * math.pi), 0.5), Sample(((3, 4),), low=0.1, high=0.9), Sample(((),))
+    "ndtri",
+    _ndtri,
+    _by_inverse(math.sqrt(2.0 * math.pi), 0.5),
+    Sample(((3, 4),), low=0.1, high=0.9),
+    Sample(((),), low=0.1, high=0.9),
 )
 
 

@@ -20,10 +20,11 @@ from compiler_core.ops import prims
 from compiler_core.ops.broadcasting import cast, dtype_of, floating
 from compiler_core.ops.composites.arithmetic import Operand
 from compiler_core.ops.composites.trigonometry import floating_operands
+from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.lying import lies
 from compiler_core.ops.primitives.corners import cornered
 from compiler_core.ops.refusals import need_kind
-from compiler_core.ops.registry import Sample, Value
+from compiler_core.ops.registry import PerOperand, Sample, Value
 from compiler_core.ops.special.elementary import in_float64, polynomial
 
 # Bernoulli numbers B2, B4, ...
@@ -153,13 +154,17 @@ def _zeta(s: Value, q: Value) -> Value:
     return cast(F.masked_fill(F.masked_fill(value, unknown, math.nan), F.eq(s, 1.0), math.inf), dtype)
 
 
-def _vjp_zeta(g: Value, out: Value, s: Value, q: Value) -> tuple[None, Value]:
-    """-s zeta(s + 1, q) for q; for s there is none."""
-    next_ = prims.zeta(prims.add(s, prims.full_like(s, 1.0)), q)
-    return None, prims.neg(prims.mul(g, prims.mul(s, next_)))
+def _zeta_slope(g: Value, out: Value, s: Value, q: Value) -> Value:
+    """-s zeta(s + 1, q), for q."""
+    return prims.neg(prims.mul(g, prims.mul(s, prims.zeta(prims.add(s, prims.full_like(s, 1.0)), q))))
 
 
-ZETA = cornered("zeta", _zeta, _vjp_zeta, *(Sample((shape, shape), low=1.5, high=4.0) for shape in ((3, 4), ())))
+ZETA = cornered(
+    "zeta",
+    _zeta,
+    PerOperand(lambda g, out, s, q: vjp_of(lambda power: _zeta(power, q), g, s)[0], _zeta_slope),
+    *(Sample((shape, shape), low=1.5, high=4.0) for shape in ((3, 4), ())),
+)
 
 
 @lies("alike")

@@ -283,8 +283,7 @@ def second_backward(m: Any, text: str, compiled: bool) -> str:
     try:
         made.backward(ones)
     except RuntimeError as error:
-        assert "second time" in str(error)
-        return "refused"
+        return "refused" if "second time" in str(error) else str(error)
     return "allowed"
 
 

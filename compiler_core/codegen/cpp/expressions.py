@@ -59,7 +59,9 @@ class ExprPrinter:
             case Cast(arg, dtype):
                 return self.convert(self.text(arg), arg.dtype, dtype)
             case Where(cond, then, other):
-                return f"({self.text(cond)} ? {self.text(then)} : {self.text(other)})"
+                chosen = f"({self.text(cond)} ? {self.text(then)} : {self.text(other)})"
+                is_number = isinstance(then, Const) and isinstance(other, Const) and then.dtype.kind in "iu"
+                return f"DC_NUMBER{chosen}" if is_number else chosen
         raise LoweringError(f"no C++ for the expression {expr!r}")
 
     def _variable(self, name: str, dtype: DType) -> str:
@@ -85,4 +87,6 @@ class ExprPrinter:
             return f"dc_to_{target.short}({self.convert(text, source, float32)})"
         if source is bool_ and target.kind == "f":  # GCC has no vectors of conversions from bool
             return f"({text} ? {literal(1, target)} : {literal(0, target)})"
+        if source is bool_:
+            return f"DC_NUMBER(({target.ctype}){text})"
         return f"({target.ctype}){text}"

@@ -71,15 +71,6 @@ def an_output_twice(T: Any, wrap: Wrap) -> Any:
 
 
 @program
-def what_needs_no_value_twice(T: Any, wrap: Wrap) -> Any:
-    x, y = leaves(T)
-    total = wrap(lambda x, y: x + y)(x, y)
-    total.sum().backward()
-    total.sum().backward()
-    return grads(x, y)
-
-
-@program
 def three_outputs(T: Any, wrap: Wrap) -> Any:
     (x, y), z = leaves(T), numbers(T, 0.1, 0.2)
     a, b, c = wrap(lambda x, y, z: (x.exp() * y, z.sin() * 2, z * z + x))(x, y, z)

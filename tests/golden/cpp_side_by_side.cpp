@@ -9,7 +9,7 @@ DC_APART void k_softmax(const float* p0, float* out) {
     alignas(64) float a0_lanes[16];
     #pragma omp simd
     for (int64_t lane = 0; lane < 16; ++lane) {
-      float a0 = -__builtin_inff();
+      float a0 = (-__builtin_inff());
       a0_lanes[lane] = a0;
     }
     {
@@ -60,7 +60,7 @@ DC_APART void k_softmax(const float* p0, float* out) {
     }
   }
   for (int64_t i0 = 32; i0 < 40; ++i0) {
-    float a0 = -__builtin_inff();
+    float a0 = (-__builtin_inff());
     #pragma omp simd reduction(dc_max:a0)
     for (int64_t i1 = 0; i1 < 10; ++i1) {
       a0 = dc_max(a0, p0[10*i0 + i1]);

@@ -1,6 +1,6 @@
 DC_APART void k_softmax(const float* p0, float* out) {
   for (int64_t i0 = 0; i0 < 32; ++i0) {
-    float a0 = -__builtin_inff();
+    float a0 = (-__builtin_inff());
     #pragma omp simd reduction(dc_max:a0)
     for (int64_t i1 = 0; i1 < 128; ++i1) {
       a0 = dc_max(a0, p0[128*i0 + i1]);

@@ -61,7 +61,7 @@ def float_literal(value: float, dtype: DType) -> str:
     if math.isnan(value):
         return f'__builtin_nan{suffix}("")'
     if math.isinf(value) or (dtype is float32 and math.isinf(_to_float32(value))):
-        return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()"
+        return f"(-__builtin_inf{suffix}())" if value < 0 else f"__builtin_inf{suffix}()"
     text = repr(value) if dtype is float64 else str(_to_float32(value))
     if not any(c in text for c in ".en"):
         text += ".0"

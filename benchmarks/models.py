@@ -17,17 +17,17 @@ from resnet import resnet18, resnet50
 
 
 class MLP(nn.Module):
-    """784-1024-1024-10 with ReLU and cross entropy."""
+    """784-1024-1024-10, or of other widths, with ReLU and cross entropy."""
 
-    def __init__(self) -> None:
+    def __init__(self, inputs: int = 784, width: int = 1024, classes: int = 10) -> None:
         super().__init__()
-        self.l1 = nn.Linear(784, 1024)
-        self.l2 = nn.Linear(1024, 1024)
-        self.l3 = nn.Linear(1024, 10)
+        self.l1 = nn.Linear(inputs, width)
+        self.l2 = nn.Linear(width, width)
+        self.l3 = nn.Linear(width, classes)
 
     def forward(self, x: Any, y: Any) -> Any:
-        h = F.relu(self.l1(x))  # (N, 1024)
-        h = F.relu(self.l2(h))  # (N, 1024)
+        h = F.relu(self.l1(x))  # (N, width)
+        h = F.relu(self.l2(h))  # (N, width)
         return F.cross_entropy(self.l3(h), y)
 
 
@@ -141,13 +141,16 @@ def _tokens(batch: int, time: int, vocabulary: int) -> tuple[Any, Any]:
 
 
 def make(name: str) -> Case:
-    """The case called `name`: mlp, gpt (3.4 M parameters), gptbig (21 M), resnet, resnet50, lstm (width 200),
+    """The case called `name`: mlp, tiny (an MLP of width 64), gpt (3.4 M parameters), gptbig (21 M), resnet, resnet50,
 
-    lstmbig (650), normed, narrow; gpt12 and the like: so many layers of d=64. Raises SystemExit for others.
+    lstm (width 200), lstmbig (650), normed, narrow; gpt12 and the like: so many layers of d=64. Raises SystemExit for
+    others.
     """
     torch.manual_seed(0)
     if name == "mlp":
         return Case(MLP(), (torch.randn(128, 784), torch.randint(0, 10, (128,))), _sgd)
+    if name == "tiny":
+        return Case(MLP(32, 64, 8), (torch.randn(16, 32), torch.randint(0, 8, (16,))), _adamw)
     if name == "gpt":
         return Case(GPT(4, 256, 4, 128, 512), _tokens(8, 128, 512), _adamw)
     if name.removeprefix("gpt").isdigit():
@@ -164,7 +167,7 @@ def make(name: str) -> Case:
     if name in ("normed", "narrow"):
         model = Normed() if name == "normed" else Narrow()
         return Case(model, (torch.randn(32, 64), torch.randn(32, 64)), _sgd)
-    raise SystemExit(f"no model {name!r}: mlp, gpt, gptbig, resnet, resnet50, lstm, lstmbig, normed or narrow")
+    raise SystemExit(f"no model {name!r}: mlp, tiny, gpt, gptbig, resnet, resnet50, lstm, lstmbig, normed or narrow")
 
 
 def chain(x: Any) -> Any:

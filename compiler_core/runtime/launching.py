@@ -25,6 +25,8 @@ class Launching:
     def __init__(self, run: Executable, plan: Launched, signals: int, waits: int) -> None:
         self.run, self.plan, self.signals, self.waits = run, plan, signals, waits
         self.over_inputs: frozenset[tuple[int, int]] = frozenset()
+        self._made = run.made if isinstance(run, WritesOver) else None  # asked once: a Protocol takes long to tell
+        self._spending = run.spend if isinstance(run, Spends) else run
         if isinstance(run, WritesOver):
             self.over_inputs = frozenset(
                 (plan.kept[output], place)
@@ -52,7 +54,7 @@ class Launching:
 
     def made(self, output: int, array: Array) -> bool:
         """Whether an array is memory for an output that is handed out again."""
-        return isinstance(self.run, WritesOver) and output in self.place and self.run.made(self.place[output], array)
+        return self._made is not None and output in self.place and self._made(self.place[output], array)
 
     def __call__(
         self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
@@ -63,7 +65,7 @@ class Launching:
         self, inputs: Sequence[Array], outs: Sequence[Array | None] | None = None, events: Events | None = None
     ) -> list[Array]:
         """As a call; but the inputs that it `spends` are written over."""
-        return self._call(self.run.spend if isinstance(self.run, Spends) else self.run, inputs, outs, events)
+        return self._call(self._spending, inputs, outs, events)
 
     def _call(
         self, run: Executable, inputs: Sequence[Array], outs: Sequence[Array | None] | None, events: Events | None

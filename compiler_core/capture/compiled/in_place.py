@@ -28,11 +28,12 @@ class InPlace:
 
     def __init__(self, executable: WritesOver, targets: Sequence[tuple[int, int, Cell]], size: int) -> None:
         self.executable, self.targets, self.size = executable, targets, size
+        self._asks = executable.run_then_ask if isinstance(executable, AsksForPlaces) else None
 
     def run(self, inputs: list[Array]) -> list[Array]:
         """A call. Where the executable has something to do before it needs places, they are looked for meanwhile."""
-        if isinstance(self.executable, AsksForPlaces):
-            return self.executable.run_then_ask(inputs, lambda: self.places(inputs))
+        if self._asks is not None:
+            return self._asks(inputs, lambda: self.places(inputs))
         return self.executable(inputs, self.places(inputs))
 
     def places(self, inputs: list[Array]) -> list[Array | None]:

@@ -250,8 +250,9 @@ template <class T> DC_INLINE T total_of(int64_t rows, const T* loss, int64_t cou
   return (T)(mean ? sum / (double)count : sum);
 }
 
-// x[N, C], target i64[N] -> loss[N], 0 where ignored; logarithms of the rows' sums of exp(x), [N]; counted, T[1]; the
-// loss's sum, or its mean over those counted, T[1], if it is wanted. smoothing: how much of each target all classes share
+// x[N, C], target i64[N] -> loss[N], 0 where ignored; logs[2, N]: each row's greatest, and the logarithm of the row's sum
+// of exp(x - greatest), of which the sum would have no digits where the greatest is large; counted, T[1]; the loss's sum,
+// or its mean over those counted, T[1], if it is wanted. smoothing: how much of each target all classes share
 template <class T> static int64_t cross_entropy(const Tuple* t, int64_t ignored, int64_t mean, double smoothing) {
   const T* x = at<T>(t, 0);
   const int64_t* target = at<int64_t>(t, 1);
@@ -261,10 +262,10 @@ template <class T> static int64_t cross_entropy(const Tuple* t, int64_t ignored,
   for (int64_t r = 0; r < rows; ++r, x += n) {
     const T peak = max_of(n, x);
     const T logarithm = log_of(sum_of<T>(n, [=](int64_t i) { return exp_of(x[i] - peak); }));
-    logs[r] = peak + logarithm;
+    logs[r] = peak, logs[rows + r] = logarithm;
     const bool counts = target[r] != ignored;
     if (counts && (target[r] < 0 || target[r] >= n)) return 1;
-    loss[r] = counts ? logs[r] - x[target[r]] : (T)0;
+    loss[r] = counts ? logarithm - (x[target[r]] - peak) : (T)0;
     if (counts && smoothing) {
       const T spread = (T)n * logarithm - sum_of<T>(n, [=](int64_t i) { return x[i] - peak; });
       loss[r] = loss[r] * (T)(1 - smoothing) + spread * (T)(smoothing / (double)n);
@@ -286,9 +287,9 @@ template <class T> static int64_t cross_entropy_backward(const Tuple* t, int64_t
   const T chosen = (T)(1 - smoothing), each = (T)(smoothing / (double)n);
   for (int64_t r = 0; r < rows; ++r, x += n, dx += n) {
     const bool counts = target[r] != ignored;
-    const T factor = counts ? g[alike ? 0 : r] : (T)0, level = logs[r];
+    const T factor = counts ? g[alike ? 0 : r] : (T)0, peak = logs[r], logarithm = logs[rows + r];
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) dx[i] = counts ? (exp_of(x[i] - level) - each) * factor : (T)0;
+    for (int64_t i = 0; i < n; ++i) dx[i] = counts ? (exp_of(x[i] - peak - logarithm) - each) * factor : (T)0;
     if (counts) dx[target[r]] -= chosen * factor;
   }
   return 0;

@@ -190,7 +190,7 @@ def _prepare_cross_entropy(k: RowKernels, made: Forward) -> Prepare:
         form = forms[x.size > LARGE]
 
         def run(x: Array, target: Array) -> Made:
-            loss, logs, count = empty(shape, dtype), empty(shape, dtype), empty((), dtype)
+            loss, logs, count = empty(shape, dtype), empty((2, *shape), dtype), empty((), dtype)
             total = None if reduction == "none" else empty((), dtype)
             if form((x, target, loss, logs, count, total), ignore_index, mean, smoothing):
                 return made(x, target, ignore_index=ignore_index, reduction=reduction, smoothing=smoothing)
@@ -227,7 +227,8 @@ def _classes(k: RowKernels) -> None:
     def cross_entropy(x: Array, target: Array, *, ignore_index: int, reduction: str, smoothing: float) -> Made:
         if not _are_rows(x, target):
             return None
-        loss, logs, count = np.empty(target.shape, x.dtype), np.empty(target.shape, x.dtype), np.empty((), x.dtype)
+        loss, logs = np.empty(target.shape, x.dtype), np.empty((2, *target.shape), x.dtype)
+        count = np.empty((), x.dtype)
         total = None if reduction == "none" else np.empty((), x.dtype)
         if forward((dense(x), dense(target), loss, logs, count, total), ignore_index, reduction == "mean", smoothing):
             return None  # a target outside of the classes

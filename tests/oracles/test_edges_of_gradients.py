@@ -295,3 +295,18 @@ def test_a_second_backward_is_refused_where_torch_refuses_it(text: str) -> None:
 
 def test_torchs_compiled_calls_refuse_a_second_backward() -> None:
     assert [second_backward(torch, text, True) for text in ("x+y", "x*2")] == ["refused", "refused"]
+
+
+@both
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_of_large_logits_keeps_its_digits(smoothing: float, compiled: bool) -> None:
+    logits = [[1e4, 1e4 + 1, 1e4 - 1], [3e38, 3e38, 1.0], [-5e6, -5e6, -5e6], [50.0, 51.0, 49.5]]
+    found = []
+    for m in (dc, torch):
+        x, target = m.tensor(logits, requires_grad=True), m.tensor([0, 1, 2, 2])
+        function = lambda_of(f"F.cross_entropy(x,y,reduction='none',label_smoothing={smoothing})", m)
+        made = (dc.compile(function) if compiled and m is dc else function)(x, target)
+        (grad,) = m.autograd.grad(made.sum(), x)
+        found.append((made.detach().numpy(), grad.numpy()))
+    for mine, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=2e-6, atol=2e-7)

@@ -59,7 +59,7 @@ KERNEL cross_entropy(const T* x, const i64* target, C* losses, C* logs, i64 n, i
     spread = n * logarithm - SUM(spread);
   }
   if (threadIdx.x == 0) {
-    logs[r] = peak + logarithm;
+    logs[r] = peak, logs[gridDim.x + r] = logarithm;  // apart: their sum has no digits of it where the peak is large
     C loss = COUNTS(target[r]) ? logarithm - (in(x[target[r]]) - peak) : (C)0;
     if (COUNTS(target[r]) && smoothing) loss = loss * (C)(1 - smoothing) + spread * (C)(smoothing / n);
     losses[r] = loss;
@@ -92,7 +92,7 @@ KERNEL cross_entropy_backward(const T* x, const i64* target, const C* logs, cons
   dx += r * n;
   const C shared = (C)(smoothing / n), own = (C)(1 - smoothing);
   ALONG(i, n) {
-    const C slope = exp_of(in(x[i]) - logs[r]) - shared - (i == chosen ? own : (C)0);
+    const C slope = exp_of(in(x[i]) - logs[r] - logs[gridDim.x + r]) - shared - (i == chosen ? own : (C)0);
     dx[i] = as_stored(COUNTS(chosen) ? slope * factor : (C)0);
   }
 }

@@ -152,7 +152,7 @@ def _cross_entropy(k: DeviceKernels, x: Array, target: Array, *, ignore_index: i
     if not ask("cross_entropy", chosen, n, ignore_index):
         checked = OPS["where"].eager(cuda.module(), chosen != ignore_index, chosen, np.int64(0))
         OPS["check_index"].eager(cuda.module(), checked, n)
-    losses, logs = empty(target.shape, k.wide), empty(target.shape, k.wide)
+    losses, logs = empty(target.shape, k.wide), empty((2, *target.shape), k.wide)
     k.rows("cross_entropy", rows, n, given, chosen, losses, logs, I64(n), I64(ignore_index), F64(smoothing))
     if reduction == "none":
         return losses.astype(x.dtype), (logs, None, given)

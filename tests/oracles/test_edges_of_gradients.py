@@ -310,3 +310,35 @@ def test_cross_entropy_of_large_logits_keeps_its_digits(smoothing: float, compil
         found.append((made.detach().numpy(), grad.numpy()))
     for mine, theirs in zip(*found, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=2e-6, atol=2e-7)
+
+
+ONE_EACH = """
+x.view(4,1).norm(dim=1)
+x.view(4,1).norm(3,dim=1,keepdim=True)
+x.view(4,1,1).norm(-1,dim=(1,2))
+x[:1].norm()
+m.linalg.vector_norm(x.view(1,4),1.5,dim=0)
+F.normalize(x.view(4,1))
+""".strip().splitlines()
+
+
+@both
+@pytest.mark.parametrize("text", ONE_EACH)
+def test_the_norm_of_one_number_is_its_size(text: str, compiled: bool) -> None:
+    for values in ([1e-40, 3e38, -2.0, 0.0], [-inf, 1e20, 1e-20, -3e38]):
+        ours, theirs = gradients(dc, text, [values], "float32", compiled), gradients(torch, text, [values], "float32")
+        np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-6)
+        known = np.isfinite(theirs[1])  # torch's quotients overflow
+        np.testing.assert_allclose(ours[1][known], theirs[1][known], rtol=1e-6, atol=1e-6)
+
+
+def test_incomplete_gamma_of_large_and_of_tiny_orders() -> None:
+    a = [1e6, 1e6, 1e8, 1e8, 1e10, 1e15, 1e30, 1e30, 1e305, 1e308]
+    x = [1e6, 1.001e6, 1e8, 1.0001e8, 1e10, 1e15, 1e30, 2e30, 1e305, 1e308]
+    for name in ("igamma", "igammac"):
+        ours, theirs = (getattr(m, name)(*(m.tensor(v, dtype=m.float64) for v in (a, x))).numpy() for m in (dc, torch))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-10)
+    order = dc.tensor(1e-12, dtype=dc.float64)
+    exponential_integrals = {0.5: 0.5597735947761608, 1e-3: 6.331539364136149, 0.99: 0.22309982579017706}
+    for at, wanted in exponential_integrals.items():
+        assert math.isclose(dc.igammac(order, dc.tensor(at, dtype=dc.float64)).item() / 1e-12, wanted, rel_tol=1e-9)

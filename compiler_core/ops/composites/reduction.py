@@ -7,6 +7,7 @@ Variance is computed in two passes, about the mean.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import math
 from collections.abc import Callable
@@ -156,6 +157,15 @@ def sqrt_flat_at_zero(x: Value) -> Value:
     zero = prims.full_like(x, 0.0)
     is_zero = prims.eq(x, zero)
     return prims.where(is_zero, zero, prims.sqrt(prims.where(is_zero, prims.full_like(x, 1.0), x)))
+
+
+def only_size(size: Value, dims: tuple[int, ...], keepdim: bool) -> Value | None:
+    """The norm over dims of one element each, which is that element's size, whatever the order; None over others."""
+    shape = shape_of(size)
+    if builtins.any(type(shape[d]) is not int or shape[d] != 1 for d in dims):
+        return None
+    kept = tuple(n for d, n in enumerate(shape) if d not in dims)
+    return as_new(size) if keepdim else prims.reshape(size, kept)
 
 
 def power_norm(size: Value, power: float, dim: Dim, keepdim: bool) -> Value:
@@ -323,7 +333,10 @@ def norm(input: Value, p: float | str = 2, dim: Dim = None, keepdim: bool = Fals
 
         return composite_matrix.nuclear_norm(x, dim, keepdim)
     wide, dims = widened(x), normalize_dims(dim, len(x.shape))
-    if p in ("fro", 2):
+    single = only_size(prims.abs(wide), dims, keepdim) if p != 0 else None
+    if single is not None:
+        result = single
+    elif p in ("fro", 2):
         result = sqrt_flat_at_zero(sum(abs_squared(wide), dim, keepdim))
     elif p == math.inf:
         result = _keep(prims.max(prims.abs(wide), dims, shared=True), shape_of(x), dims, keepdim)

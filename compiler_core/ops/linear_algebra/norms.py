@@ -26,7 +26,7 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.casting import in_float32, in_lower
 from compiler_core.ops.composites.arithmetic import times
-from compiler_core.ops.composites.reduction import abs_squared, power_norm
+from compiler_core.ops.composites.reduction import abs_squared, only_size, power_norm
 from compiler_core.ops.linear_algebra.eigenvalues import eigvalsh
 from compiler_core.ops.linear_algebra.factor import eye_like
 from compiler_core.ops.linear_algebra.factorisations import svdvals
@@ -57,6 +57,9 @@ def vector_norm(
     if not shape:
         return _is_not_zero(value) if ord == 0 else F.abs(value)
     size = F.abs(value)
+    single = only_size(size, tuple(chosen), keepdim) if ord else None
+    if single is not None:
+        return single
     if math.isinf(ord):
         if ord > 0 and any(shape[d] == 0 for d in chosen):
             return F.sum(size, chosen, keepdim)

@@ -247,6 +247,7 @@ def _incomplete(input: Operand, other: Operand, *, upper: bool) -> Value:
     moved = F.where(regular, prims.sub(loose_x, x), 0.0)  # 0, with x's gradient
     change = functools.reduce(prims.add, [_slope(safe_a, prims.add(safe_x, F.mul(moved, node))) for node in _NODES])
     change = F.mul(prims.mul(moved, change), 1.0 / len(_NODES))
+    change = F.where(F.isfinite(change), change, 0.0)  # of huge numbers the slope is none
     return prims.sub(value, change) if upper else prims.add(value, change)
 
 

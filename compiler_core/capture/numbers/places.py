@@ -17,6 +17,7 @@ import numpy as np
 
 from compiler_core import dtype as dtypes
 from compiler_core.capture.numbers.lifting import lifted
+from compiler_core.capture.numbers.selections import is_selection
 from compiler_core.capture.numbers.symbols import (
     SymbolInt,
     arithmetic,
@@ -35,6 +36,9 @@ from compiler_core.tensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from compiler_core.capture.numbers.numbers import Numbers
+
+
+_NAMES = {"narrow": ("input", "dim", "start", "length"), "select": ("input", "dim", "index")}
 
 
 class SettlingCell(ViewCell):
@@ -100,6 +104,25 @@ def read_place(numbers: Numbers, owner: Tensor, key: Any) -> Tensor | None:
     place = view._cell = PlaceCell(view._cell, owner._cell, nodes, settle)
     place.raw, place.seen = owner[index]._read(), place.root.stamp
     return view
+
+
+def asked_place(
+    numbers: Numbers, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Tensor, tuple[Any, ...]] | None:
+    """`narrow` and `select` by a number that changes: a tensor, and the index that means the same; None of others."""
+    given = {**dict(zip(_NAMES.get(name, ()), args)), **kwargs}
+    if name not in _NAMES or given.keys() != {*_NAMES[name]} or not isinstance(given["input"], Tensor):
+        return None
+    x, dim, start, *length = (given[key] for key in _NAMES[name])
+    if not _changes(start) or type(dim) is not int or is_selection(x) or not -x.ndim <= dim < x.ndim:
+        return None
+    size: Any = x.shape[dim]
+    if type(size) is Sym or any(type(number) is not int or number < 1 for number in length):
+        return None
+    if not (0 <= start <= size - length[0] if length else -size <= start < size):
+        return None  # which is an error
+    entry = slice(start, arithmetic(numbers, "+", lambda a, b: a + b, start, length[0])) if length else start
+    return x, (*(slice(None),) * (dim % x.ndim), entry)
 
 
 def _settle_later(view: Tensor, owner: Tensor, settle: Callable[[], Any]) -> None:

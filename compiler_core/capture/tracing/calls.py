@@ -30,6 +30,7 @@ from compiler_core.capture.guards.sources import Bound, Referent
 from compiler_core.capture.numbers.holding import require_none_held, tensors_in
 from compiler_core.capture.numbers.making import made_of
 from compiler_core.capture.numbers.operands import operands
+from compiler_core.capture.numbers.places import asked_place
 from compiler_core.capture.numbers.symbols import leaves_of
 from compiler_core.capture.polyfills import builtins as polyfills
 from compiler_core.capture.tracing.containers import is_interpreted
@@ -250,6 +251,9 @@ class Calls:
         self.contents.read_all(args, kwargs)
         if function.__name__ in SHOWING:
             args, kwargs = tuple(map(self.numbers.specialise, args)), self.numbers.named(kwargs)
+        place = asked_place(self.numbers, function.__name__, args, kwargs) if self.numbers.symbols else None
+        if place is not None:
+            return self.parts.items.get_item(*place)
         instead = made_of(self.numbers, function, args, kwargs) if self.numbers.any_change else None
         called, given, named = (function, args, kwargs) if instead is None else instead
         operated, named = operands(self.numbers, called.__name__, given, named)

@@ -190,3 +190,27 @@ def test_a_cache_of_keys_and_values_is_filled_by_one_graph() -> None:
             x = torch.randn(2, 8)
             np.testing.assert_allclose(compiled(x).numpy(), plain(x).numpy(), atol=1e-6)
     assert len(compiled.explain().entries) <= 2
+
+
+PARTS: dict[str, Any] = {
+    "narrow": lambda x, k: torch.narrow(x, 0, k, 2) * 2,
+    "narrow of the last dim": lambda x, k: x.narrow(-1, k, 2) + 1,
+    "narrow by names": lambda x, k: x.narrow(dim=0, start=k, length=3) + 0,
+    "select": lambda x, k: x.select(0, k) * 2,
+    "narrow, written": lambda x, k: [y := x.clone(), y.narrow(0, k, 2).fill_(1.5)][0],
+    "select, written": lambda x, k: [y := x.clone(), torch.select(y, 0, k).copy_(x[0])][0],
+    "narrow, differentiated": lambda x, k: torch.autograd.grad(
+        (y := x.clone().requires_grad_()).narrow(0, k, 2).square().sum(), y
+    )[0],
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_narrow_and_select_by_a_number_that_changes(name: str) -> None:
+    compiled = torch.compile(PARTS[name], fullgraph=True)
+    x = torch.randn(8, 8)
+    for k in (1, 2, 3, 4, 0, 5, 2):
+        assert torch.equal(compiled(x, k), PARTS[name](x, k))
+    assert len(compiled.explain().entries) == 2
+    with pytest.raises((RuntimeError, IndexError)):
+        compiled(x, 8)

@@ -342,3 +342,21 @@ def test_incomplete_gamma_of_large_and_of_tiny_orders() -> None:
     exponential_integrals = {0.5: 0.5597735947761608, 1e-3: 6.331539364136149, 0.99: 0.22309982579017706}
     for at, wanted in exponential_integrals.items():
         assert math.isclose(dc.igammac(order, dc.tensor(at, dtype=dc.float64)).item() / 1e-12, wanted, rel_tol=1e-9)
+
+
+@both
+def test_quantiles_beside_infinities_are_torchs(compiled: bool) -> None:
+    for values in ([-inf, -inf, 1.0, 0.0], [inf, -inf, 0.0, 1.0], [1.0, 2.0, 4.0, 8.0], [3e38, -3e38, 0.0, 1.0]):
+        for q in (0.1, 0.3, 0.5, 0.8):
+            ours, theirs = (
+                gradients(m, f"x.quantile({q})", [values], "float32", compiled and m is dc)[0] for m in (dc, torch)
+            )
+            np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+@pytest.mark.parametrize("order", [-1, -2.5, -inf])
+def test_a_norm_of_negative_order_over_nothing_is_refused(order: float) -> None:
+    for m in (dc, torch):
+        with pytest.raises(RuntimeError):
+            m.zeros(3, 0).norm(order)
+        assert m.zeros(0, 3).norm(order, dim=1).shape == (0,)

@@ -333,6 +333,8 @@ def norm(input: Value, p: float | str = 2, dim: Dim = None, keepdim: bool = Fals
 
         return composite_matrix.nuclear_norm(x, dim, keepdim)
     wide, dims = widened(x), normalize_dims(dim, len(x.shape))
+    if not isinstance(p, str) and p < 0 and builtins.any(shape_of(x)[d] == 0 for d in dims):
+        raise EmptyReductionError("norm: of negative order there is none over nothing", got=str(shape_of(x)))
     single = only_size(prims.abs(wide), dims, keepdim) if p != 0 else None
     if single is not None:
         result = single

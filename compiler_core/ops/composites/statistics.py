@@ -227,8 +227,7 @@ def _interpolated(lines: Value, place: Value, interpolation: str) -> Value:
     if interpolation not in ("linear", "midpoint"):
         raise ShapeError("quantile: unknown interpolation", got=repr(interpolation))
     weight = F.sub(place, low) if interpolation == "linear" else F.full_like(place, 0.5)
-    a, b = at(low), at(high)
-    return F.add(a, F.mul(F.sub(b, a), weight))
+    return F.lerp(at(low), at(high), weight)  # from the nearer one, which may be infinite
 
 
 def mode(input: Value, dim: int = -1, keepdim: bool = False) -> ValuesAndIndices:

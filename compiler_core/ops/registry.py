@@ -217,6 +217,16 @@ class Telling:
         if cls.here.told is not None:
             cls.here.told.append(what)
 
+    @classmethod
+    @contextmanager
+    def unheard(cls) -> Iterator[None]:
+        """A block in which what this thread computes is no part of a call: proofs, looks at rules."""
+        before, cls.here.told = cls.here.told, None
+        try:
+            yield
+        finally:
+            cls.here.told = before
+
 
 _priorities: dict[type, float] = {np.ndarray: -1}  # of classes that were met as operands; -1: has no `__bind__`
 

@@ -50,7 +50,7 @@ class Plan:
     definition: that of a composite, for where the arrays are; known with `run`. order: that of the result's dims, where
     it is not row-major. Of arrays of the lone device, back: the gradients, made again. gone: by the operands that
     gradients go to, what stands for those of which a node lets go, None for others, and for the result. freed: what
-    stands for all that a node saved, once it is freed.
+    stands for all that a node saved, once it is freed. fixed: of an op that has constants, these, and None elsewhere.
     """
 
     is_op: bool
@@ -64,6 +64,7 @@ class Plan:
     order: tuple[int, ...] = ()
     back: Any = None
     freed: tuple[Any, Any] | None = None
+    fixed: tuple[Array | None, ...] = ()
     gone: dict[tuple[bool, ...], tuple[list[Any] | None, Any]] = field(default_factory=dict)
 
 
@@ -159,8 +160,10 @@ def _program(told: list[Any], given: list[Any]) -> Plan | None:
         places = [None if one is None and not is_op else numbers.get(id(one), _constant(one)) for one in operands]
         if what is None or (is_op and (what.random or what.effect)) or any(place is False for place in places):
             return None
-        is_new = not (is_op and _is_more(what)) and not any(isinstance(place, np.ndarray) for place in places)
-        plan = Plan(is_op, what, None, attrs) if is_new and places[0] is not None else None
+        is_new = not (is_op and _is_more(what)) and any(type(place) is int for place in places)
+        fixed = tuple([place if isinstance(place, np.ndarray) else None for place in places])
+        fixed = fixed if any(one is not None for one in fixed) else ()
+        plan = Plan(is_op, what, None, attrs, fixed=fixed) if is_new and (is_op or not fixed) else None
         steps.append(Step(is_op, what, tuple(places), attrs, plan))
         numbers[id(result)] = number
     return Plan(True, told[-1][1], None, {}, None, tuple(steps), all(step.is_op for step in steps))

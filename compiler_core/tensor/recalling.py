@@ -28,7 +28,7 @@ from compiler_core.ops.casting import casting, casts_alike
 from compiler_core.ops.on_device import AGAIN, MADE_AGAIN, run_on_device
 from compiler_core.ops.primitives.movement import inverse_permutation
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, Telling, bind, current_trace
-from compiler_core.ops.remembered import Plan, Plans, learn
+from compiler_core.ops.remembered import Plan, Plans, Step, learn
 from compiler_core.tensor.autograd import inference
 from compiler_core.tensor.autograd.by_rule import gradients
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
@@ -38,6 +38,7 @@ from compiler_core.tensor.memory import lent
 from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell, cell_of
 from compiler_core.tensor.memory.layout import laid
 from compiler_core.tensor.size import Size
+from compiler_core.tensor.straight import shown
 
 _TENSOR, _FLOAT, _TUPLE, _SLICE, _PLAIN, _OTHER = range(6)
 
@@ -52,7 +53,8 @@ _KINDS.update({float: _FLOAT, tuple: _TUPLE, Size: _TUPLE, list: _TUPLE, slice: 
 LONGEST = 32  # of lists by which calls are told apart
 _INTS = frozenset((int,))
 _ENDS = frozenset((int, type(None)))
-_RUN, _PERMUTE = registry.RUN, OPS["permute"]
+_RUN, _PERMUTE, _RESHAPE = registry.RUN, OPS["permute"], OPS["reshape"]
+_VIEWS = frozenset((_PERMUTE, _RESHAPE, OPS["slice"]))
 _ROOTS = (Cell, DeviceCell)
 
 
@@ -201,7 +203,7 @@ def _recall_one(known: Plans, function: Callable[..., Any], handle: Any, cell: C
     if thread_mode.enabled:
         edge = handle._edge()
         if edge is not None:
-            _record(plan, result, (cell,), (edge,), kept)
+            record(plan, result, (cell,), (edge,), kept)
     elif Inference.entered:
         inference.made(result._cell)
     if Telling.count:
@@ -224,7 +226,9 @@ def _in_steps(
     try:
         for step in plan.steps:
             operands: list[Any] = [values[one] if type(one) is int else one for one in step.operands]
-            made = None if step.plan is None or not is_seen else _step(step.plan, operands)
+            made = None
+            if is_seen:
+                made = _view(step, operands) if step.plan is None else _step(step.plan, operands)
             if made is not None:
                 pass
             elif not step.is_op:
@@ -253,6 +257,10 @@ def _step(plan: Plan, operands: Sequence[Any]) -> Any:
     records = thread_mode.enabled
     for one in operands:
         cell = edge = value = None
+        if type(one) is np.ndarray:
+            cells.append(one)
+            edges.append(None)
+            continue
         if one is not None:
             cell = one._cell
             if type(cell) is DeviceCell:
@@ -266,7 +274,25 @@ def _step(plan: Plan, operands: Sequence[Any]) -> Any:
         cells.append(cell)
         arrays.append(value)
         edges.append(edge)
-    return _computed(plan, operands, arrays, edges, cells)
+    return _computed(plan, operands if not plan.fixed else _tensors(operands), arrays, edges, cells)
+
+
+def _tensors(operands: Sequence[Any]) -> list[Any]:
+    return [one for one in operands if type(one) is not np.ndarray]
+
+
+def _view(step: Step, operands: Sequence[Any]) -> Any:
+    """The Tensor of a view of this one, of the lone device; None of all else."""
+    if not step.is_op or step.what not in _VIEWS or Telling.count:
+        return None
+    base = operands[0]
+    cell = base._cell
+    if type(cell) is not DeviceCell and not (type(cell) is ViewCell and cell.is_ordered):
+        return None
+    value: Any = cell.current()
+    if type(value) is not lone.array or (step.what is _RESHAPE and not cell.is_dense):
+        return None
+    return shown(base, step.what, step.attrs, step.what.eager(None, value, **step.attrs))
 
 
 def _whole(composite: Any, operands: tuple[Any, ...], attrs: Attrs) -> Any:
@@ -294,7 +320,7 @@ def _computed(
     result = handles[0]._from_cell(cell)
     for edge in edges:
         if edge is not None:
-            _record(plan, result, cells, edges, kept)
+            record(plan, result, cells, edges, kept)
             break
     if Inference.entered and not thread_mode.enabled:
         inference.made(cell)
@@ -303,7 +329,7 @@ def _computed(
     return result
 
 
-def _record(plan: Plan, result: Any, cells: Sequence[Any], edges: Sequence[Any], kept: Any) -> None:
+def record(plan: Plan, result: Any, cells: Sequence[Any], edges: Sequence[Any], kept: Any) -> None:
     """Put the result on the tape."""
     cell = result._cell
     if plan.is_op and cell.raw.dtype.kind in "biu":
@@ -336,10 +362,12 @@ def _prepare(plan: Plan, arrays: Sequence[Any]) -> Callable[..., Any]:
     on_host = all(array is None or type(array) is np.ndarray for array in arrays)
     if plan.is_op:
         plan.run = partial(plan.what.eager, np, **plan.attrs) if on_host else partial(_there, plan.what, plan.attrs)
+        if plan.fixed:
+            plan.run = partial(_filled, plan.run, plan.fixed)
         if _are_there(arrays):
             if plan.what.name in AGAIN:
                 plan.run = MADE_AGAIN.get()(plan.run)
-            plan.back = _back_of(plan.what, plan.attrs)
+            plan.back = _back_of(plan.what, plan.attrs, plan.fixed)
         return plan.run
     definition = plan.what if on_host else plan.what.on_device()
     prepared = None if definition.prepare is None else definition.prepare(*arrays, **plan.attrs)
@@ -350,16 +378,29 @@ def _prepare(plan: Plan, arrays: Sequence[Any]) -> Callable[..., Any]:
     return plan.run
 
 
-def _back_of(op: Op, attrs: Attrs) -> Callable[..., Any]:
-    """The gradients of the op's operands, of arrays of the lone device, made again: (needs, g, (result, *operands))."""
+def _filled(compute: Callable[..., Any], fixed: Sequence[Any], *arrays: Any) -> Any:
+    """`compute` of arrays and, in their places, constants."""
+    others = iter(arrays)
+    return compute(*[next(others) if one is None else one for one in fixed])
+
+
+def _back_of(op: Op, attrs: Attrs, fixed: Sequence[Any]) -> Callable[..., Any]:
+    """The gradients of the op's operands, of arrays of the lone device, made again: (needs, g, (result, *operands)).
+
+    fixed: the constants among the operands, None elsewhere; empty if there are none.
+    """
     known: dict[tuple[bool, ...], Callable[..., Any]] = {}
 
     def back(needs: tuple[bool, ...], grad: Array, values: Sequence[Any]) -> Any:
         found = known.get(needs)
         if found is None:
-            found = MADE_AGAIN.get()(lambda grad, *values: gradients(op, attrs, needs, grad, values))
+
+            def compute(grad: Array, *values: Any) -> Any:
+                return gradients(op, attrs, needs, grad, values)
+
+            found = MADE_AGAIN.get()(partial(_filled, compute, (None, None, *fixed)) if fixed else compute)
             known[needs] = found
-        return found(grad, *values)
+        return found(grad, *(_tensors(values) if fixed else values))
 
     return back
 

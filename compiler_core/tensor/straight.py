@@ -22,8 +22,10 @@ from compiler_core.meta import Shape
 from compiler_core.ops import registry
 from compiler_core.ops.aliasing import reshaped_strides
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, current_trace
+from compiler_core.tensor.autograd.gone import freed_pair
 from compiler_core.tensor.autograd.grad_mode import thread_mode
-from compiler_core.tensor.autograd.tape import Edge, OpNode
+from compiler_core.tensor.autograd.tape import Edge, OpNode, tape_position
+from compiler_core.tensor.autograd.watching import watch
 from compiler_core.tensor.memory.cell import Cell, view_of
 from compiler_core.tensor.memory.view_link import link_to
 
@@ -44,16 +46,31 @@ def shown(base: Tensor, op: Op, attrs: Attrs, out: Array) -> Tensor:
     result = base._from_cell(cell)
     if thread_mode.enabled:
         edge: Edge = base._node
-        if base._view is not None:
+        link = base._view
+        if link is not None and not link.detached and link.stamp != cell.seen:
             edge = base._edge()
         elif edge is None and base._requires_grad:
             edge = base
         if edge is not None and out.dtype.kind not in "biu":
-            result._node = OpNode(op, attrs, [edge], [of], cell)
+            is_there = type(out) is lone.array and not watch.active
+            result._node = _node(op, attrs, edge, of, cell) if is_there else OpNode(op, attrs, [edge], [of], cell)
         result._view = link_to(base, edge, cell.seen, False)
     else:
         result._view = link_to(base, None, cell.seen, True)
     return result
+
+
+def _node(op: Op, attrs: Attrs, edge: Edge, of: Cell, cell: Cell) -> OpNode:
+    """`OpNode(op, attrs, [edge], [of], cell)`, at once without the values: a view's rule asks for shapes alone."""
+    node = _new(OpNode)
+    node.edges, node.seq, node.hooks, node.retained, node.plan = [edge], tape_position(), None, None, None
+    node.op, node.attrs, node.versions, node.out_version = op, attrs, _UNREAD, 0
+    node.saved, node.out = freed_pair(of, cell)
+    return node
+
+
+_new: Callable[[type[OpNode]], OpNode] = object.__new__
+_UNREAD = (0,)
 
 
 def array_of(self: Any) -> Array | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from compiler_core.eager.device.batch_norm import define_batch_norm
 from compiler_core.eager.device.checks import ask
 from compiler_core.eager.device.convolution import define_convolutions
 from compiler_core.eager.device.define import Grads, alike, define_there
-from compiler_core.eager.device.kernels import F64, I32, I64, MOST_ROWS, U32, U64, DeviceKernels, dense, kernels
+from compiler_core.eager.device.kernels import F64, I32, I64, MOST_ROWS, U32, DeviceKernels, dense, kernels
 from compiler_core.eager.device.narrow import joined_with
 from compiler_core.eager.device.norms import define_norms
 from compiler_core.eager.device.orders import row_major
@@ -38,7 +39,7 @@ from compiler_core.ops.indexing.adding import add_at
 from compiler_core.ops.random.op import least_kept
 from compiler_core.ops.registry import OPS, Array
 from compiler_core.ops.whole import DEFINITIONS_THERE, Composite, Made
-from compiler_core.runtime.cuda.replay import empty, replays, replays_backward
+from compiler_core.runtime.cuda.replay import Known, Number, empty, replayed, replays, replays_backward
 
 _BOOL, _INT64 = np.dtype(np.bool_), np.dtype(np.int64)
 
@@ -50,13 +51,22 @@ def _dropout(k: DeviceKernels, x: Array, key: Array | None, *, p: float, stream:
     if key is None or type(key) is not np.ndarray or not x.size:
         return None
     seed, offset, shard = map(int, key)
+    numbers = [Number(n % 2**64) for n in (seed, offset + stream, shard * x.size)]
+    found: Made = replayed(_drawn, (k, p), (x, *numbers), partial(_dropped, k, p))
+    return found
+
+
+_drawn: Known = {}
+
+
+def _dropped(k: DeviceKernels, p: float, x: Array, seed: Number, place: Number, first: Number) -> Made:
     out, kept = empty(x.shape, x.dtype), empty(x.shape, np.uint8)
-    least, first = least_kept(p), shard * x.size % 2**64
-    k.all("dropout", x.size, row_major(x), out, kept, I64(x.size), _factor(k, p), U32(least), U64(seed),
-          U64((offset + stream) % 2**64), U64(first))  # fmt: skip
+    k.all("dropout", x.size, row_major(x), out, kept, I64(x.size), _factor(k, p), U32(least_kept(p)), seed, place,
+          first)  # fmt: skip
     return out, (kept,)
 
 
+@replays_backward
 def _dropout_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: Any, kept: Any, x: Array, key: Any, *, p: float, **__: Any) -> Grads:  # fmt: skip  # noqa: E501
     dx = empty(g.shape, g.dtype)
     k.all("dropout_backward", g.size, g, kept[0], dx, I64(g.size), _factor(k, p))

@@ -367,6 +367,7 @@ def flip(input: Value, *dims: Sizes) -> Value:
     return prims.flip(x, chosen) if chosen and x.shape else as_new(x)
 
 
+@remembered
 def roll(input: Value, shifts: Sizes, dims: Sizes | None = None) -> Value:
     """Elements moved `shifts` places along `dims`, those that fall off entering at the front."""
     if not sizes((shifts,)):

@@ -30,6 +30,7 @@ from compiler_core.ops.pooling.windows import lowest
 from compiler_core.ops.ranks import at_rank
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
+from compiler_core.ops.remembered import remembered
 from compiler_core.ops.size_numbers import of_sizes
 from compiler_core.ops.whole import whole
 from compiler_core.symbolic.expression import is_symbol
@@ -181,7 +182,7 @@ def _maxima_of_windows(
 
 
 max_pool1d = lies("signals")(at_rank(1, max_pool_nd))
-max_pool2d = lies("images")(at_rank(2, max_pool_nd))
+max_pool2d = remembered(lies("images")(at_rank(2, max_pool_nd)))
 
 
 @lies("images")
@@ -285,7 +286,7 @@ def _averages_of_windows(
     return cast(out, dtype_of(x))
 
 
-avg_pool2d = lies("images")(at_rank(2, avg_pool_nd))
+avg_pool2d = remembered(lies("images")(at_rank(2, avg_pool_nd)))
 avg_pool3d = lies("rows")(in_float32_on_cpu(at_rank(3, avg_pool_nd)))
 
 

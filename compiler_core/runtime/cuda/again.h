@@ -44,7 +44,8 @@ namespace {
 
 const char* const NAME = "distcompile.again";
 constexpr int FASTCALL = 0x80, EQUAL = 2, MOST_OPERANDS = 32, MOST_ARGUMENTS = 24, ALIGNED = 16;
-enum Source { OPERAND, BLOCK, ARENA };
+enum Source { OPERAND, BLOCK, ARENA, NUMBER };
+enum Kind { OTHER, LAID, COUNT };
 enum Form { NONE, SAME, ARRAY, TUPLE, LIST };
 
 std::atomic<int64_t> threads{0}, repeats{0};
@@ -85,8 +86,8 @@ Word word_of(const Ref& number) { return number ? PyLong_AsUnsignedLongLongMask(
 // An operand as it is now. of: borrowed.
 struct Given { Object* of; Ref data, shape, strides, dtype; Word at; int64_t start; };
 
-// What an operand has to be: None; an array that lies so; or equal to `dtype`. kind: an array's class, else null.
-struct Operand { Object* kind; Ref dtype, shape, strides; int64_t start; };
+// What an operand has to be: equal to `dtype`; an array that lies so; or a number, of the class `dtype`.
+struct Operand { int64_t kind; Ref dtype, shape, strides; int64_t start; };
 
 struct Call {
   Word function;
@@ -112,12 +113,12 @@ struct Variant {
 
 struct Again { Ref learn, noting, precision; std::vector<std::shared_ptr<Variant>> variants; };
 
-bool is_read(Given* given, Object* const* operands, int64_t count, const Variant& any) {
+bool is_read(Given* given, Object* const* operands, int64_t count, const Object* kind) {
   const Names& n = names();
   for (int64_t k = 0; k < count; ++k) {
     Given& one = given[k];
     one.of = operands[k];
-    if (one.of->type != any.kind.of) continue;
+    if (one.of->type != kind) continue;
     one.data = attribute(one.of, n.data);
     if (!one.data) return false;
     one.at = word_of(attribute(one.data.of, n.ptr));
@@ -140,7 +141,11 @@ bool fits(const Variant& v, const Given* given, int64_t count) {
   for (int64_t k = 0; k < count; ++k) {
     const Operand& wanted = v.operands[k];
     const Given& one = given[k];
-    if (!wanted.kind) {
+    if (wanted.kind == COUNT) {
+      if (one.of->type != wanted.dtype.of) return false;
+      continue;
+    }
+    if (wanted.kind == OTHER) {
       if (one.data || !are_equal(one.of, wanted.dtype.of)) return false;
       continue;
     }
@@ -242,7 +247,10 @@ Ref repeated(Variant& v, const Given* given) {
   }
   for (size_t k = 0; k < v.sources.size(); ++k) {  // nothing of Python's runs from here to the last call
     const Place& p = v.sources[k];
-    const Word start = p.source == OPERAND ? given[p.number].at : p.source == BLOCK ? starts[p.number] : arena;
+    const Word start = p.source == OPERAND  ? given[p.number].at
+                       : p.source == BLOCK  ? starts[p.number]
+                       : p.source == NUMBER ? PyLong_AsUnsignedLongLongMask(given[p.number].of)
+                                            : arena;
     v.words[k] = start + (Word)p.offset;
   }
   void* const state = PyEval_SaveThread();
@@ -273,7 +281,8 @@ Object* run(Object* self, Object* const* operands, int64_t count) {
   if (!is_on || !settings || !tf32) return nullptr;
   if (is_noting || !word_of(is_on)) return learned(again, self, operands, count);
   Given given[MOST_OPERANDS];
-  if (!is_read(given, operands, count, *again->variants[0])) return nullptr;
+  const Ref kind = again->variants[0]->kind;  // of all: others may add variants meanwhile
+  if (!is_read(given, operands, count, kind.of)) return nullptr;
   for (size_t k = 0; k < again->variants.size(); ++k) {
     const std::shared_ptr<Variant> v = again->variants[k];
     if (!fits(*v, given, count) || !is_here(*v, given, count, settings, tf32)) {
@@ -348,9 +357,8 @@ EXPORT int dc_again_add(Object* capsule, const int64_t* numbers, Object* objects
   for (Ref* one : {&v->kind, &v->settings, &v->tf32, &v->held, &v->alloc, &v->stream_of, &v->current, &v->failed,
                    &v->handle, &v->arena}) *one = r.object();
   for (int64_t count = r.number(); count; --count) {
-    const bool is_array = r.number();
-    Operand one{is_array ? v->kind.of : nullptr, r.object(), {}, {}, 0};
-    if (is_array) { one.shape = r.object(); one.strides = r.object(); one.start = r.number(); }
+    Operand one{r.number(), r.object(), {}, {}, 0};
+    if (one.kind == LAID) { one.shape = r.object(); one.strides = r.object(); one.start = r.number(); }
     v->operands.push_back(std::move(one));
   }
   for (int64_t count = r.number(); count; --count) v->sizes.push_back(r.object());

@@ -50,6 +50,10 @@ class Table(NamedTuple):
     values: tuple[int, ...]
 
 
+class Number(int):
+    """A number of 64 bits that differs from call to call: an operand, which kernels are handed as it is."""
+
+
 class Workspace(NamedTuple):
     """A pointer to this thread's arena, as an argument."""
 
@@ -117,15 +121,19 @@ def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, np.dtype[Any]]:
 
 
 def launch(function: Any, grid: tuple[int, ...], block: tuple[int, ...], args: tuple[Any, ...]) -> None:
-    """CuPy's kernel; args: arrays, None, numbers of NumPy's, and pointers as Address."""
+    """CuPy's kernel; args: arrays, None, numbers of NumPy's, pointers as Address, and Number."""
     for arg in args:
-        if type(arg) is Address:
-            function(grid, block, tuple([np.uint64(a.value) if type(a) is Address else a for a in args]))
+        if type(arg) is Address or type(arg) is Number:
+            function(grid, block, tuple(map(_as_numpy, args)))
             break
     else:
         function(grid, block, args)
     if Noting.count and Noting.here.note is not None:
         Noting.here.note.calls.append(Call("cuLaunchKernel", (function, grid, block), args))
+
+
+def _as_numpy(arg: Any) -> Any:
+    return np.uint64(arg.value) if type(arg) is Address else np.uint64(arg) if type(arg) is Number else arg
 
 
 def library(name: str, *args: Any) -> None:
@@ -226,7 +234,7 @@ def _key(operands: Sequence[Any]) -> tuple[Any, ...] | None:
         elif isinstance(x, (np.ndarray, np.generic)):
             return None
         else:
-            signature.append(x)
+            signature.append(Number if type(x) is Number else x)
     return tuple(signature)
 
 

@@ -22,7 +22,8 @@ Array = Any
 _UNIT = 512  # bytes, of which pieces of a block are multiples
 _WORD = 8  # bytes
 _MOST_ARGUMENTS = 24
-_OPERAND, _BLOCK, _ARENA = range(3)  # sources, as again.h has them
+_OPERAND, _BLOCK, _ARENA, _NUMBER = range(4)  # sources, as again.h has them
+_OTHER, _LAID, _COUNT = range(3)  # kinds of operands
 _NONE, _SAME, _ARRAY, _TUPLE, _LIST = range(5)  # forms of a result
 Place = tuple[int, int, int]  # source, its number, an offset there
 
@@ -116,6 +117,8 @@ class _Maker:
         kind = type(arg)
         if kind is replay.Workspace:
             self.sources.append((_ARENA, 0, 0))
+        elif kind is replay.Number:
+            self.sources.append((_NUMBER, [*map(id, self.operands)].index(id(arg)), 0))
         elif kind is replay.Written:
             self.handles.setdefault(id(arg.handle), 0)
             self.held.append(arg.handle)
@@ -174,7 +177,7 @@ class _Maker:
         function, grid, block = what
         at = []
         for arg in args:
-            if type(arg) is replay.Address or type(arg) is cuda.array_types[0]:
+            if type(arg) in (replay.Address, replay.Number, cuda.array_types[0]):
                 at.append(self._word(next(self.at)))
                 continue
             constant = np.array(np.uint64(0) if arg is None else arg)
@@ -190,10 +193,11 @@ class _Maker:
     def _add_operand(self, x: Any, pointers: list[int], numbers: list[int], objects: list[Any]) -> None:
         kind: Any = cuda.array_types[0]
         if type(x) is not kind:
-            numbers.append(0)
-            objects.append(x)
+            is_number = type(x) is replay.Number
+            numbers.append(_COUNT if is_number else _OTHER)
+            objects.append(replay.Number if is_number else x)
             return
-        numbers += (1, replay.start_of(x.data.ptr, pointers))
+        numbers += (_LAID, replay.start_of(x.data.ptr, pointers))
         pointers.append(x.data.ptr)
         objects += (x.dtype, x.shape, x.strides)
 

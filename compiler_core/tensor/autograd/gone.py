@@ -100,6 +100,14 @@ def freed(value: Value) -> Poison:
     return poison
 
 
+def freed_pair(operand: Cell, out: Cell) -> tuple[Any, Any]:
+    """`freed_values` of an operand and a result: ([operand's], the result's)."""
+    raw, made = operand.raw, out.raw
+    kind = type(raw)
+    first = _freed_values.get((raw.shape, raw.dtype, kind)) or freed(raw)
+    return [first], _freed_values.get((made.shape, made.dtype, kind)) or freed(made)
+
+
 def freed_values(saved: Sequence[Any]) -> list[Any]:
     """What stands for the cells among these, and the arrays that are spent; all else as it is."""
     gone = []

@@ -229,7 +229,7 @@ class OpNode(GradNode):
     def apply(self, grad: Value, create_graph: bool) -> Sequence[Value | None]:
         op, edges, plan = self.op, self.edges, self.plan
         if plan is not None and plan.is_op and plan.back is not None and type(grad) is lone.array and not create_graph:
-            made = self._made_again(plan.back, grad)
+            made = self._made_again(plan, grad)
             if made is not None:
                 return made
         if type(op.vjp) is NotDifferentiable:  # piecewise constant
@@ -243,16 +243,18 @@ class OpNode(GradNode):
             operands[0] = bind(op, *operands[1:], **self.attrs)
         return gradients(op, self.attrs, tuple(map(is_not, edges, _NONES)), grad, operands)
 
-    def _made_again(self, back: Callable[..., Any], grad: Value) -> Sequence[Value | None] | None:
+    def _made_again(self, plan: Any, grad: Value) -> Sequence[Value | None] | None:
         """`apply`, of arrays of the lone device; None where they are not, or somebody looks at ops."""
         if registry.run_eager is not registry.RUN or current_trace() is not None:
             return None
         values: Any = self._restored()
         for value in values:
             kind = type(value)
-            if kind is not lone.array and (kind is not Poison or value.changed):
+            if kind is lone.array or (kind is np.ndarray and plan.fixed):
+                continue
+            if kind is not Poison or value.changed:
                 return None
-        made: Sequence[Value | None] = back(tuple(map(is_not, self.edges, _NONES)), grad, values)
+        made: Sequence[Value | None] = plan.back(tuple(map(is_not, self.edges, _NONES)), grad, values)
         return made
 
     def _restored(self) -> list[Value]:
@@ -305,10 +307,16 @@ class OpNode(GradNode):
     def release(self) -> None:
         plan = self.plan
         if plan is None:
+            gone: Any = self.out
+            if type(gone) is Poison and type(self.saved[0]) is Poison and len(self.saved) == 1:
+                return
             *self.saved, self.out = freed_values((*self.saved, self.out))
             return
         if plan.freed is None:
             *saved, out = freed_values((*self.saved, self.out))
+            if np.ndarray in map(type, saved):  # a key: this node's own
+                self.saved, self.out = saved, out
+                return
             plan.freed = tuple(saved), out
         self.saved, self.out = plan.freed
 

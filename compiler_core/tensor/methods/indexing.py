@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler_core import dtype as dt
-from compiler_core.cuda import is_array
+from compiler_core.cuda import is_array, lone
 from compiler_core.dtype import DType
 from compiler_core.errors import DeviceError, DTypeError, GraphBreak, ShapeError
 from compiler_core.location import user_location
@@ -25,10 +25,13 @@ from compiler_core.ops.indexing.composite import BASIC, as_tuple, check_masks
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.refusals import need_mask
 from compiler_core.ops.registry import Value, current_trace, meta_of
-from compiler_core.tensor.memory.cell import Cell, PickedCell, alone
+from compiler_core.tensor.autograd.grad_mode import Inference
+from compiler_core.tensor.memory.cell import Cell, DeviceCell, PickedCell, alone
 from compiler_core.tensor.memory.layout import is_rows
 from compiler_core.tensor.memory.own_views import own_view
-from compiler_core.tensor.straight import indexed
+from compiler_core.tensor.memory.ownership import is_sole_owner
+from compiler_core.tensor.memory.through import LEAST
+from compiler_core.tensor.straight import array_of, indexed
 from compiler_core.tensor.torch_names import check_out, write_out
 
 if TYPE_CHECKING:
@@ -108,6 +111,8 @@ def _check_steps(parts: tuple[Any, ...]) -> None:
 
 def set_item(self: Tensor, index: Any, value: Any) -> None:
     """`self[index] = value`."""
+    if _set_number(self, index, value):
+        return
     if isinstance(value, complex) and not self.dtype.is_complex:
         raise DTypeError("a complex number cannot be written into a real tensor", got=str(value))
     _check_steps(index if type(index) is tuple else (index,))
@@ -131,6 +136,37 @@ def set_item(self: Tensor, index: Any, value: Any) -> None:
             self._assign(_masked(self._snapshot(), index, operand))
         else:
             self._assign(F.setitem(self._snapshot(), _prepared(index, self), operand))
+
+
+_FEW_NBYTES = 1 << 16  # of a tensor that is copied, where others may see it
+_BASIC = frozenset((int, slice))
+
+
+def _set_number(self: Tensor, index: Any, value: Any) -> bool:
+    """Whether a number was put into a part of a small tensor of the lone device, of which nothing is recorded."""
+    parts = index if type(index) is tuple else (index,)
+    if type(self._cell) is not DeviceCell or type(value) not in (int, float) or not _BASIC.issuperset(map(type, parts)):
+        return False
+    array: Any = array_of(self)
+    kind: Any = lone.array
+    if type(array) is not kind or self._view is not None or self._node is not None or self._requires_grad:
+        return False
+    is_usual, nbytes = array.dtype.kind == "f" and array.itemsize > 2 and abs(value) < _FINITE, array.nbytes
+    del array  # else it has two users
+    is_alone = nbytes >= LEAST and is_sole_owner(self._cell)
+    is_usual = is_usual and (is_alone or nbytes <= _FEW_NBYTES)
+    if not is_usual or Inference.in_use or any(type(part) is slice and part.step is not None for part in parts):
+        return False
+    made: Any = self._cell.raw if is_alone else self._cell.raw.copy()
+    try:
+        made[index] = value
+    except (IndexError, TypeError, ValueError):  # the general way says why
+        return False
+    self._cell.write(made)
+    return True
+
+
+_FINITE = 1e30  # below which numbers are finite in all of these dtypes
 
 
 def index_put(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:

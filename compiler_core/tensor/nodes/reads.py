@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler_core.meta import TensorMeta
-from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Value, meta_of
+from compiler_core.ops.registry import Attrs, NotDifferentiable, Op, Telling, Value, meta_of
 
 _CACHE_LIMIT = 1 << 12
 _found: dict[tuple[Any, ...], frozenset[int]] = {}
@@ -62,7 +62,8 @@ def read_by_rule(node: Any) -> frozenset[int]:
             _found.clear()
         needs = tuple([edge is not None for edge in node.edges])
         metas = [None if saved is None else _meta(saved) for saved in node.saved]
-        found = _found[key] = _probed(op.vjp, node.attrs, metas, _meta(node.out), needs)
+        with Telling.unheard():
+            found = _found[key] = _probed(op.vjp, node.attrs, metas, _meta(node.out), needs)
     return found
 
 

@@ -21,6 +21,7 @@ from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.dropping import dropped
 from compiler_core.tensor.making.filling import kept_by_dropout, order_like
 from compiler_core.tensor.memory.cell import DeviceCell
 from compiler_core.tensor.tensor import Tensor
@@ -263,7 +264,10 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
         tensor([1., 1., 1.])
     """
     _check_p(p)
-    return _dropped(input, input.shape, p, inplace) if training and p > 0 else input
+    if not training or p == 0:
+        return input
+    made = dropped(input, p) if not inplace and p < 1 else None
+    return _dropped(input, input.shape, p, inplace) if made is None else made
 
 
 def _channel_dropout(input: Tensor, lead: int, p: float, training: bool, inplace: bool) -> Tensor:

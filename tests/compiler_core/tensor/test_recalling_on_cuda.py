@@ -12,6 +12,7 @@ import distcompile
 from compiler_core.ops.remembered import Plan
 from compiler_core.runtime.cuda import cudnn
 from compiler_core.tensor import recalling
+from compiler_core.tensor.autograd import tape
 from distcompile.nn import functional as F
 from tests.compiler_core.tensor.test_recalling import CALLS, operands
 from tests.fake_cuda import FakeCuda
@@ -37,6 +38,16 @@ MORE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
         ((4, 8), (16, 8), (16,), (8, 16)),
     ),
 }
+IMAGES: dict[str, Callable[..., Any]] = {
+    "averages of windows": lambda t, x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
+    "maxima of windows": lambda t, x: F.max_pool2d(x, 2),
+    "means of halves": lambda t, x: F.adaptive_avg_pool2d(x.bfloat16(), 1).flatten(1),
+    "rolled": lambda t, x: t.roll(x, (-2, 1), (2, 3)),
+    "rolled halves": lambda t, x: t.roll(x.bfloat16(), -1, 1),
+    "by channel": lambda t, x: x.bfloat16() * x.mean((2, 3), keepdim=True).sigmoid(),
+    "halves in the middle": lambda t, x: t.softmax(x.bfloat16().mean((2, 3)), -1) + 0.5,
+}
+MORE.update({name: (call, ((2, 8, 6, 6),)) for name, call in IMAGES.items()})
 MORE["convolution"] = CALLS["conv2d"][0], ((2, 8, 6, 6), (8, 8, 3, 3), (8,))
 every_call = pytest.mark.parametrize(("call", "shapes"), {**CALLS, **MORE}.values(), ids={**CALLS, **MORE})
 bfloat16 = distcompile.bfloat16
@@ -229,3 +240,15 @@ def test_numbers_beside_what_is_mapped(devices: int) -> None:
             np.testing.assert_allclose(made.cpu().numpy(), function(x).numpy(), rtol=1e-6)
         slopes = distcompile.func.vmap(distcompile.func.grad(lambda x: (x * 2 + x).sum()))(x.cuda())
         assert slopes.tolist() == [[3.0] * 4] * 3
+
+
+def test_a_call_is_learned_though_rules_are_looked_at_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second call records what the first did not: which operands its rule reads is no part of it."""
+    monkeypatch.setattr(tape, "LARGE", 1)
+    x, w = (v.requires_grad_() for v in _there(((3, 7), (7,))))
+    made = []
+    for given in (x.detach(), x * 1, x * 1, x * 1):
+        with distcompile.autocast("cuda", dtype=bfloat16):
+            made.append(F.layer_norm(given, (7,), w, w))
+    assert made[-1]._node.plan is not None
+    assert len({_bits(y) for y in made}) == 1

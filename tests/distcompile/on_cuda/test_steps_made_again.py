@@ -7,12 +7,14 @@ with hooks, a graph that is kept, gradients of gradients, writes in place, saved
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import distcompile as dc
+from compiler_core.config import config
 from compiler_core.runtime.cuda import cudnn, replay
 from compiler_core.runtime.cuda.again import library
 from distcompile import nn
@@ -27,10 +29,10 @@ pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFA
 
 
 @pytest.fixture(autouse=True)
-def _one_device(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _one_device(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(cudnn, "_first_plans", {})
     add_cudnn(fake_cuda)
-    with on_fake_device(devices=1):
+    with on_fake_device(devices=1), config.patch(cache_dir=tmp_path):
         yield
 
 
@@ -190,6 +192,33 @@ def test_what_programs_see_is_as_in_calls_made_in_full(program: Any, monkeypatch
     assert found[:2] == found[2:4]
     monkeypatch.setattr(replay.Noting, "is_on", False)
     assert found == [told(seed) for seed in (0, 1, 0, 1, 2)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64"])
+def test_numbers_in_windows(dtype: str) -> None:
+    """Small tensors are written at once; others, and what is wrong, the general way."""
+
+    def told(place: str, size: int) -> list[Any]:
+        x = dc.zeros(size, size, dtype=getattr(dc, dtype), device=place)
+        seen, part = x.detach(), x[1:]
+        x[0:-2, -2:] = 3
+        x[1, 2] = 2.5
+        x[-1:] = -1
+        found = [x.float().tolist(), seen.float().sum().item(), part.float().sum().item(), x._version, seen._version]
+        for index in ((0, size), (0, 0, 0), slice(None, None, -1)):
+            with pytest.raises((IndexError, ValueError)):
+                x[index] = 1
+        return [*found, x._version]
+
+    for size in (4, 200):
+        assert told("cuda", size) == told("cpu", size)
+    w = dc.ones(3, device="cuda", requires_grad=True)
+    with pytest.raises(RuntimeError):
+        w[0] = 1
+    v = w * 2
+    v[0] = 1.0
+    v.sum().backward()
+    assert w.grad.tolist() == [0.0, 2.0, 2.0]
 
 
 def test_an_activation_in_place_is_one_node() -> None:

@@ -198,6 +198,17 @@ def _extremum(rewriter: Rewriter, call: Call) -> Node | None:
     return other if _is_between(test, then, other) else None
 
 
+def _relu(rewriter: Rewriter, call: Call) -> Node | None:
+    """where(x <= c, where(x < c, c, x), x) = where(x < c, c, x): a relu, once no gradient asks whether x is c."""
+    test, then, x = call.args
+    if not (_is(test, "le") and _is(then, "where") and test.operands[0] is x):
+        return None
+    inner, bound, kept = then.operands
+    is_same = _is(inner, "lt") and inner.operands == test.operands and kept is x
+    limit = splat(bound)
+    return then if is_same and limit is not None and limit == splat(test.operands[1]) else None
+
+
 def _is_between(test: Call, x: Node, limited: Call) -> bool:
     """Whether `limited` is minimum(maximum(x, low), high), in any order, and `test` is low < x < high."""
     if not (_is(test, "bitwise_and") and _is(limited, "minimum")):
@@ -223,7 +234,7 @@ ARITHMETIC_RULES: dict[str, tuple[Rule, ...]] = {
 }
 # rules that drop an operand through which a gradient (of zeros) would have flowed
 RULES_AFTER_AUTOGRAD: dict[str, tuple[Rule, ...]] = {
-    "where": (_known_branch, _extremum),
+    "where": (_known_branch, _extremum, _relu),
     "slice": (slice_of_cat,),
     "cat": (cat_of_views,),
 }

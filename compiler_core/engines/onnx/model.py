@@ -7,7 +7,7 @@ take ONNX; `refused` says why a call has no place in a model; `serialized` makes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -119,7 +119,7 @@ def _made(
         emitter.initializers[emitter.names[node]] = numpy_helper.from_array(array, emitter.names[node])
     results = [_output(emitter, node, k, outputs) for k, node in enumerate(graph.outputs)]
     made = helper.make_graph(
-        emitter.nodes,
+        _read_by(emitter.nodes, {*results}),
         graph.name,
         [_described(emitter.names[node], node.meta) for node in graph.inputs if node not in held],
         [_described(name, node.meta) for name, node in zip(results, graph.outputs)],
@@ -127,6 +127,23 @@ def _made(
     )
     imports = [helper.make_opsetid("", opset)]
     return helper.make_model(made, opset_imports=imports, ir_version=IR_VERSION, producer_name="distcompile")
+
+
+def _read_by(nodes: Sequence[onnx.NodeProto], names: set[str]) -> list[onnx.NodeProto]:
+    """The nodes that these names need, in their order: a rule for several calls leaves some that nobody reads."""
+    kept = []
+    for node in reversed(nodes):
+        if not names.isdisjoint(node.output):
+            kept.append(node)
+            names.update(_reads(node))
+    return kept[::-1]
+
+
+def _reads(node: onnx.NodeProto) -> Iterator[str]:
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in attribute.g.node:  # what a body reads of its surroundings
+            yield from _reads(inner)
 
 
 def nbytes(model: onnx.ModelProto) -> int:

@@ -63,7 +63,7 @@ def _is_relu(call: Call, x: Node) -> bool:
         return False
     if isinstance(limited, Call) and limited.op is OPS["where"]:
         return _is_relu(limited, x)
-    return splat(limited) == 0
+    return bool(splat(limited) == 0)
 
 
 def choice(e: Emitter, call: Call) -> str:

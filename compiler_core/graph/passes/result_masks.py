@@ -8,6 +8,7 @@ alone: a network of convolutions keeps a third less.
 from __future__ import annotations
 
 from dataclasses import field
+from typing import TypeGuard
 
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.cse import Cse
@@ -45,7 +46,7 @@ class _Rule:
 
     def _asked(self, rewriter: Rewriter, mask: Node) -> Node | None:
         """x <= c, asked of the result; None: it is something else."""
-        if not isinstance(mask, Call) or mask.op.name != "le":
+        if not _asks(mask, ("le",)):
             return None
         x, bound = mask.args
         limit = splat(bound)
@@ -58,7 +59,12 @@ def _is_bounded(call: Call) -> bool:
     if call.op.name != "where":
         return False
     mask, bound, x = call.args
-    if not isinstance(mask, Call) or mask.op.name not in ("lt", "le") or mask.args[0] is not x:
+    if not _asks(mask, ("lt", "le")) or mask.args[0] is not x:
         return False
     limit = splat(bound)
     return limit is not None and limit == splat(mask.args[1])
+
+
+def _asks(node: Node, names: tuple[str, ...]) -> TypeGuard[Call]:
+    """Whether it is one of these comparisons."""
+    return isinstance(node, Call) and node.op.name in names

@@ -164,8 +164,7 @@ def only_size(size: Value, dims: tuple[int, ...], keepdim: bool) -> Value | None
     shape = shape_of(size)
     if builtins.any(type(shape[d]) is not int or shape[d] != 1 for d in dims):
         return None
-    kept = tuple(n for d, n in enumerate(shape) if d not in dims)
-    return as_new(size) if keepdim else prims.reshape(size, kept)
+    return sum(size, dims, keepdim) if dims else as_new(size)  # a sum lies as torch's norm does
 
 
 def power_norm(size: Value, power: float, dim: Dim, keepdim: bool) -> Value:

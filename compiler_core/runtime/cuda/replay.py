@@ -75,19 +75,23 @@ class Written(NamedTuple):
 
 class Call:
     """A call of a library that was made. what: of a kernel, itself and its sizes. undo: the number of the call that is
-    made if this one fails."""
+    made if this one fails. blocks: how much memory had been asked for before."""
 
-    def __init__(self, name: str, what: Any, args: tuple[Any, ...]) -> None:
-        self.name, self.what, self.args, self.undo = name, what, args, -1
+    def __init__(self, name: str, what: Any, args: tuple[Any, ...], blocks: int) -> None:
+        self.name, self.what, self.args, self.undo, self.blocks = name, what, args, -1, blocks
 
 
 class Note:
-    """What a call did. made: the memory it asked for. spoilt: it did something else."""
+    """What a call did. made: the memory it asked for, which is held. spoilt: it did something else."""
 
     def __init__(self) -> None:
         self.made: list[Array] = []
         self.calls: list[Call] = []
         self.spoilt = False
+
+    def add(self, name: str, what: Any, args: tuple[Any, ...]) -> None:
+        """A call was made."""
+        self.calls.append(Call(name, what, args, len(self.made)))
 
 
 class _Here(threading.local):
@@ -129,7 +133,7 @@ def launch(function: Any, grid: tuple[int, ...], block: tuple[int, ...], args: t
     else:
         function(grid, block, args)
     if Noting.count and Noting.here.note is not None:
-        Noting.here.note.calls.append(Call("cuLaunchKernel", (function, grid, block), args))
+        Noting.here.note.add("cuLaunchKernel", (function, grid, block), args)
 
 
 def _as_numpy(arg: Any) -> Any:
@@ -140,7 +144,7 @@ def library(name: str, *args: Any) -> None:
     """A library's function, as `driver.call`; device memory as Address, Table or Workspace. Raises DeviceError."""
     driver.call(name, *map(_as_c, args))
     if Noting.count and Noting.here.note is not None:
-        Noting.here.note.calls.append(Call(name, None, args))
+        Noting.here.note.add(name, None, args)
 
 
 @contextmanager

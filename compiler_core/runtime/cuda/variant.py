@@ -43,19 +43,19 @@ class _Maker:
     def __init__(
         self, note: replay.Note, spans: Sequence[tuple[int, int]], operands: Sequence[Any], result: Any
     ) -> None:
-        self.calls, self.operands = note.calls, operands
+        self.calls, self.operands, self.blocks = note.calls, operands, len(note.made)
         self.results: list[Array] = []
         self.form = list(self._parted(result))
         blocks = [(x.data.ptr, x.data.ptr + max(x.nbytes, 1)) for x in note.made]
         own = [number for number, (a, b) in enumerate(blocks) if any(a <= x.data.ptr < b for x in self.results)]
         self.sizes = [note.made[number].nbytes for number in own]
-        self.ranges: list[tuple[int, int, Place]] = []
-        self.ranges += [(a, b, (_OPERAND, number, 0)) for number, (a, b) in enumerate(spans)]
-        self.ranges += [(*blocks[one], (_BLOCK, place, 0)) for place, one in enumerate(own)]
+        self.ranges: list[tuple[int, int, Place, int]] = []
+        self.ranges += [(a, b, (_OPERAND, number, 0), 0) for number, (a, b) in enumerate(spans)]
+        self.ranges += [(*blocks[one], (_BLOCK, place, 0), one + 1) for place, one in enumerate(own)]
         behind = 0
         for number, (a, b) in enumerate(blocks):
             if number not in own:
-                self.ranges.append((a, b, (_BLOCK, len(own), behind)))
+                self.ranges.append((a, b, (_BLOCK, len(own), behind), number + 1))
                 behind += -(-(b - a) // _UNIT) * _UNIT
         if behind:
             self.sizes.append(behind)
@@ -78,16 +78,18 @@ class _Maker:
         else:
             raise TypeError
 
-    def _where(self, pointer: int) -> Place:
-        for start, end, (source, number, offset) in self.ranges:
-            if start <= pointer < end:
+    def _where(self, pointer: int, blocks: int) -> Place:
+        """Whose memory it points into, of the operands' and the first `blocks` that were asked for: what CuPy made and
+        let go of may have had the address of a later one."""
+        for start, end, (source, number, offset), asked in self.ranges:
+            if asked <= blocks and start <= pointer < end:
                 return source, number, offset + pointer - start
         raise LookupError
 
     def made(self) -> tuple[list[int], tuple[Any, ...]]:
         for call in self.calls:
             for arg in call.args:
-                self._see(arg)
+                self._see(arg, call.blocks)
         count = len(self.sources)
         self.handles = {one: count + place for place, one in enumerate(self.handles)}
         self.words = (ctypes.c_uint64 * max(count + len(self.handles), 1))()
@@ -112,7 +114,7 @@ class _Maker:
             self._add_part(form, count, numbers, objects)
         return numbers, tuple(objects)
 
-    def _see(self, arg: Any) -> None:
+    def _see(self, arg: Any, blocks: int) -> None:
         """Note of whose memory a pointer is."""
         kind = type(arg)
         if kind is replay.Workspace:
@@ -123,11 +125,11 @@ class _Maker:
             self.handles.setdefault(id(arg.handle), 0)
             self.held.append(arg.handle)
         elif kind is replay.Table:
-            self.sources += map(self._where, arg.values)
+            self.sources += [self._where(value, blocks) for value in arg.values]
         elif kind is replay.Address:
-            self.sources.append(self._where(arg.value))
+            self.sources.append(self._where(arg.value, blocks))
         elif kind is cuda.array_types[0]:
-            self.sources.append(self._where(arg.data.ptr))
+            self.sources.append(self._where(arg.data.ptr, blocks))
 
     # ---- calls
 
@@ -210,5 +212,5 @@ class _Maker:
             if operand is x:
                 numbers += (_SAME, 0, _OPERAND, place, 0)
                 return
-        numbers += (_ARRAY, 0, *self._where(x.data.ptr))
+        numbers += (_ARRAY, 0, *self._where(x.data.ptr, self.blocks))
         objects += (x.shape, x.dtype, None if x.flags.c_contiguous else x.strides)

@@ -204,10 +204,14 @@ class Capture:
 
     def _judge_picked(self, start: Mark) -> None:
         """Raises BrokeInside where what a number in a tensor selects was written: next time the graph ends there."""
-        if self.segment.trace.wrote_picked and self.point.memory.takes_picked:
+        if self._wrote_picked:
             self._take_back(start)
             self.point.memory.takes_picked = False
             raise BrokeInside
+
+    @property
+    def _wrote_picked(self) -> bool:
+        return self.segment.trace.wrote_picked and self.point.memory.takes_picked
 
     def _take_back(self, start: Mark) -> None:
         """Nothing has happened."""
@@ -241,9 +245,12 @@ class Capture:
 
     def _closed(self, ended: Returned | Broke | Raised, start: Mark) -> tuple[Captured, Survivors]:
         """`_close`, and the graph of the sizes of this very call can be made of it. Raises BrokeInside where what it
-        leaves has a history that ends in a leaf of its own."""
+        leaves has a history that ends in a leaf of its own, or must not be read."""
         try:
             return self._closed_sizes(ended, start)
+        except GraphBreak:
+            self._judge_picked(start)
+            raise
         except LeafEscapes:
             self._take_back(start)
             if isinstance(ended, Raised) and self.owner.fullgraph:
@@ -258,12 +265,12 @@ class Capture:
             captured, survivors = self._close(ended)
             captured.at({symbol: survivors.arguments[place] for symbol, place in captured.sizes})
             check_marked(self.segment.sizes, self.segment.outside_sizes.asked)
-        except LeafEscapes:
-            raise
         except ConstraintViolationError:
             self._take_back(start)
             raise
-        except Exception as error:  # noqa: BLE001  whatever it is: with constants it may go well
+        except Exception as error:  # whatever it is: with constants it may go well
+            if isinstance(error, LeafEscapes) or self._wrote_picked:
+                raise
             self._refuse_sizes(start, f"{type(error).__name__}: {error}")
         if self.segment.trace.lost_sizes:
             self._refuse_sizes(start, "another thread has lent the memory of one of its tensors")
@@ -290,7 +297,7 @@ class Capture:
                     pauses: Pauses = "again" if isinstance(why, Again) else "step"
                     return close(self.segment, self.machine.frames, "the frames", pauses=pauses)
         except (CannotRebuild, GraphBreak) as error:
-            if self._has_sizes or isinstance(error, LeafEscapes):
+            if self._has_sizes or isinstance(error, LeafEscapes) or self._wrote_picked:
                 raise
             self._skip(str(error))
         return settle(self.segment)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
+from weakref import ref
 
 from compiler_core.aot.needs import memory_of
 from compiler_core.capture.devices import PlacedBuilder
@@ -153,7 +154,8 @@ class OutsideMemory(PlacedBuilder):
         self.told: set[Cell] = set()  # that hold a number which is no value of the graph (`held_numbers.py`)
         self.takes_leaves = True  # that the traced code makes
         self.takes_picked = True  # parts that numbers in tensors select, as copies
-        self.wrote_picked = False  # whether one was written, which eager code has as a view
+        self.wrote_picked = False  # whether one was written, which eager code has as a view, or its source
+        self.picked: dict[Cell, list[ref[Cell]]] = {}  # such parts of a storage
         self.leaves: dict[Node, Tensor] = {}  # those, by what their gradient is asked for
         self.stand_ins: dict[Cell, SizedValue] = {}  # cells whose sizes the call decides
         self.lost_sizes = False  # whether another thread has made one of these cells another

@@ -25,15 +25,20 @@ def scatter_as_element(
     """The result element at base_axes, if it can be told from its index."""
     table: dict[Axis, Index] = {}
     condition: x.Expr = _TRUE
+    told: x.Expr = _TRUE  # by data, which is read only where the rest of the index lies within it
     for position, (place, out) in enumerate(zip(target, base_axes)):
         # target dim k is written from source dim k, or from none
         source = axes[position] if position < len(axes) else None
-        solved = _solve_data(place, source, out, table) or _solve_affine(place, source, out, table)
+        if (by_data := _solve_data(place, source, out)) is not None:
+            told = _both(told, by_data)
+            continue
+        solved = _solve_affine(place, source, out, table)
         if solved is None:
             return None
         condition = _both(condition, solved)
     if any(axis.extent != 1 and axis not in table for axis in axes):
         return None
+    condition = _both(condition, told)
     memo: dict[x.Expr, x.Expr] = {}
     condition, value = d.substitute(condition, table, memo), d.substitute(value, table, memo)
     written = call("add", (base, value)) if mode == "add" else value
@@ -48,7 +53,7 @@ def _both(left: x.Expr, right: x.Expr) -> x.Expr:
     return x.Where(left, right, x.Const(False, bool_))
 
 
-def _solve_data(place: Index, source: Axis | None, out: Axis, table: dict[Axis, Index]) -> x.Expr | None:
+def _solve_data(place: Index, source: Axis | None, out: Axis) -> x.Expr | None:
     """place is one Data and the source has one element along this dimension."""
     if source is None or source.extent != 1 or len(place.terms) != 1 or place.const:
         return None

@@ -187,7 +187,7 @@ _APART = frozenset(("gather", "kthvalue", "masked_select", "take"))  # whose out
 
 
 def _made_into(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A maker of tensors with `out=`, in whose dtype it is made."""
+    """A maker of tensors with `out=`, in whose dtype, and on whose device, it is made."""
 
     @functools.wraps(function)
     def make(*args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -197,6 +197,8 @@ def _made_into(function: Callable[..., Any]) -> Callable[..., Any]:
         dtype = kwargs.setdefault("dtype", out.dtype)
         if dtype is not out.dtype:
             raise DTypeError(f"dtype {dtype.name} does not match dtype of out parameter ({out.dtype.name})")
+        if kwargs.get("device") is None:
+            kwargs["device"] = out.device
         return write_out(out, function(*args, **kwargs), "sum")
 
     return make

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from weakref import ref
 
 import numpy as np
 
@@ -123,6 +124,7 @@ class Cell:
         """`write`, less the `touch` that must follow."""
         trace = current_trace()
         if trace is not None:
+            _outdate(trace, self)
             note_change(self, "raw", "stamp", "version")
             if self.is_external:
                 cell_trace(trace).write_cell(self, value)
@@ -216,13 +218,37 @@ class PickedCell(Cell):
         raise GraphBreak("what a number in a tensor selects is written in place", where=user_location())
 
     @staticmethod
-    def keep(cell: Cell) -> None:
-        """From now on `cell` is one."""
+    def keep(cell: Cell, source: Cell) -> None:
+        """From now on `cell` is one, of what the storage `source` held."""
         cell.__class__ = PickedCell
+        trace: Any = current_trace()
+        trace.picked.setdefault(source, []).append(ref(cell))
 
     def free(self) -> None:
         """The program stores it back where it took it: it may be written."""
         self.__class__ = Cell  # type: ignore[assignment]
+
+
+class OutdatedCell(PickedCell):
+    """One whose storage was written since: eager code's view shows that, so it must not be read."""
+
+    __slots__ = ()
+
+    def current(self) -> Value:
+        trace: Any = current_trace()
+        if trace is not None:
+            trace.wrote_picked = True
+        raise GraphBreak("what a number in a tensor selects is read after a write to the whole", where=user_location())
+
+    taken = current
+
+
+def _outdate(trace: Any, root: Cell) -> None:
+    """`root` is written: parts of it that were picked before must not be read from now on."""
+    for one in getattr(trace, "picked", {}).pop(root, ()):
+        cell = one()
+        if type(cell) is PickedCell:
+            cell.__class__ = OutdatedCell
 
 
 class ViewCell(Cell):
@@ -274,6 +300,7 @@ class ViewCell(Cell):
     def put(self, value: Value) -> None:
         trace = current_trace()
         if trace is not None:
+            _outdate(trace, self._root)
             note_change(self._root, "stamp")
             note_change(self._counter, "version")
             if self.is_external:

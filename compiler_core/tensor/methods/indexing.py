@@ -98,7 +98,7 @@ def _picked(self: Tensor, index: Any) -> Tensor:
     made: Tensor = _get(self, _prepared(index, self))
     root = made._cell.root
     if type(root) is Cell and root is not self._cell.root and not root.is_external:
-        PickedCell.keep(root)
+        PickedCell.keep(root, self._cell.root)
     return made
 
 

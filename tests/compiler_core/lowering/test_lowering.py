@@ -203,6 +203,18 @@ def test_an_index_under_a_condition_is_not_read_outside_its_array() -> None:
 # ---- errors
 
 
+@pytest.mark.parametrize(("shape", "dim"), [((1, 2), 0), ((1, 3), 0), ((2, 1), 1), ((5, 1), 1)])
+def test_an_index_of_fewer_lines_is_not_read_beyond_them(shape: tuple[int, ...], dim: int) -> None:
+    """One place a line, of some lines: the adjoint of gather reads the index where it has an element."""
+    builder = GraphBuilder("g")
+    index = builder.placeholder("i", TensorMeta(shape, int64))
+    base, g = (builder.placeholder("x", TensorMeta(s, float32)) for s in ((6, 5), shape))
+    with use_trace(builder):
+        graph = builder.build([F.scatter_add(base, dim, index, g)])
+    places = np.arange(int(np.prod(shape))).reshape(shape) % (6, 5)[dim]
+    check(graph, places, *random_arrays((6, 5), shape))
+
+
 def test_unknown_scalars_and_routines_are_lowering_errors() -> None:
     exp = OPS["exp"]
 

@@ -126,3 +126,20 @@ def test_backends_cuda() -> None:
     assert not cuda_backend.can_use_flash_attention(params)
     with on_fake_device(0), pytest.raises(NoGPUError, match="cufft_plan_cache"):
         cuda_backend.cufft_plan_cache.clear()
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda out: dc.zeros(4, out=out), [0.0] * 4),
+        (lambda out: dc.full((4,), 2.5, out=out), [2.5] * 4),
+        (lambda out: dc.arange(4, out=out), [0.0, 1.0, 2.0, 3.0]),
+        (lambda out: dc.linspace(0, 3, 4, out=out), [0.0, 1.0, 2.0, 3.0]),
+    ],
+)
+def test_what_is_made_into_a_tensor_is_made_on_its_device(make: Any, expected: list[float]) -> None:
+    with on_fake_device():
+        out = dc.empty(4, device="cuda:1")
+        assert make(out) is out
+        assert out.device == dc.device("cuda:1")
+        assert out.tolist() == expected

@@ -97,6 +97,38 @@ def only_read(x: Any, i: Any) -> Any:
     return x[i].sin() + x[i, 1:].sum()
 
 
+@program
+def read_after_the_whole_is_written(x: Any, i: Any) -> Any:
+    v = x[i]
+    x.neg_()
+    return v
+
+
+@program
+def read_after_a_view_is_written(x: Any, i: Any) -> Any:
+    y = x * 1
+    v = y[i]
+    y[1:].neg_()
+    y[:1].neg_()
+    return v * 2
+
+
+@program(whole=True)
+def read_before_the_whole_is_written(x: Any, i: Any) -> Any:
+    v = x[i]
+    w = v * 2
+    x.neg_()
+    return w
+
+
+@program(whole=True)
+def moved(x: Any, i: Any) -> Any:
+    y = x * 1
+    y[0] = y[i] + y[-1]
+    y[1] = y[i]
+    return y
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_writes_are_those_of_eager_code(name: str) -> None:
     function, whole = PROGRAMS[name]

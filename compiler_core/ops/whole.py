@@ -141,6 +141,7 @@ class Composite:
 
     def vjp(self, g: Value, out: Value, *operands: Value, **attrs: Any) -> tuple[Value | None, ...]:
         """The cotangents by the composition's own rules."""
+        operands = (out,) if self.from_result else operands  # which may have been written over
         present = [k for k, operand in enumerate(operands) if operand is not None]
 
         def composed(*given: Value) -> Value:

@@ -451,3 +451,20 @@ def test_with_given_statistics_an_infinite_gradient_stays_where_it_is() -> None:
 def test_only_declared_composites_are_defined() -> None:
     with pytest.raises(OpDefinitionError, match="no composite"):
         define("nothing", lambda: None, lambda: (), reads=None, reads_out=False)
+
+
+@pytest.mark.parametrize("inplace", [True, False])
+def test_a_gradient_penalty_goes_through_a_relu_in_place(inplace: bool) -> None:
+    """Its gradient, and that one's, asks the result alone: what it was computed from is written over."""
+    first, second = dc.nn.Linear(4, 8), dc.nn.Linear(8, 1)
+    x = dc.randn(3, 4, requires_grad=True)
+    wanted: list[Any] = []
+    for act in (lambda h: dc.where(h > 0, h, 0.0), lambda h: dc.nn.functional.relu(h * 1, inplace=inplace)):
+        for one in (x, *first.parameters(), *second.parameters()):
+            one.grad = None
+        (g,) = dc.autograd.grad(second(act(first(x))).tanh().sum(), x, create_graph=True)
+        (g.norm(2, dim=1) - 1).square().mean().backward()
+        found = [one.grad for one in (x, *first.parameters(), *second.parameters())]
+        for ours, theirs in zip(found, wanted):
+            dc.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+        wanted = found

@@ -248,15 +248,15 @@ class Capture:
         leaves has a history that ends in a leaf of its own, or must not be read."""
         try:
             return self._closed_sizes(ended, start)
-        except GraphBreak:
-            self._judge_picked(start)
-            raise
         except LeafEscapes:
             self._take_back(start)
             if isinstance(ended, Raised) and self.owner.fullgraph:
                 raise ended.error from None
             self.point.memory.takes_leaves = False
             raise BrokeInside from None
+        except GraphBreak:
+            self._judge_picked(start)
+            raise
 
     def _closed_sizes(self, ended: Returned | Broke | Raised, start: Mark) -> tuple[Captured, Survivors]:
         if not self._has_sizes:

@@ -104,8 +104,8 @@ FAULTS = (
     Fault(
         "a write leaves no version behind",
         "tensors, versions",
-        "        self.stamp += 1\n        self.version += 1\n",
-        "        self.stamp += 1\n",
+        "            self.stamp += 1\n            self.version += 1\n            return\n",
+        "            self.stamp += 1\n            return\n",
         ("test_written_after_use.py",),
     ),
     Fault(

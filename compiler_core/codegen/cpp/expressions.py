@@ -61,7 +61,7 @@ class ExprPrinter:
             case Where(cond, then, other):
                 chosen = f"({self.text(cond)} ? {self.text(then)} : {self.text(other)})"
                 is_number = isinstance(then, Const) and isinstance(other, Const) and then.dtype.kind in "iu"
-                return f"DC_NUMBER{chosen}" if is_number else chosen
+                return f"DC_HIDDEN{chosen}" if is_number else chosen
         raise LoweringError(f"no C++ for the expression {expr!r}")
 
     def _variable(self, name: str, dtype: DType) -> str:
@@ -88,5 +88,5 @@ class ExprPrinter:
         if source is bool_ and target.kind == "f":  # GCC has no vectors of conversions from bool
             return f"({text} ? {literal(1, target)} : {literal(0, target)})"
         if source is bool_:
-            return f"DC_NUMBER(({target.ctype}){text})"
+            return f"DC_HIDDEN(({target.ctype}){text})"
         return f"({target.ctype}){text}"

@@ -42,12 +42,12 @@ typedef __complex__ double dc_c128;
 // A truth value as a number, or a choice of two. GCC's gathers take a place that is computed of one for a vector of
 // truth values, and read astray (12.2, of elements of 4 bytes by places of 8); they do not look through this.
 #if defined(__clang__)
-#define DC_NUMBER(x) (x)
+#define DC_HIDDEN(x) (x)
 #elif __GNUC__ >= 12
-#define DC_NUMBER(x) __builtin_assoc_barrier(x)
+#define DC_HIDDEN(x) __builtin_assoc_barrier(x)
 #else
-template <class T> DC_INLINE T dc_number(T x) { __asm__("" : "+r"(x)); return x; }
-#define DC_NUMBER(x) dc_number(x)
+template <class T> DC_INLINE T dc_hidden(T x) { __asm__("" : "+r"(x)); return x; }
+#define DC_HIDDEN(x) dc_hidden(x)
 #endif
 // f(from, to) for ranges that make up 0 to n, of multiples of `least`, some `shares` for every thread: runtime/pool.py.
 // The same code, so the same bits, whatever the number of threads.

@@ -134,8 +134,7 @@ def dc_int_pow(base, exponent):
 """,
     "pow64": """
 def dc_pow64(a, b):
-    a = a.to(tl.float64)
-    b = b.to(tl.float64)
+    a, b = tl.broadcast(a.to(tl.float64), b.to(tl.float64))
     size = tl.exp(b * tl.log(tl.abs(a)))
     is_whole = tl.floor(b) == b
     is_odd = is_whole & (tl.floor(b * 0.5) * 2.0 != b)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 
 from compiler_core.dtype import DType
-from compiler_core.graph.ir import Call, Graph, Node
+from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.graph.passes.canonicalise_gradient import GRADIENT_RULES
 from compiler_core.graph.passes.canonicalise_movement import MOVEMENT_RULES, add_of_pads, slice_of_cat
 from compiler_core.graph.passes.canonicalise_views import cat_of_views
@@ -177,8 +177,23 @@ def _holds(wide: DType, narrow: DType) -> bool:
 
 
 def _same_branches(rewriter: Rewriter, call: Call) -> Node | None:
-    """where(c, a, a) = a."""
-    return call.args[1] if call.args[1] is call.args[2] else None
+    """where(c, a, a) = a, unless what tells c is refused: then the program is to say so."""
+    test, then, other = call.args
+    return then if then is other and not _is_refused(test) else None
+
+
+def _is_refused(node: Node) -> bool:
+    """Whether what `node` is computed from holds a call of constants that was not folded, for it raises."""
+    todo, seen = [node], set[Node]()
+    while todo:
+        found = todo.pop()
+        if not isinstance(found, Call) or found in seen:
+            continue
+        seen.add(found)
+        if found.op.raises and all(isinstance(arg, Constant) or splat(arg) is not None for arg in found.args):
+            return True
+        todo += found.args
+    return False
 
 
 def _known_branch(rewriter: Rewriter, call: Call) -> Node | None:

@@ -16,6 +16,7 @@ from compiler_core.dtype import bfloat16, float32, int64
 from compiler_core.errors import GraphError, IndexError_
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph, GraphBuilder, Node
+from compiler_core.graph.passes import EXPAND, run_passes
 from compiler_core.lowering import definition, lower, passes
 from compiler_core.lowering.define import define
 from compiler_core.lowering.definition import Defined
@@ -61,7 +62,7 @@ definitions kinds
 
 def stages(graph: Graph, target: Target) -> Iterator[tuple[str, Defined]]:
     """What define made, and each pass after it."""
-    defined = define(graph, target.halves)
+    defined = define(run_passes(graph, EXPAND), target.halves)
     yield "define", defined
     for one in passes.PASSES:
         if one.is_for(target):

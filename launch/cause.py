@@ -8,7 +8,9 @@ The rule:
   3. except that a death told by the kernel comes before an exception that was told up to `_NOTICED_S` earlier, if the
      exception can be the noticing of that death (any exception for a signal; an error of the system or of MPI for an
      exit): the kernel closes a dying process's files before it tells the parent, so a peer may notice first;
-  4. a SIGKILLed mpiexec is the cause of every death that nobody can explain.
+  4. except that an exit without a word comes after an exception of another rank that was told up to `_NOTICED_S` later,
+     if that is no noticing: Open MPI ends a process whose peer has gone, and a far host's word takes longer to arrive;
+  5. a SIGKILLed mpiexec is the cause of every death that nobody can explain.
 """
 
 from __future__ import annotations
@@ -118,6 +120,9 @@ def first_of(found: Sequence[Cause]) -> Cause | None:
     able = [cause for cause in found if not cause.is_consequence]
     known = [cause for cause in able if cause.kind not in ("warden lost", "never started")]
     first = next(iter(known), None) or next(iter(able), None) or next(iter(found), None)
+    if first is not None and first.kind == "death" and first.exit_code < 128:
+        told = (cause for cause in able if cause.kind == "exception" and not cause.is_suspect)
+        return next((cause for cause in told if cause.at < first.at + _NOTICED_S), first)
     if first is None or first.kind != "exception":
         return first
     noticed = [cause for cause in able if cause.at < first.at + _NOTICED_S and _could_be_noticed(cause, first)]

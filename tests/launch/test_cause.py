@@ -98,6 +98,10 @@ def fell(rank: int, at: float, exit_code: int) -> Cause:
         ([failed(0, 1.0), fell(1, 1.7, 137)], 0),  # which takes no longer than half a second
         ([failed(0, 1.0), fell(1, 1.3, 3)], 0),  # who leaves with a code of its own is noticed as an error of MPI
         ([failed(0, 1.0, suspect=True), fell(1, 1.3, 3)], 1),
+        ([fell(0, 1.0, 14), failed(1, 1.3)], 1),  # MPI ended it, as its peer had gone, whose word took longer
+        ([fell(0, 1.0, 14), failed(1, 1.7)], 0),
+        ([fell(0, 1.0, 14), failed(1, 1.3, suspect=True)], 0),  # its own code, which a peer noticed
+        ([fell(0, 1.0, 137), failed(1, 1.3)], 0),
         ([Cause("warden lost", 0, 1.0, 137, "lost"), failed(1, 1.5)], 1),  # of this nobody knows what it was
     ],
 )

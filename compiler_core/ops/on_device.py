@@ -59,9 +59,7 @@ DEFINITIONS = {  # ops that a library or kernels compute
     **dict.fromkeys(UNARY_OPS, UNARY),
 }
 
-AGAIN = frozenset(
-    name for name in DEFINITIONS if name not in _KEYED
-)  # those that launch alike for arrays that lie alike
+AGAIN = DEFINITIONS.keys() - set(_KEYED)  # those that launch alike for arrays that lie alike
 
 
 def slope_there(op: Any, g: Any, values: Sequence[Any]) -> tuple[Array] | None:

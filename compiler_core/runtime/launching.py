@@ -8,7 +8,7 @@ done. The caller's own events keep their numbers; those of the collectives come 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from compiler_core.backend import Executable, Spends, WritesOver, stack_of
@@ -25,9 +25,10 @@ class Launching:
     def __init__(self, run: Executable, plan: Launched, signals: int, waits: int) -> None:
         self.run, self.plan, self.signals, self.waits = run, plan, signals, waits
         self.over_inputs: frozenset[tuple[int, int]] = frozenset()
-        self._made = run.made if isinstance(run, WritesOver) else None  # asked once: a Protocol takes long to tell
-        self._spending = run.spend if isinstance(run, Spends) else run
+        self._spending = run.spend if isinstance(run, Spends) else run  # asked once: a Protocol takes long to tell
+        self._made: Callable[[int, Array], bool] | None = None
         if isinstance(run, WritesOver):
+            self._made = run.made
             self.over_inputs = frozenset(
                 (plan.kept[output], place)
                 for output, place in run.over_inputs

@@ -95,19 +95,18 @@ class _Scatter:
 
     def _is_by_place(self) -> bool:
         """Whether the last dim's places, all of them, are read from data that many rows share."""
-        if self.scatter.mode != "add" or self.scatter.dtype is bool_ or len(self.rest.terms) != 1:
-            return False
-        if self.scatter.in_place:
+        scatter = self.scatter
+        if scatter.mode != "add" or scatter.dtype is bool_ or scatter.in_place or len(self.rest.terms) != 1:
             return False
         (atom,) = self.rest.terms
         low, high = atom.bounds
-        if not isinstance(atom, Data) or self.scatter.target.terms[atom] != 1 or low != 0 or not isinstance(high, int):
+        if not isinstance(atom, Data) or scatter.target.terms[atom] != 1 or low != 0 or not isinstance(high, int):
             return False
         rows, shared = (d.domain_numel(tuple(axes)) for axes in (self.digits, self.shared))
-        is_worth_it = rows >= shared * MIN_SHARING and self.n >= MIN_RANKED
-        is_worth_it = is_worth_it and rows * (high + 1) == self.scatter.numel
-        few = self.n <= MAX_ROW and high < MAX_ROW and shared * self.n * (self.n + high) <= MAX_COMPARED
-        return is_worth_it and few
+        if rows * (high + 1) != scatter.numel or rows < shared * MIN_SHARING:
+            return False
+        few = MIN_RANKED <= self.n <= MAX_ROW and high < MAX_ROW
+        return few and shared * self.n * (self.n + high) <= MAX_COMPARED
 
     def _translator(self, rows: list[ir.Stmt], column: list[ir.Stmt] | None, cols: tuple[Axis, ...] = ()) -> Translator:
         translate = Translator(cols, lambda load: None, self.params.read)

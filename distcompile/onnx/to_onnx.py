@@ -17,7 +17,7 @@ from compiler_core import log
 from compiler_core.dtype import int64
 from compiler_core.engines.engine import require_package
 from compiler_core.graph.ir import Call, Graph, Node
-from compiler_core.graph.passes import Cse, Dce, Decompose, run_passes
+from compiler_core.graph.passes import Canonicalise, Cse, Dce, Decompose, run_passes
 from compiler_core.meta import TensorMeta
 from compiler_core.ops.registry import OPS, Array, Op
 from compiler_core.ops.rules import Decomposed
@@ -181,7 +181,10 @@ def _decomposed(graph: Graph) -> Graph:
         op: op.engines.expand for op in OPS.values() if isinstance(op.engines, Decomposed)
     }
     rules |= {OPS[name]: rule for name, rule in _UNCHECKED.items()}
-    return run_passes(graph, (Decompose(lambda call: not refused(call, EXPORTED), rules), Dce(), Cse()))
+    return run_passes(
+        graph,
+        (Canonicalise(after_autograd=True), Decompose(lambda call: not refused(call, EXPORTED), rules), Dce(), Cse()),
+    )
 
 
 def _converted(model: Any, opset: int) -> Any:

@@ -10,7 +10,7 @@ from functools import partial
 
 from compiler_core.dtype import bool_
 from compiler_core.engines.onnx.emitter import Emitter, Rule, element_type
-from compiler_core.graph.ir import Call, Node
+from compiler_core.graph.ir import Call
 from compiler_core.graph.passes.rewrite import splat
 from compiler_core.ops.registry import OPS
 
@@ -47,23 +47,12 @@ def _number(e: Emitter, call: Call, value: float) -> str:
 
 def _where(e: Emitter, call: Call) -> str:
     """A relu, which is 0 where x < 0, is one Max, which is several times as fast; NaN is NaN in both."""
-    x = call.args[2]
-    if x.dtype.is_floating_point and _is_relu(call, x):
+    test, zero, x = call.args
+    compared = test.args if isinstance(test, Call) and test.op in (OPS["lt"], OPS["le"]) else ()
+    is_relu = bool(compared) and compared[0] is x and splat(compared[1]) == splat(zero) == 0
+    if is_relu and x.dtype.is_floating_point:
         return e.node("Max", e.value(x), e.number(0, x.dtype))
     return choice(e, call)
-
-
-def _is_relu(call: Call, x: Node) -> bool:
-    """Whether it is where(x < 0, 0, x), or with x <= 0, of which -0.0 may be kept by another."""
-    test, limited, kept = call.args
-    if not isinstance(test, Call) or test.op not in (OPS["lt"], OPS["le"]) or test.args[0] is not x:
-        return False
-    is_x = kept is x or (isinstance(kept, Call) and kept.op.only_for_autograd and kept.args[0] is x)
-    if not is_x or splat(test.args[1]) != 0:
-        return False
-    if isinstance(limited, Call) and limited.op is OPS["where"]:
-        return _is_relu(limited, x)
-    return bool(splat(limited) == 0)
 
 
 def choice(e: Emitter, call: Call) -> str:

@@ -1,7 +1,7 @@
 // Calls of CuPy's arrays that are made again, for replay.py: which call it is, its memory, its launches, its result.
 //
 // An Again is a function of Python's, of operands by position. A variant of it is what one call of a kind did, as
-// numbers: see replay.py, which writes them. What no variant fits is asked of `learn(again, *operands)`.
+// numbers: see variant.py, which writes them. What no variant fits is asked of `learn(again, *operands)`.
 // Python's functions are declared as they are in its stable ABI: its headers need not be here. While calls are made,
 // other threads run.
 
@@ -346,7 +346,7 @@ EXPORT int dc_again_forget(Object* capsule) {
   return 0;
 }
 
-// One variant more. numbers, objects: see `_Maker` in replay.py.
+// One variant more. numbers, objects: see `_Maker` in variant.py.
 EXPORT int dc_again_add(Object* capsule, const int64_t* numbers, Object* objects) {
   Reader r{numbers, objects};
   auto v = std::make_shared<Variant>();

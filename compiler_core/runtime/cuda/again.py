@@ -1,7 +1,7 @@
 """The library that makes device calls again (again.h): built at the first need, loaded once a process.
 
 In: `learn(again, *operands)`, which is asked of operands that fit no variant. Out: `made(...)`, a function of operands
-that knows no variant yet; `add`, one variant more, as numbers and objects (replay.py writes them). None where there is
+that knows no variant yet; `add`, one variant more, as numbers and objects (variant.py writes them). None where there is
 no compiler: calls are made in full then.
 """
 

@@ -85,15 +85,16 @@ def _is_number(dtype: DType) -> bool:
 
 
 def _picked(self: Tensor, index: Any) -> Tensor:
-    """`self[index]` in a graph: a copy. Where a capture has learnt that such a one is written, the graph ends here."""
+    """`self[index]` in a graph: a copy. Where a capture has learnt that such a one is written, or read after `self`
+    was, the graph ends here."""
     trace: Any = current_trace()
     if getattr(trace, "wrote_picked", None) is None:
         return _get(self, _prepared(index, self))  # type: ignore[no-any-return]
     if not trace.takes_picked:
         raise GraphBreak(
-            "a number in a tensor selects a view, which is written in place",
+            "a number in a tensor selects a view, which is written in place, or read after the whole was",
             where=user_location(),
-            remedy="write x[i] = ... or x[i] += ..., or index by int(i)",
+            remedy="write x[i] = ... or x[i] += ..., clone() what is to stay as it was, or index by int(i)",
         )
     made: Tensor = _get(self, _prepared(index, self))
     root = made._cell.root

@@ -4,7 +4,7 @@ In: a traced tensor of one element. Out: a symbol (`read_later`): later calls, a
 graph's outputs when it has run. It may be handed on, returned and put where others see it, and added to, subtracted
 from and multiplied by numbers, and divided by ones that are known. Whoever needs to look at it before, and so all that
 would make the rest of the graph depend on it, breaks the graph.
-`Reads.resolved`: what a symbol is for this very call, when its graph has run.
+`resolved`: what a symbol is for this very call, when its graph has run.
 """
 
 from __future__ import annotations

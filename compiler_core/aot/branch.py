@@ -32,7 +32,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.registry import Array, Attrs, Op, Sample, Value, bind, meta_of, register, use_trace
 from compiler_core.ops.routine import Routine, is_contiguous, register_routine
-from compiler_core.ops.rules import Expansion, Indexed, Movement, OwnCode, Pointwise, Reduction
+from compiler_core.ops.rules import Expansion, Indexed, Movement, OwnCode, Reduction, is_elementwise
 
 MOST_CALLS = 24  # of a branch that is computed beside the other one
 # graph -> function of arrays and places for the outputs
@@ -43,7 +43,8 @@ parsed = lru_cache(256)(parse_graph)
 
 def is_total(call: Call) -> bool:
     """Whether a call can neither fail nor call a library: whatever its operands hold."""
-    return isinstance(call.op.lower, Pointwise | Movement | Reduction | Indexed) and not call.op.raises
+    is_own = is_elementwise(call.op.lower) or isinstance(call.op.lower, Movement | Reduction | Indexed)
+    return is_own and not call.op.raises
 
 
 def is_selectable(*graphs: Graph) -> bool:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from compiler_core import log
 from compiler_core.aot.recompute import HELD, is_library, is_view
 from compiler_core.graph.ir import SAVED, Call, Graph, Node
-from compiler_core.ops.rules import Pointwise
+from compiler_core.ops.rules import is_elementwise
 
 WORTHS = [HELD + 1, *(HELD << k for k in range(3, 23))]  # bytes moved that a byte may be worth
 Split = TypeVar("Split")
@@ -77,4 +77,4 @@ def peak_of(backward: Graph) -> int:
 
 def _is_fused(call: Call, readers: list[Call]) -> bool:
     first = readers[0]
-    return isinstance(call.op.lower, Pointwise) and all(reader is first for reader in readers) and not is_library(first)
+    return is_elementwise(call.op.lower) and all(reader is first for reader in readers) and not is_library(first)

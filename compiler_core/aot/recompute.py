@@ -25,7 +25,15 @@ from compiler_core.aot.min_cut import INFINITE
 from compiler_core.aot.regions import Regions
 from compiler_core.graph.ir import Call, Graph, Node, Placeholder
 from compiler_core.ops.routine import Routine
-from compiler_core.ops.rules import Expansion, Indexed, IndexedReduction, Movement, Pointwise, Reduction
+from compiler_core.ops.rules import (
+    Composed,
+    Expansion,
+    Indexed,
+    IndexedReduction,
+    Movement,
+    Reduction,
+    is_elementwise,
+)
 from compiler_core.records import dataclass
 
 HELD = 2  # bytes moved that a byte of memory is worth
@@ -116,17 +124,17 @@ class CostModel:
         return Yes()
 
     def _may_at_a_price(self, call: Call) -> Yes | No:
-        if call in self.compared and not (call.op.cheap and isinstance(call.op.lower, Pointwise)):
+        if call in self.compared and not (call.op.cheap and is_elementwise(call.op.lower)):
             return No(f"{call.op.name} may differ in the last bit, and it is compared for equality")
         rule = call.op.lower
-        is_ours = isinstance(rule, Pointwise | Movement | Indexed | Reduction | IndexedReduction | Expansion)
-        if is_ours or (isinstance(rule, Routine) and rule.native is not None):
+        is_ours = isinstance(rule, Movement | Indexed | Reduction | IndexedReduction | Expansion | Composed)
+        if is_ours or is_elementwise(rule) or (isinstance(rule, Routine) and rule.native is not None):
             return Yes()
         return No(f"{call.op.name} is not known to give the same again")
 
     def _is_elementwise(self, call: Call) -> bool:
         """Whether a kernel computes it on the way, for an operation or a few an element."""
-        return isinstance(call.op.lower, Pointwise) or (self.on_gpu and call.op.name == "cast")
+        return is_elementwise(call.op.lower) or (self.on_gpu and call.op.name == "cast")
 
     def recompute_cost(self, node: Node) -> int:
         """Bytes that could be moved while the backward computes `node` again from its operands."""
@@ -209,7 +217,7 @@ def _behind_equality(graph: Graph) -> set[Node]:
     found: set[Node] = set()
     for call in reversed(graph.calls):
         is_test = call.op.name in ("eq", "ne") and not any(map(_is_constant, call.args))
-        if is_test or (call in found and isinstance(call.op.lower, Pointwise | Movement)):
+        if is_test or (call in found and (is_elementwise(call.op.lower) or is_view(call))):
             found.update(call.args)
     return found
 

@@ -19,7 +19,7 @@ from compiler_core.graph.ir import Call, GraphBuilder, Node
 from compiler_core.location import user_location
 from compiler_core.ops import prims
 from compiler_core.ops.registry import Value
-from compiler_core.ops.rules import Pointwise
+from compiler_core.ops.rules import is_elementwise
 from compiler_core.tensor.making.placement import place_of
 from compiler_core.tensor.memory.sized import SizedValue
 
@@ -89,7 +89,7 @@ class PlacedBuilder(GraphBuilder):
             one = todo.pop()
             if not one.shape or (isinstance(one, Call) and not one.args and one not in self.devices):
                 continue
-            if not (isinstance(one, Call) and (one.op.name in _KEEP_NUMBERS or isinstance(one.op.lower, Pointwise))):
+            if not (isinstance(one, Call) and (one.op.name in _KEEP_NUMBERS or is_elementwise(one.op.lower))):
                 return False
             todo += [arg for arg in one.args if arg not in seen]
             seen.update(one.args)

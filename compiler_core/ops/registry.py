@@ -32,7 +32,16 @@ from compiler_core.ops.aliasing import Alias
 from compiler_core.ops.batching.value import Batched
 from compiler_core.ops.meta_value import MetaValue, infer_value
 from compiler_core.ops.on_device import run_on_device
-from compiler_core.ops.rules import ALIKE, Decomposed, EngineRule, Expansion, LowerRule, Pointwise, VmapRule
+from compiler_core.ops.rules import (
+    ALIKE,
+    Composed,
+    Decomposed,
+    EngineRule,
+    Expansion,
+    LowerRule,
+    VmapRule,
+    is_elementwise,
+)
 from compiler_core.records import dataclass
 from compiler_core.symbolic.size import symbols_in
 
@@ -90,7 +99,7 @@ class Op:
     vjp(g, out, *operands, **attrs) -> one cotangent (or None) per operand; uses only other ops, never array data.
     lower: one of ops/rules.py.
     samples: operands for conformance tests, never empty.
-    engines: CORE, what it decomposes to, or why neither: see rules.py. Of an Expansion it is what that is.
+    engines: CORE, what it decomposes to, or why neither: see rules.py. Of what is expanded it is that.
     vmap: how it goes over a batch, see rules.py; None: example by example. Of elementwise ops it is ALIKE.
     dtypes: the operand dtypes it takes.
     random: the result depends on a generator key. alias: how the result shows operand 0's memory, where it does.
@@ -142,15 +151,15 @@ def register(op: Op) -> Op:
     """Add `op` to the table. Raises OpDefinitionError for a second op of that name or a missing rule."""
     if op.name in OPS:
         raise OpDefinitionError(f"op {op.name!r} is registered twice")
-    if op.engines is None and isinstance(op.lower, Expansion):
+    if op.engines is None and isinstance(op.lower, Expansion | Composed):
         op = replace(op, engines=Decomposed(op.lower.expand))
     for rule in ("infer", "eager", "vjp", "lower", "samples", "dtypes", "engines"):
         if not getattr(op, rule):
             raise OpDefinitionError(
                 f"op {op.name!r} has no {rule} rule", remedy="give every rule of compiler_core/ops/registry.py:Op"
             )
-    follows = op.follows or (isinstance(op.lower, Pointwise) and op.alias is None)
-    vmap = op.vmap or (ALIKE if isinstance(op.lower, Pointwise) else None)
+    follows = op.follows or (is_elementwise(op.lower) and op.alias is None)
+    vmap = op.vmap or (ALIKE if is_elementwise(op.lower) else None)
     op = replace(op, shares=op.shares or op.alias is not None, follows=follows, vmap=vmap)
     OPS[op.name] = op
     return op

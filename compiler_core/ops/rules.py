@@ -1,8 +1,8 @@
 """The kinds of lowering rule an op may have: how one call of a graph becomes a definition, as data.
 
 In: nothing. Out: the frozen rule classes that an op's `lower` field holds. Who reads them: `lowering/define.py` has a
-function for each class, with three exceptions: a Movement becomes part of its readers' indices, an Expansion is gone
-before (graph/passes/expand.py), and a `Routine` (routine.py) stays a call of a library.
+function for each class, with exceptions: a Movement becomes part of its readers' indices, an Expansion and a Composed
+are gone before (graph/passes/expand.py), and a `Routine` (routine.py) stays a call of a library.
 
 Conventions: an index is a tuple, one entry a dimension, of ints and of what has + - * // % with ints: the lowering
 passes `Index`s (symbolic/index.py). `read[k](index)` is the expression for element `index` of operand k. `e` is an
@@ -85,7 +85,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """out = expand(*operands, **attrs), written with other ops just before lowering (graph/passes/expand.py).
+    """out = expand(*operands, **attrs): library calls among other ops, written so before lowering (passes/expand.py).
 
     Differentiation and partition see the op whole: what it expands into is neither saved nor recomputed piecewise.
     flops(*operand metas, **attrs): floating-point operations.
@@ -93,6 +93,17 @@ class Expansion:
 
     expand: Callable[..., Any]
     flops: Callable[..., int]
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """out = expand(*operands, **attrs), written then too, and with ops that loops of ours compute.
+
+    It is elementwise, as a Pointwise is, or (reduces) a reduction.
+    """
+
+    expand: Callable[..., Any]
+    reduces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,4 +175,11 @@ class OwnCode:
 CORE = Core()
 EngineRule = Core | Decomposed | OwnCode
 
-LowerRule = Pointwise | Movement | Indexed | Reduction | IndexedReduction | Scatter | Scan | Expansion | Routine
+LowerRule = (
+    Pointwise | Movement | Indexed | Reduction | IndexedReduction | Scatter | Scan | Expansion | Composed | Routine
+)
+
+
+def is_elementwise(rule: LowerRule) -> bool:
+    """Whether element i of the result is made of the operands' elements i."""
+    return isinstance(rule, Pointwise) or (isinstance(rule, Composed) and not rule.reduces)

@@ -20,7 +20,7 @@ from compiler_core.graph.ir import Call, Constant, Node
 from compiler_core.location import user_location
 from compiler_core.ops import functional as F
 from compiler_core.ops.registry import meta_of
-from compiler_core.ops.rules import Pointwise
+from compiler_core.ops.rules import is_elementwise
 from compiler_core.records import dataclass
 from compiler_core.tensor.autograd.tape import TRACED
 from compiler_core.tensor.memory.cell import Cell
@@ -127,7 +127,7 @@ class Selections:
             raise
         except Exception:  # noqa: BLE001 - of so many elements; whether the selection itself fits, it tells itself
             return Refused()
-        elementwise = all(isinstance(call.op.lower, Pointwise) or call.op.name in AROUND for call in body[before:])
+        elementwise = all(is_elementwise(call.op.lower) or call.op.name in AROUND for call in body[before:])
         if not isinstance(result, Tensor) or not elementwise or result.shape != shape or result._view is not None:
             return Refused()
         return self._result(result, mask, given, instead)

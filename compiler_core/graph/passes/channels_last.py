@@ -29,7 +29,7 @@ from compiler_core.meta import Shape
 from compiler_core.ops.convolution.inner import INNER
 from compiler_core.ops.convolution.last import LAST, to_first, to_last
 from compiler_core.ops.routine import Strided
-from compiler_core.ops.rules import Pointwise, Reduction
+from compiler_core.ops.rules import Reduction, is_elementwise
 from compiler_core.records import dataclass
 
 
@@ -315,7 +315,7 @@ def _moved_attrs(call: Call, rank: int) -> Mapping[str, Any] | None:
     """The attributes of `call` on operands with channels last; None if it is of no kind that follows."""
     if len(call.shape) != rank:
         return None
-    if isinstance(call.op.lower, Pointwise) or call.op.name in ("cast", "detach"):
+    if is_elementwise(call.op.lower) or call.op.name in ("cast", "detach"):
         return call.attrs
     order = to_last(rank)
     names = _PER_DIM.get(call.op.name)

@@ -1,8 +1,8 @@
-"""Expand: ops that loops do not compute whole (convolutions) are written with those that they do.
+"""Expand: ops that loops do not compute whole (convolutions, gelu) are written with those that they do.
 
 In: Graph, after autograd; for `Expand` also after the partition. Out: Graph without calls whose lower rule is an
-`Expansion`; after `AttentionComposed`, without attention as one op, and after `PoolingComposed`, without the backward
-of a maximum over windows as one op, for a backend that has no routine. Events stay.
+`Expansion` or `Composed`; after `AttentionComposed`, without attention as one op, and after `PoolingComposed`, without
+the backward of a maximum over windows as one op, for a backend that has no routine. Events stay.
 The rule runs on the call's operands under a trace that appends to the graph being rewritten.
 """
 
@@ -22,7 +22,7 @@ from compiler_core.ops.pooling.windows_maximum import WINDOW_MAX_PUT
 from compiler_core.ops.pooling.windows_maximum import composed as window_max_put
 from compiler_core.ops.registry import Attrs, Op, Value, use_trace
 from compiler_core.ops.routine import Routine, contiguous
-from compiler_core.ops.rules import Expansion
+from compiler_core.ops.rules import Composed, Expansion
 from compiler_core.records import dataclass
 
 _ATTENDS = frozenset(op.name for op in COMPOSED)
@@ -33,9 +33,11 @@ class Expand:
     """See the head of this file."""
 
     def apply(self, graph: Graph) -> Graph:
-        if not any(isinstance(call.op.lower, Expansion) for call in graph.calls):
-            return graph
-        return Rewriter(graph, _expanded).run().called_as(graph)
+        while any(
+            isinstance(call.op.lower, Expansion | Composed) for call in graph.calls
+        ):  # one may be written with others
+            graph = Rewriter(graph, _expanded).run().called_as(graph)
+        return graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class Recorder:
 
 def _expanded(rewriter: Rewriter, call: Call) -> Node | None:
     rule = call.op.lower
-    return _written(rewriter, call, rule.expand, call.attrs) if isinstance(rule, Expansion) else None
+    return _written(rewriter, call, rule.expand, call.attrs) if isinstance(rule, Expansion | Composed) else None
 
 
 def _composed(rewriter: Rewriter, call: Call) -> Node:

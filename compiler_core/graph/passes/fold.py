@@ -14,7 +14,7 @@ from compiler_core.errors import DATA_ERRORS
 from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.graph.passes.rewrite import Rewriter, splat, surely
 from compiler_core.ops.registry import Array
-from compiler_core.ops.rules import Movement, Pointwise
+from compiler_core.ops.rules import Movement, is_elementwise
 from compiler_core.records import dataclass
 from compiler_core.symbolic.size import symbols_in
 
@@ -52,7 +52,7 @@ def _folded(rewriter: Rewriter, call: Call) -> Node | None:
     if not call.args or call.op.random or call.op.effect:
         return None
     if all(splat(arg) is not None for arg in call.args):
-        if isinstance(call.op.lower, Pointwise):
+        if is_elementwise(call.op.lower):
             return rewriter.full(call.meta, _number(_evaluate(call, [_scalar(arg) for arg in call.args])))
         if isinstance(call.op.lower, Movement):
             return rewriter.full(call.meta, splat(call.args[0]))

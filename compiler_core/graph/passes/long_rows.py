@@ -17,7 +17,7 @@ from itertools import accumulate
 from compiler_core.graph.ir import Call, Graph, Node
 from compiler_core.graph.passes.rewrite import Rewriter
 from compiler_core.ops.registry import OPS
-from compiler_core.ops.rules import Pointwise
+from compiler_core.ops.rules import is_elementwise
 from compiler_core.records import dataclass
 
 _RESHAPE = OPS["reshape"]
@@ -80,7 +80,7 @@ def _own_sizes(x: Node, length: int) -> set[int]:
         behind = {*accumulate(reversed(x.shape), lambda a, b: a * b, initial=1)}
         if length in behind:
             found |= {n for n in behind if length % n == 0 and n < length}
-        if not isinstance(x, Call) or not x.args or not (isinstance(x.op.lower, Pointwise) or x.op is _RESHAPE):
+        if not isinstance(x, Call) or not x.args or not (is_elementwise(x.op.lower) or x.op is _RESHAPE):
             break
         x = max(x.args, key=lambda arg: arg.meta.numel)
     return found

@@ -19,13 +19,11 @@ from compiler_core.ops.primitives.pointwise import as_array
 from compiler_core.ops.primitives.tied import tied
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array, Op, PerOperand, Sample, Value, register
-from compiler_core.ops.rules import ALIKE, Expansion
-
-_FLOPS = 20  # an element
+from compiler_core.ops.rules import Composed
 
 
-def cornered(name: str, value: Callable[..., Value], vjp: Callable[..., Any], *samples: Sample) -> Op:
-    """Register an op of this value, of 16-bit floats in float32."""
+def cornered(name: str, value: Callable[..., Value], vjp: Callable[..., Any], *samples: Sample, work: int = 0) -> Op:
+    """Register an op of this value, of 16-bit floats in float32. work: as of an `Op`."""
     value = rounded_once(value)
     rule = PerOperand(*map(rounded_once, vjp.rules)) if isinstance(vjp, PerOperand) else rounded_once(vjp)
 
@@ -40,11 +38,10 @@ def cornered(name: str, value: Callable[..., Value], vjp: Callable[..., Any], *s
             lambda *metas, **attrs: alike(*metas),
             eager,
             rule,
-            Expansion(value, lambda *metas, **attrs: _FLOPS * metas[0].numel),
+            Composed(value),
             samples,
             FLOATING,
-            follows=True,
-            vmap=ALIKE,
+            work=work,
         )
     )
 
@@ -85,8 +82,10 @@ def _slopes(shift: float, log: Callable[[Value], Value]) -> Callable[..., tuple[
 
 
 _PAIR = (Sample(((3, 4), (3, 4)), low=0.2, high=3.0), Sample(((), ()), low=0.2, high=3.0))
-XLOGY = cornered("xlogy", lambda x, y: _times_log(x, y, prims.log, 0.0), _slopes(0.0, prims.log), *_PAIR)
-XLOG1PY = cornered("xlog1py", lambda x, y: _times_log(x, y, prims.log1p, 1.0), _slopes(1.0, prims.log1p), *_PAIR)
+XLOGY = cornered("xlogy", lambda x, y: _times_log(x, y, prims.log, 0.0), _slopes(0.0, prims.log), *_PAIR, work=12)
+XLOG1PY = cornered(
+    "xlog1py", lambda x, y: _times_log(x, y, prims.log1p, 1.0), _slopes(1.0, prims.log1p), *_PAIR, work=14
+)
 
 
 # ---- -x log x
@@ -105,7 +104,9 @@ def _vjp_entr(g: Value, out: Value, x: Value) -> tuple[Value]:
     return (prims.neg(prims.mul(g, prims.add(prims.log(x), _number(x, 1.0)))),)
 
 
-ENTR = cornered("entr", _entr, _vjp_entr, Sample(((3, 4),), low=0.1, high=2.0), Sample(((),), low=0.1, high=2.0))
+ENTR = cornered(
+    "entr", _entr, _vjp_entr, Sample(((3, 4),), low=0.1, high=2.0), Sample(((),), low=0.1, high=2.0), work=12
+)
 
 
 # ---- log(x / (1 - x))
@@ -128,7 +129,7 @@ def _vjp_logit(g: Value, out: Value, x: Value, eps: float = -1.0) -> tuple[Value
 
 
 _UNIT = tuple(Sample(((3, 4),), attrs, low=0.1, high=0.9) for attrs in ({"eps": -1.0}, {"eps": 0.3}))
-LOGIT = cornered("logit", _logit, _vjp_logit, *_UNIT)
+LOGIT = cornered("logit", _logit, _vjp_logit, *_UNIT, work=14)
 
 
 # ---- elu
@@ -157,7 +158,7 @@ def _times(x: Value, factor: float) -> Value:
 
 
 _ELU = {"alpha": 1.5, "scale": 1.2, "inner": 0.7}
-ELU = cornered("elu", _elu, _vjp_elu, Sample(((3, 4),)), Sample(((3, 4),), _ELU), Sample(((),)))
+ELU = cornered("elu", _elu, _vjp_elu, Sample(((3, 4),)), Sample(((3, 4),), _ELU), Sample(((),)), work=12)
 
 
 # ---- leaky
@@ -172,7 +173,7 @@ def _vjp_leaky(g: Value, out: Value, x: Value, slope: float) -> tuple[Value]:
     return (tied(prims.where(prims.gt(x, _number(x, 0.0)), g, _times(g, slope)), x),)
 
 
-LEAKY = cornered("leaky", _leaky, _vjp_leaky, Sample(((3, 4),), {"slope": 0.1}), Sample(((),), {"slope": 0.1}))
+LEAKY = cornered("leaky", _leaky, _vjp_leaky, Sample(((3, 4),), {"slope": 0.1}), Sample(((),), {"slope": 0.1}), work=1)
 
 
 # ---- gelu by tanh
@@ -203,7 +204,7 @@ def _vjp_gelu_tanh(g: Value, out: Value, x: Value) -> tuple[Value]:
     return (prims.mul(g, prims.add(s, slope)),)
 
 
-GELU_TANH = cornered("gelu_tanh", _gelu_tanh, _vjp_gelu_tanh, Sample(((3, 4),)), Sample(((),)))
+GELU_TANH = cornered("gelu_tanh", _gelu_tanh, _vjp_gelu_tanh, Sample(((3, 4),)), Sample(((),)), work=16)
 
 
 # ---- sqrt(a^2 + b^2)
@@ -227,7 +228,7 @@ def _vjp_hypot(g: Value, out: Value, a: Value, b: Value) -> tuple[Value, Value]:
     return prims.mul(g, prims.div(a, out)), prims.mul(g, prims.div(b, out))
 
 
-HYPOT = cornered("hypot", _hypot, _vjp_hypot, Sample(((3, 4), (3, 4))), Sample(((), ())))
+HYPOT = cornered("hypot", _hypot, _vjp_hypot, Sample(((3, 4), (3, 4))), Sample(((), ())), work=10)
 
 
 # ---- sin(pi x) / (pi x)
@@ -255,7 +256,7 @@ def _vjp_sinc(g: Value, out: Value, x: Value) -> tuple[Value]:
     return (prims.mul(g, prims.where(near, _times(prims.mul(series, t), math.pi), slope)),)
 
 
-SINC = cornered("sinc", _sinc, _vjp_sinc, Sample(((3, 4),)), Sample(((),)))
+SINC = cornered("sinc", _sinc, _vjp_sinc, Sample(((3, 4),)), Sample(((),)), work=12)
 
 
 # ---- C's remainder
@@ -274,5 +275,5 @@ def _by_divisor(g: Value, out: Value, a: Value, b: Value) -> Value:
 
 
 FMOD = cornered(
-    "fmod", _fmod, PerOperand(lambda g, out, a, b: g, _by_divisor), Sample(((3, 4), (3, 4)), low=1.1, high=1.9)
+    "fmod", _fmod, PerOperand(lambda g, out, a, b: g, _by_divisor), Sample(((3, 4), (3, 4)), low=1.1, high=1.9), work=8
 )

@@ -21,7 +21,7 @@ from compiler_core.ops.primitives.pointwise import as_array
 from compiler_core.ops.primitives.reduction import Dims, reduced_shape, restore
 from compiler_core.ops.quiet import quietly
 from compiler_core.ops.registry import Array, Op, Sample, Value, register
-from compiler_core.ops.rules import OVER_DIMS, Expansion
+from compiler_core.ops.rules import OVER_DIMS, Composed
 from compiler_core.ops.size_numbers import as_float, as_like, less
 
 _DTYPES: tuple[DType, ...] = (float32, float64)
@@ -71,17 +71,13 @@ def _vjp(g: Value, out: Value, x: Value, dims: Dims, correction: float, wide: bo
     return (prims.mul(restore(_divided(x, slope, dims, correction), tuple(x.shape), dims), away),)
 
 
-def _flops(x: TensorMeta, **attrs: Any) -> int:
-    return 4 * x.numel
-
-
 STD = register(
     Op(
         "std",
         _infer,
         _eager,
         _vjp,
-        Expansion(_std, _flops),
+        Composed(_std, reduces=True),
         tuple(
             Sample((shape,), {"dims": dims, "correction": correction, "wide": wide})
             for shape, dims, correction, wide in (

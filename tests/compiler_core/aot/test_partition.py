@@ -303,3 +303,27 @@ def test_a_gpu_keeps_no_silu_that_is_read_again_across_a_product() -> None:
     kept = [parts.forward.outputs[i] for i in parts.saved]
     assert sum(node.shape == (2, 4, 6, 6) for node in kept) == 2
     assert "sigmoid" in {call.op.name for call in parts.backward.calls}
+
+
+HALF_GELU = """
+graph g(%x: bf16[64, 16] input 'x', %w: bf16[16, 32] parameter 'w', %b: bf16[64, 32] parameter 'b',
+        %v: bf16[32, 16] parameter 'v') on cuda:0 {
+  %h: bf16[64, 32] = matmul(%x, %w)
+  %a: bf16[64, 32] = add(%h, %b)
+  %c: f32[64, 32] = cast(%a) dtype=f32
+  %t: f32[64, 32] = ACTIVATION(%c)
+  %g: bf16[64, 32] = cast(%t) dtype=bf16
+  %y: bf16[64, 16] = matmul(%g, %v)
+  return %y
+}
+"""
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu_tanh", "elu", "sinc"])
+def test_what_is_composed_of_elementwise_calls_is_kept_as_they_are(activation: str) -> None:
+    """As the product in bf16, twice smaller than the f32 that the function reads."""
+    attrs = " alpha=1.0 inner=1.0 scale=1.0" if activation == "elu" else ""
+    text = HALF_GELU.replace("ACTIVATION(%c)", f"{activation}(%c){attrs}")
+    parts = partition(joint_of(parse_graph(text)))
+    kept = [parts.forward.outputs[i] for i in parts.saved]
+    assert all(node.dtype.name == "bfloat16" for node in kept), parts.describe()

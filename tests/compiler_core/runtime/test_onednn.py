@@ -269,3 +269,10 @@ def test_eager_convolutions_of_many_threads_share_plans_and_nothing_else() -> No
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_what_loops_compute_is_no_call_that_a_library_could() -> None:
+    compiled = dc.compile(lambda x: F.gelu(x, approximate="tanh").std(), fullgraph=True)
+    compiled(dc.randn(3, 4, requires_grad=True)).backward()
+    (report,) = compiled.explain().entries
+    assert report.expansions == ()

@@ -64,6 +64,14 @@ ROWS = [
         5 * T * 4 * C * 2,
     ),
     Row(
+        "bias and gelu 16384x3072",
+        [((T, 4 * C), bfloat16), ((4 * C,), float32)],
+        [True, True],
+        lambda x, b: F.gelu(F.add(x, prims.cast(b, bfloat16)), approximate="tanh"),
+        lambda torch, x, b: torch.nn.functional.gelu(x + b.bfloat16(), approximate="tanh"),
+        5 * T * 4 * C * 2,
+    ),
+    Row(
         "cross_entropy 16384x50304",
         [((T, V), bfloat16), ((T,), int64)],
         [True, False],

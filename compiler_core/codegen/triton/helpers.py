@@ -388,6 +388,15 @@ def dc_reduce_min(x, axis: tl.constexpr, keep: tl.constexpr):
 """,
         ("lowest", "key", "unkey", "min"),
     ),
+    "sigmoid": (
+        """
+def dc_sigmoid(x):
+    if x.dtype == tl.float32:
+        return dc_inverse_quick(dc_exp2_quick(x * -1.4426950408889634) + 1.0)  # below 1.2e-38 it is 0
+    return 1.0 / (1.0 + tl.exp(-x))
+""",
+        ("exp2_quick", "inverse_quick"),
+    ),
     "tanh": (
         """
 def dc_tanh(x):

@@ -123,7 +123,7 @@ EMIT: dict[str, Emit] = {
     "ceil": _call("ceil"),
     "round": _float_or_integer(_round, lambda a: a.texts[0]),
     "trunc": _float_or_integer(_helper("trunc"), lambda a: a.texts[0]),
-    "sigmoid": lambda a: f"({literal(1, a.dtype)} / ({literal(1, a.dtype)} + tl.exp(-{a.texts[0]})))",
+    "sigmoid": _helper("sigmoid"),
     "logical_not": _not,
     "bitwise_not": _bitwise_not,
     "isnan": lambda a: f"({a.texts[0]} != {a.texts[0]})",

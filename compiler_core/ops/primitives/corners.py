@@ -181,9 +181,9 @@ LEAKY = cornered("leaky", _leaky, _vjp_leaky, Sample(((3, 4),), {"slope": 0.1}),
 _ROOT, _CUBIC = math.sqrt(2.0 / math.pi), 0.044715
 
 
-def _inner(x: Value, cubic: float) -> Value:
-    """sqrt(2/pi) (1 + cubic x^2)."""
-    return prims.add(_times(prims.mul(x, x), cubic * _ROOT), _number(x, _ROOT))
+def _inner(x: Value, cubic: float, times: float = 1.0) -> Value:
+    """times sqrt(2/pi) (1 + cubic x^2)."""
+    return prims.add(_times(prims.mul(x, x), times * cubic * _ROOT), _number(x, times * _ROOT))
 
 
 def _gelu_tanh(x: Value) -> Value:
@@ -193,15 +193,13 @@ def _gelu_tanh(x: Value) -> Value:
 
 
 def _vjp_gelu_tanh(g: Value, out: Value, x: Value) -> tuple[Value]:
-    """g (s + 2 x u' s (1 - s)), s = (1 + tanh u) / 2, by e = exp(-2 |u|), so that neither s nor 1 - s cancels."""
-    u, one = prims.mul(x, _inner(x, _CUBIC)), _number(x, 1.0)
+    """g (s + 2 x u' s (1 - s)), s = sigmoid(2 u): the smaller of s and 1 - s has its digits, so neither cancels."""
+    u = prims.mul(x, _inner(x, _CUBIC, 2.0))  # twice the u of the value
     negative = prims.lt(u, _number(x, 0.0))
-    e = prims.exp(_times(prims.where(negative, u, prims.neg(u)), 2.0))  # no abs, whose slope at 0 is 0
-    large = prims.div(one, prims.add(one, e))
-    small = prims.mul(e, large)
-    s = prims.where(negative, small, large)
-    slope = prims.mul(_times(_inner(x, 3.0 * _CUBIC), 2.0), prims.mul(x, prims.mul(small, large)))
-    return (prims.mul(g, prims.add(s, slope)),)
+    small = prims.sigmoid(prims.where(negative, u, prims.neg(u)))  # no abs, whose slope at 0 is 0
+    large = prims.sub(_number(x, 1.0), small)
+    slope = prims.mul(_inner(x, 3.0 * _CUBIC, 2.0), prims.mul(x, prims.mul(small, large)))
+    return (prims.mul(g, prims.add(prims.where(negative, small, large), slope)),)
 
 
 GELU_TANH = cornered("gelu_tanh", _gelu_tanh, _vjp_gelu_tanh, Sample(((3, 4),)), Sample(((),)), work=16)

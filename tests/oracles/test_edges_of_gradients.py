@@ -360,3 +360,26 @@ def test_a_norm_of_negative_order_over_nothing_is_refused(order: float) -> None:
         with pytest.raises(RuntimeError):
             m.zeros(3, 0).norm(order)
         assert m.zeros(0, 3).norm(order, dim=1).shape == (0,)
+
+
+LABELS = "m.tensor([0, -1, 1])"
+AT_EDGES: list[tuple[str, list[list[float]]]] = [
+    (
+        "F.binary_cross_entropy(x, y, reduction='none')",
+        [[0.0, 1.0, 0.0, 1.0, 1e-9, 0.3], [0.0, 1.0, 1.0, 0.0, 0.0, 0.5]],
+    ),
+    ("m.copysign(x, y)", [[1.0, -1.0, nan, 0.0], [0.0, -0.0, 2.0, 1.0]]),
+    (f"F.multilabel_margin_loss(x, {LABELS})", [[1.0, 0.0, 0.0]]),
+    (f"F.multi_margin_loss(x, {LABELS}[0])", [[1.0, 0.0, 0.0]]),
+    ("F.hinge_embedding_loss(x, m.tensor([1.0, -1.0, -1.0], dtype=x.dtype))", [[0.0, 1.0, 2.0]]),
+]
+
+
+@both
+@each_width
+@pytest.mark.parametrize(("text", "columns"), AT_EDGES)
+def test_gradients_at_edges_are_torchs(text: str, columns: list[list[float]], dtype: str, compiled: bool) -> None:
+    """Where a loss has its corner, where a logarithm is held, and of NaN."""
+    ours, theirs = gradients(dc, text, columns, dtype, compiled), gradients(torch, text, columns, dtype)
+    for mine, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-6 if dtype == "float32" else 1e-12)

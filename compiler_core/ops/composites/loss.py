@@ -28,8 +28,8 @@ from compiler_core.ops.broadcasting import (
 from compiler_core.ops.casting import in_float32, refused_on_cuda
 from compiler_core.ops.composites.activation import log1p_exp
 from compiler_core.ops.composites.arithmetic import add, mul, sub, true_divide
-from compiler_core.ops.composites.logic import where
 from compiler_core.ops.composites.reduction import mean, stable_shift, sum
+from compiler_core.ops.composites.trigonometry import floating_operands
 from compiler_core.ops.composites.unary import abs
 from compiler_core.ops.refusals import need_kind, need_one_dtype
 from compiler_core.ops.registry import Value
@@ -312,7 +312,7 @@ def _scaled_bce(x: Value, target: Value, scale: Value) -> Value:
 @in_float32
 @rounded_once
 def binary_cross_entropy(input: Value, target: Value, weight: Value | None = None, reduction: str = "mean") -> Value:
-    """-(target log p + (1 - target) log(1 - p)); the logarithms are held above -100, as in torch.
+    """-(target log p + (1 - target) log(1 - p)); logarithms, and the gradient's divisor, are held as in torch.
 
     Raises RuntimeError, compiled too, for an input or a target outside of [0, 1].
     """
@@ -326,19 +326,13 @@ def binary_cross_entropy(input: Value, target: Value, weight: Value | None = Non
 
 @whole(lies="alike", pointwise=True)
 def _bce(x: Value, target: Value) -> Value:
-    return prims.neg(add(mul(target, _log_held(x)), mul(sub(1.0, target), _log_held(sub(1.0, x)))))
+    return prims.bce(*floating_operands(x, target))
 
 
 def _within_unit(name: str, x: Value) -> Value:
     """x, once it was seen that it lies in [0, 1]."""
     inside = prims.bitwise_and(prims.le(prims.full_like(x, 0), x), prims.le(x, prims.full_like(x, 1)))
     return prims.require(x, prims.logical_not(inside), "value", f"all elements of {name} should be between 0 and 1")
-
-
-def _log_held(p: Value) -> Value:
-    """max(log p, -100), with a finite derivative at p = 0."""
-    tiny = prims.le(p, prims.full_like(p, math.exp(-87.0)))
-    return where(tiny, -100.0, prims.log(prims.where(tiny, prims.full_like(p, 1.0), p)))
 
 
 @in_float32

@@ -1,8 +1,8 @@
 """Functions whose derivative at corners and outside their domain is torch's, which no composition of theirs would give.
 
 In: operands alike, floating. Out: one value. Each op has a value, which is its eager rule and what it is lowered to,
-and a vjp that states torch's formula: xlogy, xlog1py, entr, logit, elu, leaky, gelu_tanh, hypot, sinc, fmod. More are
-in special/.
+and a vjp that states torch's formula: xlogy, xlog1py, entr, logit, elu, leaky, gelu_tanh, hypot, sinc, fmod, bce. More
+are in special/.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from compiler_core.dtype import float64, of
 from compiler_core.ops import prims
@@ -275,3 +277,33 @@ def _by_divisor(g: Value, out: Value, a: Value, b: Value) -> Value:
 FMOD = cornered(
     "fmod", _fmod, PerOperand(lambda g, out, a, b: g, _by_divisor), Sample(((3, 4), (3, 4)), low=1.1, high=1.9), work=8
 )
+
+
+# ---- the cross entropy of a probability and a target
+
+
+def _held(logarithm: Value) -> Value:
+    return prims.maximum(logarithm, _number(logarithm, -100.0))
+
+
+def _bce(x: Value, y: Value) -> Value:
+    """(y - 1) log(1 - x) - y log x, the logarithms held above -100."""
+    against = prims.mul(prims.sub(y, _number(y, 1.0)), _held(prims.log1p(prims.neg(x))))
+    return prims.sub(against, prims.mul(y, _held(prims.log(x))))
+
+
+_LEAST_SPREAD = float(np.float32(1e-12))  # torch's constant, of f32 whatever x is
+
+
+def _by_probability(g: Value, out: Value, x: Value, y: Value) -> Value:
+    """g (x - y) / (x (1 - x)), the divisor held above 1e-12: finite at 0 and 1, where the value is held."""
+    spread = prims.mul(prims.sub(_number(x, 1.0), x), x)
+    return prims.mul(g, prims.div(prims.sub(x, y), prims.maximum(spread, _number(x, _LEAST_SPREAD))))
+
+
+def _by_target(g: Value, out: Value, x: Value, y: Value) -> Value:
+    return prims.mul(g, prims.sub(prims.log1p(prims.neg(x)), prims.log(x)))
+
+
+_INSIDE = (Sample(((3, 4), (3, 4)), low=0.1, high=0.9), Sample(((), ()), low=0.1, high=0.9))
+BCE = cornered("bce", _bce, PerOperand(_by_probability, _by_target), *_INSIDE, work=26)

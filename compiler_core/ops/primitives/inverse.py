@@ -79,9 +79,10 @@ def _vjp_atan2(g: Value, out: Value, a: Value, b: Value) -> Pair:
 
 
 def _vjp_copysign(g: Value, out: Value, a: Value, b: Value) -> Pair:
-    """a: g sign(a) with b's sign bit, 0 at 0."""
+    """a: g sign(a) with b's sign bit, 0 at 0, NaN at NaN."""
     zero = prims.full_like(a, 0.0)
     ratio = prims.mul(prims.sign(a), prims.copysign(_one(a), b))
+    ratio = prims.where(prims.isnan(a), a, ratio)
     return prims.where(prims.eq(a, zero), zero, prims.mul(g, ratio)), zero
 
 

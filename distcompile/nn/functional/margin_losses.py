@@ -164,7 +164,7 @@ def multi_margin_loss(
         got = f"{tuple(input.shape)} and {tuple(target.shape)}"
         raise ShapeError("multi_margin_loss: targets do not fit the scores", expected="(N, C) and (N)", got=got)
     chosen = C.gather(scores, 1, classes.unsqueeze(1))
-    loss = (margin - chosen + scores).clamp(min=0)
+    loss = C.relu(margin - chosen + scores)  # whose slope is 0 at the margin
     loss = loss if p == 1 else loss * loss
     loss = loss if weight is None else loss * C.index_select(weight, 0, classes).unsqueeze(1)
     others = arange(scores.shape[1], device=scores.device).unsqueeze(0) != classes.unsqueeze(1)
@@ -201,7 +201,7 @@ def multilabel_margin_loss(
     matches = (place.unsqueeze(2) == arange(count, device=place.device)) & counts.unsqueeze(
         2
     )  # (N, j, i): label j is class i
-    distance = (1 - C.gather(scores, 1, place).unsqueeze(2) + scores.unsqueeze(1)).clamp(min=0)
+    distance = C.relu(1 - C.gather(scores, 1, place).unsqueeze(2) + scores.unsqueeze(1))
     pairs = counts.unsqueeze(2) & matches.any(1, keepdim=True).logical_not()
     loss = C.where(pairs, distance, 0.0).sum((1, 2)) / count
     return _reduced(loss if input.dim() == 2 else loss[0], reduction)

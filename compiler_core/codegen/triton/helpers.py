@@ -6,8 +6,7 @@ Triton's own that are jitted at its import (tl.sum, tl.max): the interpreter tak
 exp2_quick and inverse_quick are the GPU's instructions (2^x and 1/x of f32 to 2 units in the last place, tiny results
 and operands taken as 0): a third of the instructions of tl.exp2 and of a division, where neither matters.
 Sources: log1p and expm1 after Kahan (Higham, "Accuracy and Stability of Numerical Algorithms", 1.14.1); philox after
-Salmon et al., SC'11; sine and cosine after Cody and Waite, with Cephes' polynomials; erfc after Cody, as in
-ops/primitives/erf.py.
+Salmon et al., SC'11; erfc after Cody, as in ops/primitives/erf.py; those of trigonometry.py, as it says.
 Limits: pow goes through exp and log in float64, so that of float64 operands is good to about 1e-13 for results of
 moderate size; a remainder on a GPU has no digits left where the quotient exceeds 2^24.
 """
@@ -17,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
+from compiler_core.codegen.triton.trigonometry import TRIGONOMETRY
 from compiler_core.ops.primitives import erf
 from compiler_core.ops.random import box_muller
 
@@ -216,23 +216,6 @@ def dc_copysign64(a, b):
     sign = (b.to(tl.int64, bitcast=True) >> 63) << 63
     return (tl.abs(a).to(tl.int64, bitcast=True) | sign).to(tl.float64, bitcast=True)
 """,
-    "atan64": """
-def dc_atan64(x):
-    t = tl.abs(x)  # Cephes' atan: about 0, pi/4 or pi/2, then an odd rational function
-    far = t > 2.41421356237309504880
-    near = t <= 0.66
-    z = tl.where(far, -1.0 / tl.where(far, t, 1.0), tl.where(near, t, (t - 1.0) / (t + 1.0)))
-    s = z * z
-    p = (((s * -8.750608600031904122785e-1 - 1.615753718733365076637e1) * s - 7.500855792314704667340e1) * s
-         - 1.228866684490136173410e2) * s - 6.485021904942025371773e1
-    q = ((((s + 2.485846490142306297962e1) * s + 1.650270098316988542046e2) * s + 4.328810604912902668951e2) * s
-         + 4.853903996359136964868e2) * s + 1.945506571482613964425e2
-    quarters = tl.where(far, 2.0, tl.where(near, 0.0, 1.0)).to(tl.float64)
-    high = tl.full((), 0.78539816339744830962, tl.float64)  # pi/4 in two parts
-    low = tl.full((), 3.061616997868382943065e-17, tl.float64)
-    y = quarters * high + ((z * (s * p / q) + z) + quarters * low)
-    return tl.where(x < 0, -y, tl.where(x == 0, x, y))
-""",
     "philox": """
 def dc_philox(seed, stream, element):
     k0 = seed.to(tl.uint32)
@@ -269,45 +252,6 @@ def dc_beyond(x, bound: tl.constexpr):
     return tl.reduce(tl.abs(x), None, tl.standard._elementwise_max) > bound
 """,
         (),
-    ),
-    "sine32": (
-        """
-def dc_sine32(x, ahead: tl.constexpr):
-    turns = tl.fma(x, 0.6366197466850281, 12582912.0)  # in its last bits: the quarter turn nearest to x
-    k = turns - 12582912.0
-    r = tl.fma(k, -5.390302953474238e-15, tl.fma(k, -7.549789415861596e-08, tl.fma(k, -1.570796251296997, x)))
-    s = r * r
-    sine = tl.fma(tl.fma(tl.fma(s, -1.9515295891e-4, 8.3321608736e-3), s, -1.6666654611e-1), s * r, r)
-    sine = tl.where(r == 0.0, r, sine)  # the sign of 0
-    cosine = tl.fma(tl.fma(s, 2.443315711809948e-5, -1.388731625493765e-3), s, 4.166664568298827e-2)
-    cosine = tl.fma(tl.fma(cosine, s, -0.5), s, 1.0)
-    quarter = turns.to(tl.int32, bitcast=True) + ahead
-    value = tl.where((quarter & 1) != 0, cosine, sine)
-    return (value.to(tl.int32, bitcast=True) ^ ((quarter & 2) << 30)).to(tl.float32, bitcast=True)
-""",
-        (),
-    ),
-    "sin32": (
-        """
-def dc_sin32(x, far):
-    if far:
-        y = tl.sin(x)
-    else:
-        y = dc_sine32(x, 0)
-    return y
-""",
-        ("sine32",),
-    ),
-    "cos32": (
-        """
-def dc_cos32(x, far):
-    if far:
-        y = tl.cos(x)
-    else:
-        y = dc_sine32(x, 1)
-    return y
-""",
-        ("sine32",),
     ),
     "tanh_coarse": (
         """
@@ -408,75 +352,6 @@ def dc_tanh(x):
 """,
         ("expm1", "tanh32"),
     ),
-    "atan": (
-        """
-def dc_atan(x):
-    return dc_atan64(x.to(tl.float64)).to(x.dtype)
-""",
-        ("atan64",),
-    ),
-    "asin": (
-        """
-def dc_asin(x):
-    t = x.to(tl.float64)
-    return (2.0 * dc_atan64(t / (1.0 + tl.sqrt((1.0 - t) * (1.0 + t))))).to(x.dtype)
-""",
-        ("atan64",),
-    ),
-    "acos": (
-        """
-def dc_acos(x):
-    t = x.to(tl.float64)
-    return (2.0 * dc_atan64(tl.sqrt((1.0 - t) / (1.0 + t)))).to(x.dtype)
-""",
-        ("atan64",),
-    ),
-    "atan2": (
-        """
-def dc_atan2(a, b):
-    y = tl.abs(a.to(tl.float64))
-    x = tl.abs(b.to(tl.float64))
-    both = (y == x) & (y == float("inf"))
-    angle = dc_atan64(tl.where(both, 1.0, tl.where(y == 0.0, 0.0, y / x)))
-    left = dc_copysign64(tl.full((), 1.0, tl.float64) + 0.0 * angle, b.to(tl.float64)) < 0.0
-    size = tl.where(left, tl.full((), 3.14159265358979323846, tl.float64) - angle, angle)
-    nan = (a != a) | (b != b)
-    return tl.where(nan, float("nan"), dc_copysign64(size, a.to(tl.float64))).to(a.dtype)
-""",
-        ("atan64", "copysign64"),
-    ),
-    "asinh": (
-        """
-def dc_asinh(x):
-    t = tl.abs(x.to(tl.float64))
-    big = t > 1e100
-    u = tl.where(big, 1.0, t)
-    far = tl.log(t) + tl.full((), 0.69314718055994530942, tl.float64)
-    y = tl.where(big, far, dc_log1p(u + u * u / (1.0 + tl.sqrt(1.0 + u * u))))
-    return tl.where(x < 0, -y, tl.where(x == 0, x, y)).to(x.dtype)
-""",
-        ("log1p",),
-    ),
-    "acosh": (
-        """
-def dc_acosh(x):
-    t = x.to(tl.float64)
-    big = t > 1e100
-    u = tl.where(big, 1.0, t) - 1.0
-    far = tl.log(t) + tl.full((), 0.69314718055994530942, tl.float64)
-    return tl.where(big, far, dc_log1p(u + tl.sqrt(u * (u + 2.0)))).to(x.dtype)
-""",
-        ("log1p",),
-    ),
-    "atanh": (
-        """
-def dc_atanh(x):
-    t = tl.abs(x.to(tl.float64))
-    y = 0.5 * dc_log1p(2.0 * t / (1.0 - t))
-    return tl.where(x < 0, -y, tl.where(x == 0, x, y)).to(x.dtype)
-""",
-        ("log1p",),
-    ),
     "floor_mod": (
         """
 def dc_floor_mod(a, b):
@@ -487,6 +362,7 @@ def dc_floor_mod(a, b):
 }
 
 HELPERS: dict[str, tuple[str, tuple[str, ...]]] = {name: (text, ()) for name, text in _SIMPLE.items()} | _COMPOSED
+HELPERS |= TRIGONOMETRY
 
 
 def helper_source(names: set[str]) -> str:

@@ -32,6 +32,7 @@ from compiler_core.tensor.memory.rebinding import rebound
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor, ViewLink
 
+_PERMUTE = OPS["permute"]
 _RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}  # torch's dtype categories; a result may not be of a higher one
 
 
@@ -92,10 +93,17 @@ def assign(self: Tensor, result: Tensor) -> None:
 
 
 def takes_place(self: Tensor, result: Tensor) -> bool:
-    """`assign` in the usual case, of storages that are alike, of one device; False: nothing is done."""
-    cell, other = self._cell, result._cell
-    kind = type(cell)
-    if not (kind is DeviceCell or kind is Cell) or type(other) is not kind or current_trace() is not None:
+    """`assign` in the usual case, of storages that are alike, of one device, and whose dims lie in one order; False:
+    nothing is done."""
+    cell: Any = self._cell
+    other: Any = result._cell
+    if type(other) is not type(cell) or current_trace() is not None:
+        return False
+    root: Any = cell
+    if type(cell) is ViewCell:
+        root = _laid_alike(cell, other)
+    kind = type(root)
+    if not (kind is DeviceCell or kind is Cell):
         return False
     before: Any = cell.raw
     value: Any = other.raw
@@ -113,8 +121,22 @@ def takes_place(self: Tensor, result: Tensor) -> bool:
         if node is not None:
             self._node, self._requires_grad = node, False
             rebound(self)
-    cell.write(value)
+    if root is cell:
+        cell.write(value)
+        return True
+    root.write(other.base.raw)
+    cell.raw, cell.seen = value, root.stamp
     return True
+
+
+def _laid_alike(cell: Any, other: Any) -> Any:
+    """The root of a cell whose dims lie in another order (`layout.laid`), if `other`'s lie in the same; else None."""
+    root, beside = cell.base, other.base
+    kind = type(root)
+    if type(beside) is not kind or not (kind is DeviceCell or kind is Cell) or cell.op is not _PERMUTE:
+        return None
+    is_now = cell.seen == root.stamp and other.seen == beside.stamp
+    return root if is_now and other.op is _PERMUTE and cell.attrs == other.attrs else None
 
 
 def _check_not_of_several(self: Tensor) -> None:

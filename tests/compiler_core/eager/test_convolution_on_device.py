@@ -33,7 +33,7 @@ PLACES: dict[str, Any] = {"stride": (2, 1), "low": (1, 0), "high": (0, 1), "dila
 
 @pytest.fixture(autouse=True)
 def dnn(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> Dnn:
-    monkeypatch.setattr(cudnn, "_first_plans", {})
+    monkeypatch.setattr(cudnn, "_eager_plans", {})
     monkeypatch.setattr(device_proof, "_proved", {})
     return add_cudnn(fake_cuda)
 

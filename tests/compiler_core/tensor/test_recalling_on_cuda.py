@@ -55,7 +55,7 @@ bfloat16 = distcompile.bfloat16
 
 @pytest.fixture(autouse=True)
 def _one_device(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(cudnn, "_first_plans", {})
+    monkeypatch.setattr(cudnn, "_eager_plans", {})
     add_cudnn(fake_cuda)
     with on_fake_device(devices=1):
         yield

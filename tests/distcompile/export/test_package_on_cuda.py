@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFA
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What the fake compiles, and chooses, must not be found by others."""
-    for name in ("_plans", "_first_plans", "_choices"):
+    for name in ("_plans", "_eager_plans", "_choices"):
         monkeypatch.setattr(cudnn, name, {})
     with config.patch(use_cache=False):
         yield

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFA
 
 @pytest.fixture(autouse=True)
 def _one_device(fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setattr(cudnn, "_first_plans", {})
+    monkeypatch.setattr(cudnn, "_eager_plans", {})
     add_cudnn(fake_cuda)
     with on_fake_device(devices=1), config.patch(cache_dir=tmp_path):
         yield
@@ -231,3 +231,49 @@ def test_an_activation_in_place_is_one_node() -> None:
         assert type(z.grad_fn).__name__ == "ReluBackward0"
         z.sum().backward()
     assert x.grad.tolist() == [0.0, 8.0]
+
+
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+def test_an_activation_in_place_with_channels_last_is_one_node(place: str) -> None:
+    """Who shares the memory sees it, strides stay, and its gradient gets no zeros added: a -0 stays one."""
+    given = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype(np.float32)
+    slope = -np.abs(np.random.default_rng(1).normal(size=given.shape)).astype(np.float32) * (given > 0) - 0.0
+    for _ in range(4):
+        x = dc.tensor(given, device=place).to(memory_format=dc.channels_last).requires_grad_()
+        y = x * 1
+        same, part, steps = y.detach(), y[:, 1:], y.stride()
+        z = F.relu(y, inplace=True)
+        assert z is y
+        assert type(z.grad_fn).__name__ == "ReluBackward0"
+        assert type(z.grad_fn.next_functions[0][0]).__name__ == "MulBackward0"
+        y += x
+        assert (y.stride(), y._version, same._version) == (steps, 2, 2)
+        wanted = np.maximum(given, 0) + given
+        assert np.array_equal(y.detach().cpu().numpy(), wanted)
+        assert np.array_equal(same.cpu().numpy(), wanted)
+        assert np.array_equal(part.detach().cpu().numpy(), wanted[:, 1:])
+        part.mul_(2)
+        wanted[:, 1:] *= 2
+        assert np.array_equal(y.detach().cpu().numpy(), wanted)
+        z = F.relu(x * 1, inplace=True)
+        z.backward(dc.tensor(slope, device=place))
+        made = x.grad.cpu().numpy()
+        assert np.array_equal(made, np.where(given > 0, slope, 0))
+    y = dc.tensor(given, device=place).to(memory_format=dc.channels_last)
+    y += dc.tensor(given, device=place)  # which lies otherwise
+    assert np.array_equal(y.cpu().numpy(), 2 * given)
+    w = (dc.tensor(given, device=place).to(memory_format=dc.channels_last) * 1).permute(0, 2, 3, 1).detach()
+    w.mul_(3)
+    assert np.array_equal(w.cpu().numpy(), 3 * given.transpose(0, 2, 3, 1))
+
+
+def test_a_tensor_that_permutes_another_is_written_in_place() -> None:
+    """A detached handle of a view has a permuted cell, too: who it is a view of sees what is written."""
+    x = dc.tensor(np.arange(6.0).reshape(2, 3), device="cuda")
+    turned, other = x.t().detach(), dc.ones(2, 3, device="cuda").t().detach()
+    turned += other
+    assert x.tolist() == [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+    assert other.tolist() == [[1.0, 1.0]] * 3
+    turned.copy_(other)
+    other.mul_(5)
+    assert x.tolist() == [[1.0] * 3] * 2

@@ -70,7 +70,7 @@ def run(form: Callable[[Any, Any, Any], Any], mode: str) -> list[bytes | None]:
 def test_the_bits_are_those_of_calls_made_in_full(
     name: str, mode: str, fake_cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cudnn, "_first_plans", {})
+    monkeypatch.setattr(cudnn, "_eager_plans", {})
     add_cudnn(fake_cuda)
     with on_fake_device(devices=1):
         again = run(FORMS[name], mode)

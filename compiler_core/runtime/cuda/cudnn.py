@@ -2,7 +2,8 @@
 
 In: one call (a `Callback`: the routine's name, attributes, layouts of operands and result, all with channels last).
 Out: `identity`, which stands in cache keys; `choose`: the engine for a call, measured on the current device when code
-is compiled, or why there is none; `make_plan`: the address of an execution plan of that engine, when code is loaded.
+is compiled, or why there is none; `make_plan`: the address of an execution plan of that engine, when code is loaded;
+`eager_plan`: the plan of a call of eager code.
 
 Its graph API is called by address (ctypes): a graph of one operation, the heuristics' list of engine configurations,
 a plan of each. An engine is known by the heuristics' mode and its place in that list, which one version of cuDNN
@@ -14,7 +15,10 @@ Source: cuDNN 9, cudnn_graph.h (numbers of descriptors, attributes and types).
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from compiler_core.config import config
@@ -24,6 +28,7 @@ from compiler_core.graph.parse import parse_attrs
 from compiler_core.meta import Shape
 from compiler_core.ops.routine import Strided, told_of_all_dims
 from compiler_core.records import dataclass
+from compiler_core.runtime.cache import Manifest, find, keep, make_key
 from compiler_core.runtime.callback import Callback
 from compiler_core.runtime.cuda import context, driver, measure, replay
 
@@ -34,6 +39,7 @@ _MODES = (3, 1)  # of the heuristics: A, B
 _PER_MODE = 5  # engines of each mode that are measured
 _MAX_WORKSPACE = 512 << 20
 ALIGNMENT = 16  # bytes on which operands and results start
+_FILE = "engine.json"
 
 # cudnnBackendDescriptorType_t
 _CONVOLUTION, _ENGINE, _CONFIG, _HEURISTICS, _PLAN, _GRAPH, _PACK, _TENSOR = 1, 2, 3, 4, 5, 15, 16, 17
@@ -321,7 +327,7 @@ def make_plan(call: Callback) -> int:
 _plans: dict[tuple[Callback, int], ctypes.c_void_p] = {}
 
 
-class FirstPlan(NamedTuple):
+class EagerPlan(NamedTuple):
     """A plan's address, the bytes of workspace that it wants, and the shape of its result, channels last."""
 
     address: ctypes.c_void_p
@@ -329,20 +335,49 @@ class FirstPlan(NamedTuple):
     shape: Shape
 
 
-def first_plan(key: Hashable, call: Callable[[], Callback]) -> FirstPlan | str:
-    """The plan that is proposed first for `call`, by which `key` is known; or why there is none. f32 may be tf32 where
-    that is permitted."""
+def eager_plan(key: Hashable, call: Callable[[], Callback], *, is_measured: bool) -> EagerPlan | str:
+    """The plan for `call`, by which `key` is known; or why there is none. is_measured: of the engine that is fastest
+    (`choose`); else the one that is proposed first. f32 may be tf32 where that is permitted, and is not measured."""
     tf32 = context.tf32_is_permitted()
     key = (key, tf32, context.cupy().cuda.runtime.getDevice())
-    if key not in _first_plans:
+    if key not in _eager_plans:
         try:
             told = call()
-            shape, plans = told.arrays[-1].shape, _candidates(told, tf32)
-            found = next((FirstPlan(plan, workspace, shape) for _, _, plan, workspace in plans), None)
-            _first_plans[key] = found or "cuDNN has no engine for it"
+            plan = _fastest_plan(told) if is_measured else _first_plan(told, tf32)
+            _eager_plans[key] = EagerPlan(*plan, told.arrays[-1].shape) if plan else "cuDNN has no engine for it"
         except DeviceError as error:
-            _first_plans[key] = str(error)
-    return _first_plans[key]
+            _eager_plans[key] = str(error)
+    return _eager_plans[key]
 
 
-_first_plans: dict[Hashable, FirstPlan | str] = {}
+_eager_plans: dict[Hashable, EagerPlan | str] = {}
+
+
+def _first_plan(call: Callback, tf32: bool) -> tuple[ctypes.c_void_p, int] | None:
+    return next(((plan, workspace) for _, _, plan, workspace in _candidates(call, tf32)), None)
+
+
+def _fastest_plan(call: Callback) -> tuple[ctypes.c_void_p, int] | None:
+    replay.spoil()  # what is measured is no part of a call that is noted
+    choice = _kept_choice(call)
+    if isinstance(choice, str):
+        return None
+    return _plan(_configurations(_graph(call), choice.mode, choice.place + 1)[choice.place])
+
+
+def _kept_choice(call: Callback) -> Choice | str:
+    """`choose`, whose answer the artefact cache keeps once it was measured: other processes have the same bits."""
+    key = make_key({"kind": "engine of cuDNN", "call": json.dumps(call.to_json()), "cudnn": identity()})
+    entry = find(key) if config.use_cache and config.measure else None
+    if entry is not None:
+        return Choice(**json.loads(entry.read(_FILE)))
+    found = choose(call)
+    if config.use_cache and not isinstance(found, str) and found.seconds:
+        text = json.dumps(asdict(found))
+
+        def build(folder: Path) -> Manifest:
+            (folder / _FILE).write_text(text)
+            return {}
+
+        keep(key, build)
+    return found

@@ -30,7 +30,7 @@ ATTRS: dict[str, Any] = {"stride": (2, 1), "low": (1, 0), "high": (0, 1), "dilat
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What the fake compiles, and chooses, must not be found by others."""
     monkeypatch.setattr(cudnn, "_plans", {})
-    monkeypatch.setattr(cudnn, "_first_plans", {})
+    monkeypatch.setattr(cudnn, "_eager_plans", {})
     monkeypatch.setattr(cudnn, "_choices", {})
     with config.patch(use_cache=False):
         yield
@@ -142,10 +142,67 @@ def test_eager_convolutions_go_there_too(refuses: bool, dnn: Dnn) -> None:
     exact = prims.convolution(x.astype(np.float64), weight.astype(np.float64), **ATTRS)
     g = rng.standard_normal(exact.shape).astype(bfloat16.numpy)
     expected = _three(x.astype(np.float64), weight.astype(np.float64), g.astype(np.float64))
-    for ours, one in zip(_three(*map(on_device, (x, weight, g))), expected, strict=True):
-        np.testing.assert_allclose(on_host(ours).astype(np.float64), one, rtol=2e-2, atol=0.2)
+    for _ in range(2):  # at the first call engines are measured
+        dnn.ran.clear()
+        for ours, one in zip(_three(*map(on_device, (x, weight, g))), expected, strict=True):
+            np.testing.assert_allclose(on_host(ours).astype(np.float64), one, rtol=2e-2, atol=0.2)
     kinds = [] if refuses else ["convolution", "convolution_input", "convolution_weight"]
     assert [kind for kind, _ in dnn.ran] == kinds
+
+
+def _engines(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The engines that are run, by the place in their list, of which the second is the fastest."""
+    ran: list[int] = []
+    plans: dict[int, int] = {}
+    monkeypatch.setattr(cudnn, "_notes", lambda configuration: set())
+    candidates = cudnn._candidates
+
+    def counted(call: Any, tf32: bool = False) -> Iterator[Any]:
+        for mode, place, plan, workspace in candidates(call, tf32):
+            plans[plan.value] = place
+            yield mode, place, plan, workspace
+
+    def measured(plan: Any, addresses: list[int], workspace: int) -> float:
+        ran.append(plans[plan.value])
+        return 2.0 - plans[plan.value]
+
+    monkeypatch.setattr(cudnn, "_candidates", counted)
+    monkeypatch.setattr(cudnn, "_measured", measured)
+    return ran
+
+
+def _grouped(groups: int) -> Any:
+    x, weight = (on_device(np.ones(shape, bfloat16.numpy)) for shape in ((2, 32, 7, 9), (6, 32 // groups, 3, 2)))
+    return on_host(prims.convolution(x, weight, **{**ATTRS, "groups": groups})).astype(np.float64)
+
+
+def test_eager_convolutions_in_groups_have_the_fastest_engine(
+    dnn: Dnn, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    """It is measured once, and found in the cache by other processes."""
+    measured = _engines(monkeypatch)
+    chosen: list[Any] = []
+    make = cudnn._configurations
+    monkeypatch.setattr(cudnn, "_configurations", lambda *a: (chosen.append(a[1:]), make(*a))[1])
+    with config.patch(use_cache=True, cache_dir=tmp_path):
+        assert _grouped(1).max() == 192
+        assert measured == []
+        first = _grouped(2)
+        assert measured == [0, 1, 0, 1], "both engines, of both lists of heuristics"
+        assert chosen[-1] == (3, 2), "the second of the first list is planned"
+        assert np.array_equal(_grouped(2), first)
+        for name in ("_eager_plans", "_choices"):  # as in another process
+            monkeypatch.setattr(cudnn, name, {})
+        assert np.array_equal(_grouped(2), first)
+        assert measured == [0, 1, 0, 1]
+        assert chosen[-1] == (3, 2)
+
+
+def test_where_nothing_is_measured_groups_have_the_first_engine(dnn: Dnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = _engines(monkeypatch)
+    with config.patch(measure=False):
+        assert _grouped(2).max() == 96
+    assert measured == []
 
 
 def test_each_kind_of_device_has_a_choice_of_its_own(dnn: Dnn, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ class Last(tuple[int, ...]):
 
 
 SAMPLES: dict[str, Sample] = {  # shapes, or operands as they are, and attributes
+    "average": (((4, 6, 2, 21),), {"dims": (2, 3), "keepdim": True}),
     "batch_norm": (((4, 3, 2, 21), None, None, (3,), (3,)), {"eps": 1e-5}),
     "group_norm": (((4, 6, 2, 21), (6,), (6,)), {"groups": 2, "eps": 1e-5}),
     "dropout": (((40, 9), _KEY), {"p": 0.3, "stream": 4}),
@@ -60,6 +61,11 @@ _PER_CHANNEL = [np.random.default_rng(7).uniform(0.5, 2, 16).astype(np.float32) 
 _EPS = {"eps": 1e-5}
 MORE: dict[str, Sequence[Sample]] = {  # where other kernels do the same, or other dtypes stand beside each other
     "cross_entropy": ((((4, 37), _CLASSES), {**_LOSS, "reduction": "sum", "smoothing": 0.2}),),
+    "average": (
+        ((Last((3, 16, 40, 50)),), {"dims": (2, 3), "keepdim": False}),
+        (((3, 5, 40, 50),), {"dims": (0, 2, 3), "keepdim": False}),
+        (((300, 24),), {"dims": (0,), "keepdim": True}),
+    ),
     "batch_norm": (
         (((16, 3, 2200), None, None, (3,), (3,)), _EPS),
         (((6, 16, 4, 8), None, None, *_PER_CHANNEL), _EPS),

@@ -19,6 +19,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.eager.device.attention import attended_in_blocks, blocks_backward
+from compiler_core.eager.device.averages import define_average
 from compiler_core.eager.device.batch_norm import define_batch_norm
 from compiler_core.eager.device.checks import ask
 from compiler_core.eager.device.convolution import define_convolutions
@@ -197,6 +198,7 @@ def _embedding_backward(k: DeviceKernels, needs: Sequence[bool], g: Array, _: An
 
 
 def _define_all() -> None:
+    define_average()
     define_batch_norm()
     define_convolutions()
     define_norms()

@@ -2,7 +2,8 @@
 //
 // In: dense arrays; before this text those of numbers.cu and rows.cu. Out: the arrays that are written.
 // A block has MOST threads: `lanes` side by side (a power of two), in levels. A thread reads WIDTH elements at once
-// where `wide` says that all lie so (on 16 bytes, in multiples of WIDTH), else one.
+// where `wide` says that all lie so (on 16 bytes, in multiples of WIDTH), else one. What is written to `out` is divided
+// before it is rounded; parts are not.
 
 template <int V> __device__ inline void add_from(const T* at, C* sums) {
   C given[V];
@@ -13,7 +14,7 @@ template <int V> __device__ inline void add_from(const T* at, C* sums) {
 
 template <int V>
 __device__ inline void down(const T* x, C* parts, T* out, i64 rows, i64 n, i64 step, i64 splits, i64 share, i64 across,
-                            int lanes, C* room) {
+                            int lanes, C divisor, C* room) {
   const int levels = blockDim.x / lanes, width = lanes * V;
   const i64 from = blockIdx.x % across * width, column = from + (i64)threadIdx.x % lanes * V;
   const i64 group = blockIdx.x / across, begin = group % splits * share;
@@ -30,7 +31,7 @@ __device__ inline void down(const T* x, C* parts, T* out, i64 rows, i64 n, i64 s
   for (int k = 0; k < V; ++k) room[threadIdx.x * V + k] = sums[k];
   over_levels(room, levels, width);
   for (int i = threadIdx.x; i < width && from + i < n; i += blockDim.x) {
-    if (out) out[group * n + from + i] = as_stored(room[i]);
+    if (out) out[group * n + from + i] = as_stored(room[i] / divisor);
     else parts[group * n + from + i] = room[i];
   }
 }
@@ -38,10 +39,10 @@ __device__ inline void down(const T* x, C* parts, T* out, i64 rows, i64 n, i64 s
 // Down the columns of x, [outer, rows, n], whose rows begin `step` elements apart: a block has `across`-th of them, and `share` rows. Either parts, [outer,
 // splits, n], or out, where one split is all.
 KERNEL sum_down(const T* x, C* parts, T* out, i64 rows, i64 n, i64 step, i64 splits, i64 share, i64 across, int lanes,
-                int wide) {
+                int wide, C divisor) {
   __shared__ C room[WIDTH * MOST];
-  if (wide) down<WIDTH>(x, parts, out, rows, n, step, splits, share, across, lanes, room);
-  else down<1>(x, parts, out, rows, n, step, splits, share, across, lanes, room);
+  if (wide) down<WIDTH>(x, parts, out, rows, n, step, splits, share, across, lanes, divisor, room);
+  else down<1>(x, parts, out, rows, n, step, splits, share, across, lanes, divisor, room);
 }
 
 template <int V>
@@ -59,7 +60,7 @@ __device__ inline C along(const T* x, i64 n, i64 begin, i64 share, int lanes) {
 
 // Along the rows of x, [rows, n]: each level of a block has `share` elements of one. Either parts, [rows, splits], or
 // out, where one split is all.
-KERNEL sum_along(const T* x, C* parts, T* out, i64 rows, i64 n, i64 splits, i64 share, int lanes, int wide) {
+KERNEL sum_along(const T* x, C* parts, T* out, i64 rows, i64 n, i64 splits, i64 share, int lanes, int wide, C divisor) {
   __shared__ C room[MOST];
   const i64 piece = (i64)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes, begin = piece % splits * share;
   C total = 0;
@@ -69,13 +70,13 @@ KERNEL sum_along(const T* x, C* parts, T* out, i64 rows, i64 n, i64 splits, i64 
   }
   total = over_lanes(total, room, lanes);
   if (threadIdx.x % lanes == 0 && piece < rows * splits) {
-    if (out) out[piece] = as_stored(total);
+    if (out) out[piece] = as_stored(total / divisor);
     else parts[piece] = total;
   }
 }
 
 // Of parts, [outer, rows, n], down the columns: a block has `lanes` of them.
-KERNEL add_down(const C* parts, T* out, i64 outer, i64 rows, i64 n, int lanes) {
+KERNEL add_down(const C* parts, T* out, i64 outer, i64 rows, i64 n, int lanes, C divisor) {
   __shared__ C room[MOST];
   const i64 own = (i64)blockIdx.x * lanes + threadIdx.x % lanes;
   const int levels = blockDim.x / lanes;
@@ -84,11 +85,11 @@ KERNEL add_down(const C* parts, T* out, i64 outer, i64 rows, i64 n, int lanes) {
     for (i64 row = threadIdx.x / lanes; row < rows; row += levels) total += parts[(own / n * rows + row) * n + own % n];
   room[threadIdx.x] = total;
   over_levels(room, levels, lanes);
-  if ((int)threadIdx.x < lanes && own < outer * n) out[own] = as_stored(room[threadIdx.x]);
+  if ((int)threadIdx.x < lanes && own < outer * n) out[own] = as_stored(room[threadIdx.x] / divisor);
 }
 
 // Of parts, [outer, n, inner], over the first and the last dim: a level each.
-KERNEL add_around(const C* parts, T* out, i64 outer, i64 n, i64 inner, int lanes) {
+KERNEL add_around(const C* parts, T* out, i64 outer, i64 n, i64 inner, int lanes, C divisor) {
   __shared__ C room[MOST];
   const i64 own = (i64)blockIdx.x * (blockDim.x / lanes) + threadIdx.x / lanes;
   C total = 0;
@@ -96,5 +97,5 @@ KERNEL add_around(const C* parts, T* out, i64 outer, i64 n, i64 inner, int lanes
     for (i64 i = threadIdx.x % lanes; i < outer * inner; i += lanes)
       total += parts[(i / inner * n + own) * inner + i % inner];
   total = over_lanes(total, room, lanes);
-  if (threadIdx.x % lanes == 0 && own < n) out[own] = as_stored(total);
+  if (threadIdx.x % lanes == 0 && own < n) out[own] = as_stored(total / divisor);
 }

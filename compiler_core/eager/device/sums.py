@@ -34,7 +34,8 @@ _LONG = 512  # elements of a row that lanes of its own read well
 _FEW = 8  # rows, of which a sum down the columns would leave too much to the second kernel
 _WIDE = np.dtype(np.float32)
 
-Sum = Callable[[DeviceKernels, DeviceKernels, Any], Array]  # kernels of x's dtype, and of the result's; x, or where
+# kernels of x's dtype, and of the result's; x, or where it is; what the sum is divided by, before it is rounded
+Sum = Callable[[DeviceKernels, DeviceKernels, Any, int], Array]
 
 
 _known: Known = {}
@@ -63,6 +64,12 @@ def wide_sum(x: Array, dims: tuple[int, ...]) -> Array | None:
     return None if k is None or wide is None or not x.size else _sum(k, wide, x, dims)
 
 
+def average(x: Array, dims: tuple[int, ...]) -> Array | None:
+    """The sum over dims, divided by how many it is of and rounded once; None where there are no kernels."""
+    k = _proved(x.dtype)
+    return None if k is None else _sum(k, k, x, dims, math.prod([x.shape[d] for d in dims]))
+
+
 def added(x: Array, dim: int) -> Array:
     """The sum over a dim of a dense array of the dtype that kernels compute in."""
     k = None if x.shape[dim] == 1 else _proved(x.dtype)
@@ -72,12 +79,13 @@ def added(x: Array, dim: int) -> Array:
     return found
 
 
-def _sum(k: DeviceKernels, ends: DeviceKernels, x: Array, dims: tuple[int, ...]) -> Array | None:
+def _sum(k: DeviceKernels, ends: DeviceKernels, x: Array, dims: tuple[int, ...], divisor: int = 1) -> Array | None:
     found = _order(x.shape, x.strides, x.itemsize, dims)
     if found is None:
         if x.ndim == 2 and dims == (0,) and _has_gaps(x.shape, x.strides, x.itemsize):
             step, fits = x.strides[0] // x.itemsize, not (x.data.ptr % NBYTES or x.strides[0] % NBYTES)  # type: ignore[attr-defined]
-            return _down(1, *x.shape, NBYTES // x.itemsize if fits else 1, step=step)(k, ends, Address(x.data.ptr))  # type: ignore[attr-defined]
+            columns = _down(1, *x.shape, NBYTES // x.itemsize if fits else 1, step=step)
+            return columns(k, ends, Address(x.data.ptr), divisor)  # type: ignore[attr-defined]
         if not all(x.strides):
             return None  # it repeats
         x = dense(x)
@@ -85,7 +93,7 @@ def _sum(k: DeviceKernels, ends: DeviceKernels, x: Array, dims: tuple[int, ...])
     made = None if found is None else _way(found[0], x.itemsize, not x.data.ptr % NBYTES)  # type: ignore[attr-defined]
     if found is None or made is None:
         return None
-    out = made(k, ends, x if x.flags.c_contiguous else Address(x.data.ptr))  # type: ignore[attr-defined]
+    out = made(k, ends, x if x.flags.c_contiguous else Address(x.data.ptr), divisor)  # type: ignore[attr-defined]
     shape, turn = found[1:]
     if turn is not None:
         out = dense(out.reshape(turn[0]).transpose(turn[1]))
@@ -152,9 +160,9 @@ def _around(first: Sum, outer: int, n: int, inner: int) -> Sum:
     lanes = _lanes(outer * inner)
     sizes, grid = (I64(outer), I64(n), I64(inner), I32(lanes)), (-(-n * lanes // MOST),)
 
-    def around(k: DeviceKernels, ends: DeviceKernels, x: Any) -> Array:
+    def around(k: DeviceKernels, ends: DeviceKernels, x: Any, divisor: int) -> Array:
         out = _empty(n, ends.dtype)
-        ends.block("add_around", first(k, ends, x), out, *sizes, grid=grid)
+        ends.block("add_around", first(k, ends, x, 1), out, *sizes, ends.wide.type(divisor), grid=grid)
         return out
 
     return around
@@ -178,15 +186,15 @@ def _down(outer: int, rows: int, n: int, vector: int, *, step: int = 0, is_all: 
     own = 32 if splits <= _FEW else 8  # lanes that add parts: as many as lie in one sector, if parts are many
     rest, ends_grid = (I64(outer), I64(splits), I64(n), I32(own)), (-(-outer * n // own),)
 
-    def down(k: DeviceKernels, ends: DeviceKernels, x: Any) -> Array:
+    def down(k: DeviceKernels, ends: DeviceKernels, x: Any, divisor: int) -> Array:
         at_once = splits == 1 and is_all and k is ends
         made = _empty(outer * splits * n, k.dtype if at_once else k.wide)
         targets = (None, made) if at_once else (made, None)
-        k.block("sum_down", x, *targets, *sizes, grid=(across * outer * splits,))
-        if at_once or not is_all or (splits == 1 and k.wide == ends.dtype):
+        k.block("sum_down", x, *targets, *sizes, k.wide.type(divisor), grid=(across * outer * splits,))
+        if at_once or not is_all or (splits == divisor == 1 and k.wide == ends.dtype):
             return made
         out = _empty(outer * n, ends.dtype)
-        ends.block("add_down", made, out, *rest, grid=ends_grid)
+        ends.block("add_down", made, out, *rest, ends.wide.type(divisor), grid=ends_grid)
         return out
 
     return down
@@ -206,14 +214,14 @@ def _along(rows: int, n: int, vector: int, *, is_all: bool = True) -> Sum:
     lanes, splits, share = pieces(rows, n, vector)
     sizes = *map(I64, (rows, n, splits, share)), I32(lanes), I32(vector > 1 and not n % vector)
     grid = (-(-rows * splits * lanes // MOST),)
-    rest = _around(lambda k, ends, made: made, 1, rows, splits)
+    rest = _around(lambda k, ends, made, divisor: made, 1, rows, splits)
 
-    def along(k: DeviceKernels, ends: DeviceKernels, x: Any) -> Array:
+    def along(k: DeviceKernels, ends: DeviceKernels, x: Any, divisor: int) -> Array:
         at_once = splits == 1 and is_all and k is ends
         made = _empty(rows * splits, k.dtype if at_once else k.wide)
         targets = (None, made) if at_once else (made, None)
-        k.block("sum_along", x, *targets, *sizes, grid=grid)
-        return made if at_once or not is_all else rest(k, ends, made)
+        k.block("sum_along", x, *targets, *sizes, k.wide.type(divisor), grid=grid)
+        return made if at_once or not is_all else rest(k, ends, made, divisor)
 
     return along
 

@@ -28,6 +28,7 @@ from compiler_core.ops.broadcasting import (
     cast,
     dtype_of,
     floating,
+    is_narrow,
     kept_shape,
     like,
     normalize_dim,
@@ -45,6 +46,7 @@ from compiler_core.ops.refusals import need_floating, need_kind
 from compiler_core.ops.registry import Value
 from compiler_core.ops.remembered import remembered
 from compiler_core.ops.size_numbers import as_float, as_like, less
+from compiler_core.ops.whole import whole
 
 
 class ValuesAndIndices(NamedTuple):
@@ -108,11 +110,24 @@ def mean(input: Value, dim: Dim = None, keepdim: bool = False, *, dtype: DType |
     """The arithmetic mean over `dim`. Raises DTypeError for integers."""
     x = cast(as_value(input), dtype)
     need_floating("mean", x)
+    return averaged(x, normalize_dims(dim, len(x.shape)), keepdim)
+
+
+def averaged(x: Value, dims: tuple[int, ...], keepdim: bool) -> Value:
+    """The mean over dims, of 16-bit floats whole: they are read once, where there is a definition for it."""
+    found: Value = (_whole_average if is_narrow(x) and dims else average)(x, dims=dims, keepdim=keepdim)
+    return found
+
+
+def average(x: Value, *, dims: tuple[int, ...], keepdim: bool) -> Value:
+    """The same, op by op."""
     wide = widened(x)
-    dims = normalize_dims(dim, len(x.shape))
     total = prims.sum(wide, dims) if dims else wide
     result = prims.div(total, prims.full_like(total, as_float(_count(shape_of(x), dims))))
     return _keep(cast(result, dtype_of(x)), shape_of(x), dims, keepdim)
+
+
+_whole_average = whole(average)
 
 
 def abs_squared(x: Value) -> Value:

@@ -21,6 +21,7 @@ from compiler_core.ops.broadcasting import broadcast_to, cast, dtype_of, shape_o
 from compiler_core.ops.casting import in_float32_on_cpu
 from compiler_core.ops.composites.arithmetic import add, clamp, div, mul
 from compiler_core.ops.composites.logic import logical_and, lt
+from compiler_core.ops.composites.reduction import averaged
 from compiler_core.ops.convolution.composite import batched, unbatched
 from compiler_core.ops.lying import lies
 from compiler_core.ops.pooling.composite import (
@@ -36,7 +37,8 @@ from compiler_core.ops.pooling.windows import lowest
 from compiler_core.ops.ranks import at_rank
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
-from compiler_core.ops.size_numbers import as_float, of_sizes
+from compiler_core.ops.remembered import remembered
+from compiler_core.ops.size_numbers import of_sizes
 from compiler_core.symbolic.expression import is_same
 
 Sizes = int | None | Sequence[int | None]
@@ -113,17 +115,14 @@ def adaptive_avg_pool_nd(rank: int, input: Value, output_size: Sizes) -> Value:
 
 
 adaptive_avg_pool1d = lies("signals")(at_rank(1, adaptive_avg_pool_nd))
-adaptive_avg_pool2d = lies("images")(at_rank(2, adaptive_avg_pool_nd))
+adaptive_avg_pool2d = remembered(lies("images")(at_rank(2, adaptive_avg_pool_nd)))
 adaptive_avg_pool3d = lies("rows")(in_float32_on_cpu(at_rank(3, adaptive_avg_pool_nd)))
 
 
 def _average_evenly(x: Value, sizes: Shape, target: Shape) -> Value:
     if math.prod(target) != 1:
         return _AVERAGE[len(sizes)](x, _kernel(sizes, target))
-    wide = widened(x)
-    total = prims.sum(wide, tuple(range(2, 2 + len(sizes))))
-    mean = cast(prims.div(total, prims.full_like(total, as_float(math.prod(sizes)))), dtype_of(x))
-    return prims.reshape(mean, (*x.shape[:2], *target))
+    return averaged(x, tuple(range(2, 2 + len(sizes))), keepdim=True)
 
 
 def adaptive_max_pool_nd(rank: int, input: Value, output_size: Sizes, return_indices: bool = False) -> Value:

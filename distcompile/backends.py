@@ -1,13 +1,14 @@
 """torch.backends' switches, for scripts that set them: `backends.cuda.matmul.allow_tf32 = True`.
 
 In: assignments. Out: `cuda.matmul.allow_tf32`, and `set_float32_matmul_precision`, permit tf32 in products of
-CUDA devices. `cudnn.enabled = False` has what is compiled from then on use our own convolution kernels. Nothing else
-changes anything: the CPU's float32 products are float32; cuDNN's engines are always measured (`benchmark`), those whose
-bits differ from run to run are never taken (`deterministic`), and float32 convolutions are float32 whatever
-`cudnn.allow_tf32` permits. Questions are answered as things are: cuDNN is there where a GPU and its library are, MPS
-and MKL are not, loops take no OpenMP, and `einsum` takes operands in order. oneDNN, torch's "mkldnn", is where its
-wheel is installed: convolutions then go through it, `enabled` or not. `mha.set_fastpath_enabled(False)` has encoders
-leave padded rows as they are.
+CUDA devices. `cudnn.enabled = False` has what is compiled from then on use our own convolution kernels.
+`cudnn.benchmark = True` has eager 16-bit convolutions measure cuDNN's engines at their first call, as compiled code
+always does, and eager code for those in groups. Nothing else changes anything: the CPU's float32 products are float32;
+engines whose bits differ from run to run are never taken (`deterministic`), and float32 convolutions are float32
+whatever `cudnn.allow_tf32` permits. Questions are answered as things are: cuDNN is there where a GPU and its library
+are, MPS and MKL are not, loops take no OpenMP, and `einsum` takes operands in order. oneDNN, torch's "mkldnn", is
+where its wheel is installed: convolutions then go through it, `enabled` or not. `mha.set_fastpath_enabled(False)` has
+encoders leave padded rows as they are.
 """
 
 from __future__ import annotations
@@ -65,6 +66,19 @@ class CuDnn(Switches):
         from compiler_core.runtime.cuda import cudnn
 
         cudnn.enable(enabled)
+
+    @property
+    def benchmark(self) -> bool:
+        """Whether eager code measures the engines of all convolutions of 16-bit floats."""
+        from compiler_core.runtime.cuda import cudnn
+
+        return cudnn.measures_all()
+
+    @benchmark.setter
+    def benchmark(self, wanted: bool) -> None:
+        from compiler_core.runtime.cuda import cudnn
+
+        cudnn.measure_all(bool(wanted))
 
     def is_available(self) -> bool:
         """Whether there are a GPU and the library."""
@@ -209,7 +223,7 @@ cuda = _OfCuda(
     enable_math_sdp=_nothing,
     matmul=Products(allow_fp16_reduced_precision_reduction=False, allow_bf16_reduced_precision_reduction=False),
 )
-cudnn = CuDnn(benchmark=False, deterministic=False, allow_tf32=True)
+cudnn = CuDnn(deterministic=False, allow_tf32=True)
 mps = Switches(is_macos_or_newer=lambda major, minor: False, is_macos13_or_newer=lambda minor=0: False)
 mkl, openmp = Switches(), Switches()
 cpu = Switches(get_cpu_capability=_of_cpu)

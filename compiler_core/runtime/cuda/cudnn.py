@@ -93,6 +93,20 @@ def is_enabled() -> bool:
     return _enabled
 
 
+def measure_all(wanted: bool) -> None:
+    """Whether eager code measures the engines of all convolutions, not of those in groups alone."""
+    global _measures_all
+    _measures_all = wanted
+    replay.Noting.settings += 1
+
+
+_measures_all = False
+
+
+def measures_all() -> bool:
+    return _measures_all
+
+
 def why_not() -> str:
     """Why there are no calls of cuDNN; "" if there are."""
     try:
@@ -339,7 +353,7 @@ def eager_plan(key: Hashable, call: Callable[[], Callback], *, is_measured: bool
     """The plan for `call`, by which `key` is known; or why there is none. is_measured: of the engine that is fastest
     (`choose`); else the one that is proposed first. f32 may be tf32 where that is permitted, and is not measured."""
     tf32 = context.tf32_is_permitted()
-    key = (key, tf32, context.cupy().cuda.runtime.getDevice())
+    key = (key, is_measured, tf32, context.cupy().cuda.runtime.getDevice())
     if key not in _eager_plans:
         try:
             told = call()

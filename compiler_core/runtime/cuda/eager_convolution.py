@@ -5,7 +5,8 @@ that lies with channels last; or None where cuDNN is missing, switched off, or r
 run (columns and a product). So lie operands: what does not is copied, as engines of tensor cores, which read channels
 last, would do. f32 is row-major, and computed in tf32 where that is permitted.
 The engine is the first that the heuristics propose, of those whose bits repeat. Of convolutions in groups of 16-bit
-floats it is the fastest of these, measured at the first call and kept in the artefact cache, as compiled code's is.
+floats (`cudnn.benchmark`: of all of these) it is the fastest, measured at the first call and kept in the artefact
+cache, as compiled code's is.
 Asked for by name (ops/on_device.py: DEFINITIONS).
 """
 
@@ -53,7 +54,7 @@ def _run(op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | N
     found = cudnn.eager_plan(
         key,
         lambda: _call(op, [TensorMeta(array.shape, dtype) for array in operands], attrs),
-        is_measured=attrs["groups"] > 1 and dtype in cudnn.TYPES,
+        is_measured=(attrs["groups"] > 1 or cudnn.measures_all()) and dtype in cudnn.TYPES,
     )
     if isinstance(found, str):
         log.emit("fusion", f"{op.name} is columns and a product: {found}")

@@ -150,6 +150,8 @@ def test_limits_are_torchs() -> None:
 
 def test_switches_for_gpus_are_taken() -> None:
     dc.backends.cudnn.benchmark = True
+    assert dc.backends.cudnn.benchmark
+    dc.backends.cudnn.benchmark = False
     assert not dc.backends.mps.is_available()
     assert dc.get_float32_matmul_precision() == "highest"
     assert not context.tf32_is_permitted()

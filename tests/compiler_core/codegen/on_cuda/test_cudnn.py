@@ -198,6 +198,21 @@ def test_eager_convolutions_in_groups_have_the_fastest_engine(
         assert chosen[-1] == (3, 2)
 
 
+def test_eager_convolutions_are_measured_where_that_is_asked_for(dnn: Dnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    import distcompile as torch
+
+    measured = _engines(monkeypatch)
+    assert not torch.backends.cudnn.benchmark
+    assert _grouped(1).max() == 192
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True):
+        assert torch.backends.cudnn.benchmark
+        assert _grouped(1).max() == 192
+    assert measured == [0, 1, 0, 1]
+    assert not torch.backends.cudnn.benchmark
+    assert _grouped(1).max() == 192
+    assert measured == [0, 1, 0, 1]
+
+
 def test_where_nothing_is_measured_groups_have_the_first_engine(dnn: Dnn, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = _engines(monkeypatch)
     with config.patch(measure=False):

@@ -1,6 +1,6 @@
 // Arithmetic of 16-bit floats in eager code on a CUDA device: operands read once, computed in f32, rounded once.
 //
-// In: dense arrays; before this text that of numbers.cu. Out: the arrays that are written.
+// In: dense arrays, or such as a Box tells of; before this text that of numbers.cu. Out: the arrays that are written.
 // Elements are moved eight at a time where `wide` says that all lie so (on 16 bytes, in multiples of eight).
 
 union Eight { uint4 whole; T each[8]; };
@@ -46,7 +46,59 @@ KERNEL join(const T* a, const T* b, T* out, i64 n, i64 run, i64 period, i64 near
   }
 }
 
+template <class Index>
+__device__ inline void joined_any(const T* a, const T* b, T* out, i64 n, const Box& box, int dims, float number, int op,
+                                  int wide) {
+  ALL(i, n) {
+    i64 at = 0, beside = 0;
+    find_in<Index>((Index)i, box, dims, at, beside);
+    if (wide) {
+      Vector x, y;
+      x.whole = *(const uint4*)(a + at);
+      if (wide == 1) y.whole = *(const uint4*)(b + beside);
+      const C one = wide == 1 ? (C)0 : b ? in(b[beside]) : (C)number;
+#pragma unroll
+      for (int k = 0; k < WIDTH; ++k) x.each[k] = joined(op, x.each[k], wide == 1 ? in(y.each[k]) : one);
+      ((uint4*)out)[i] = x.whole;
+    } else {
+      out[i] = joined(op, a[at], b ? in(b[beside]) : number);
+    }
+  }
+}
+
+// The same of arrays that lie as the box says: n times one element, or WIDTH of a, with as many of b (wide: 1) or one (2).
+KERNEL join_any(const T* a, const T* b, T* out, i64 n, Box box, int dims, float number, int op, int wide) {
+  if (n >> 31) joined_any<i64>(a, b, out, n, box, dims, number, op, wide);
+  else joined_any<unsigned>(a, b, out, n, box, dims, number, op, wide);
+}
+
 // The rest is of 16-bit floats alone.
+
+template <class Index> __device__ inline void widened(const T* x, float* out, i64 n, const Box& box, int dims) {
+  ALL(i, n) {
+    i64 at = 0, unused = 0;
+    find_in<Index>((Index)i, box, dims, at, unused);
+    out[i] = in(x[at]);
+  }
+}
+
+template <class Index> __device__ inline void narrowed(const float* x, T* out, i64 n, const Box& box, int dims) {
+  ALL(i, n) {
+    i64 at = 0, unused = 0;
+    find_in<Index>((Index)i, box, dims, at, unused);
+    out[i] = as_stored(x[at]);
+  }
+}
+
+KERNEL widen_any(const T* x, float* out, i64 n, Box box, int dims) {
+  if (n >> 31) widened<i64>(x, out, n, box, dims);
+  else widened<unsigned>(x, out, n, box, dims);
+}
+
+KERNEL narrow_any(const float* x, T* out, i64 n, Box box, int dims) {
+  if (n >> 31) narrowed<i64>(x, out, n, box, dims);
+  else narrowed<unsigned>(x, out, n, box, dims);
+}
 
 KERNEL widen(const T* x, float* out, i64 n, int wide) {
   if (wide) {

@@ -1,8 +1,8 @@
 """Sums, products and conversions of f32 and 16-bit floats in eager code on a CUDA device, by one kernel each.
 
 In: the operands of an op (add, sub, mul, div, cast), as ops/on_device.py has them: dense, in any order of their dims,
-and one of them may be repeated: a row, a number, a number a channel. Out: the result, which lies as they do; or None,
-and then the op's own rule computes it with CuPy.
+and one of them may be repeated: a row, a number, a number a channel; or in any way, with gaps, in up to six dims. Out:
+the result, which lies as they do; or None, and then the op's own rule computes it with CuPy.
 Why: that rule converts 16-bit floats to f32, which takes four launches and moves five times the bytes; and CuPy's
 kernels move an element at a time, along the last dim. The numbers are the same. Kernels: narrow.cu. Each kind is used
 once it has given the rule's numbers on the CPU, for each dtype (proof.py).
@@ -18,8 +18,9 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import of
-from compiler_core.eager.device.kernels import F32, I32, I64, DeviceKernels, dense, kernels
-from compiler_core.eager.device.orders import as_it_lies, as_seen, last, lies_last, order_of
+from compiler_core.eager.device.boxes import boxed
+from compiler_core.eager.device.kernels import F32, I32, I64, DeviceKernels, kernels
+from compiler_core.eager.device.orders import Order, as_it_lies, as_seen, last, lies_last, order_of, row_major
 from compiler_core.eager.device.proof import is_right_once
 from compiler_core.ops.on_device import NARROW
 from compiler_core.ops.registry import OPS, Array, run_eager
@@ -64,21 +65,24 @@ def _plan(xp: Any, name: str, operands: Sequence[Array], attrs: dict[str, Any]) 
 
 
 def _joined(xp: Any, name: str, a: Array, b: Array) -> Any:
-    """a op b; one of them may repeat. The result lies as a does, or with channels last, as b."""
+    """a op b; either may repeat. The result lies as a does, or with channels last, as b."""
     order = order_of(a) if cuda.is_array(a) else None
     if name in _TURNS and order is None:
-        a, b = b, a
-        order = order_of(a) if cuda.is_array(a) else None
-    if order is None:
+        other = order_of(b) if cuda.is_array(b) else None
+        if other is not None or not cuda.is_array(a):
+            a, b, order = b, a, other
+    if not cuda.is_array(a):
         return None
     if not cuda.is_array(b):
         return lambda k: joined_with(k, name, a, float(b))
+    if order is None:
+        return lambda k: _join_any(k, name, a, b, 0.0, _order_with_gaps(a))
     if a.flags.c_contiguous and lies_last(b):
         order = last(a.ndim)
     repeats = _repeats(b.transpose(order))
     if repeats is None:
-        if not all(step for n, step in zip(b.shape, b.strides) if n != 1):
-            return None  # it repeats in another way
+        if order_of(b) is None:
+            return lambda k: _join_any(k, name, a, b, 0.0, order)
         repeats = b.size, 1, b.size
         b = as_it_lies(b, order)
     given = as_it_lies(a, order)
@@ -87,14 +91,38 @@ def _joined(xp: Any, name: str, a: Array, b: Array) -> Any:
 
 def joined_with(k: DeviceKernels, name: str, a: Array, number: float) -> Array:
     """a op number, which is not rounded to 16 bits. The result lies as a does."""
-    order = order_of(a) or tuple(range(a.ndim))
+    order = order_of(a)
+    if order is None:
+        order = _order_with_gaps(a)
+        made = _join_any(k, name, a, None, number, order) if _is_right(name, k) else None
+        if made is not None:
+            return made
     given = as_it_lies(a, order)
     return as_seen(_join(k, name, given, None, (a.size, 1, 1), number, _starts_well(given)), order)
 
 
+def _order_with_gaps(x: Array) -> Order:
+    """In which the result of an array that is not dense is to lie, so that it is read along memory."""
+    dims = range(x.ndim)
+    return tuple(dims if x.strides[-1] == x.itemsize else sorted(dims, key=lambda d: -abs(x.strides[d])))
+
+
+def _join_any(k: DeviceKernels, name: str, a: Array, b: Array | None, number: float, order: Order) -> Array | None:
+    """a op b, or the number, of arrays that lie in any way; None: in too many dims."""
+    given = [x.transpose(order) for x in (a, b) if x is not None]
+    found = boxed(*given)
+    if found is None:
+        return None
+    out: Array = empty(given[0].shape, a.dtype)
+    wide = 2 if found.wide and b is None else found.wide
+    k.all("join_any", found.steps, _at(a), None if b is None else _at(b), out, I64(found.steps), found.box, found.dims,
+          F32(number), I32(_JOINS[name]), I32(wide), blocks=BLOCKS)  # fmt: skip
+    return as_seen(out, order)
+
+
 def add_to_rows(rows: Array, row: Array) -> None:
     """Add a row to each of a dense array, which is written over; both of 16-bit floats."""
-    row = dense(row)
+    row = row_major(row)
     k, n = kernels(rows.dtype, "narrow.cu"), row.size
     if k is None or not _is_right("add", k):
         spoil()
@@ -168,8 +196,10 @@ def _repeats(x: Array) -> Repeats | None:
 def _converted(xp: Any, x: Array, dtype: Any) -> Any:
     """As `dtype`, lying as x does."""
     order = order_of(x)
-    if _WIDE not in (x.dtype, dtype) or order is None:
+    if _WIDE not in (x.dtype, dtype):
         return None
+    if order is None:
+        return lambda k: _convert_any(k, x, dtype, _order_with_gaps(x))
     given = as_it_lies(x, order)
 
     def made(k: DeviceKernels) -> Array:
@@ -180,6 +210,18 @@ def _converted(xp: Any, x: Array, dtype: Any) -> Any:
         return as_seen(out, order)
 
     return made
+
+
+def _convert_any(k: DeviceKernels, x: Array, dtype: Any, order: Order) -> Array | None:
+    """The same of an array that lies in any way; None: in too many dims."""
+    given = x.transpose(order)
+    found = boxed(given, is_moved=False)
+    if found is None:
+        return None
+    out: Array = empty(given.shape, dtype)
+    name = "widen_any" if dtype == _WIDE else "narrow_any"
+    k.all(name, found.steps, _at(x), out, I64(found.steps), found.box, found.dims, blocks=BLOCKS)
+    return as_seen(out, order)
 
 
 def _starts_well(*arrays: Array) -> bool:
@@ -210,12 +252,16 @@ def _difference(name: str, k: DeviceKernels) -> str:
         "cast": [((x,), {"dtype": of(_WIDE)}), ((x.astype(np.float32) * 1.01,), {"dtype": of(k.dtype)})],
     }
     for given, attrs in others.get(name, [((x, np.broadcast_to(row, x.shape)), {}), ((x, x[::-1].copy()), {})]):
-        there = tuple(_put(xp, array) for array in given)
-        made = _plan(xp, name, there, attrs)
-        expected = OPS[name].eager(np, *given, **attrs)
-        if made is None or cuda.fetch(made(k)).tobytes() != np.asarray(expected).tobytes():
-            return "other numbers than the CPU"
+        there = [_put(xp, array) for array in given]
+        for part in _PARTS:
+            made = _plan(xp, name, [x[part] for x in there], attrs)
+            expected = OPS[name].eager(np, *[x[part] for x in given], **attrs)
+            if made is None or cuda.fetch(made(k)).tobytes() != np.asarray(expected).tobytes():
+                return "other numbers than the CPU"
     return ""
+
+
+_PARTS = (slice(None), np.s_[:, 8:], np.s_[::2, 1:])  # dense, and with gaps: of pieces of 16 bytes, and of elements
 
 
 def _other_sum(k: DeviceKernels) -> str:

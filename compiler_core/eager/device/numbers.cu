@@ -2,7 +2,7 @@
 //
 // In: before this text T, the first (KIND: 0 f32, 1 f64, 2 f16, 3 bf16), and C, the second (float, or double for f64).
 // Out: `in` and `as_stored`, from one to the other, rounded to the nearest; `load` and `store`, of V elements at once, which
-// is one, or WIDTH on 16 bytes; ALL, a loop that a launch's threads share.
+// is one, or WIDTH on 16 bytes; ALL, a loop that a launch's threads share; Box, how arrays lie that are not dense.
 
 typedef long long i64;
 typedef unsigned long long u64;
@@ -58,4 +58,21 @@ template <int V> __device__ inline void store(T* to, const C* from) {
   } else {
     *to = as_stored(from[0]);
   }
+}
+
+// The dims of two arrays, outermost first, and how many elements apart each array's lie.
+struct Box {
+  i64 sizes[6], a[6], b[6];
+};
+
+// Where each has the i-th element, row-major, of that many dims.
+template <class Index> __device__ inline void find_in(Index i, const Box& box, int dims, i64& a, i64& b) {
+  for (int d = dims - 1; d > 0; --d) {
+    const Index size = (Index)box.sizes[d], outer = i / size, own = i - outer * size;
+    a += (i64)own * box.a[d];
+    b += (i64)own * box.b[d];
+    i = outer;
+  }
+  a += (i64)i * box.a[0];
+  b += (i64)i * box.b[0];
 }

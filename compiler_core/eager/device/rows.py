@@ -17,6 +17,7 @@ from compiler_core.dtype import float32, float64
 from compiler_core.eager.device.define import Grads, alike, define_there
 from compiler_core.eager.device.kernels import F64, I64, MOST_ROWS, DeviceKernels, compiled, dense, is_wide
 from compiler_core.eager.device.kernels import source as text_of
+from compiler_core.eager.device.orders import row_major
 from compiler_core.eager.device.sums import added
 from compiler_core.eager.pointwise import identity, told
 from compiler_core.ops.registry import Array
@@ -106,8 +107,8 @@ class _Definition:
         of, count = found
         out, kept = empty(rowed.shape, x.dtype), tuple([empty(lead, k.wide) for _ in range(count)])
         sizes = (I64(n), I64(lead[-1] if lead else 1), *map(F64, given))
-        of.lines("forward", rows, n, dense(rowed), *there, out, *kept, *sizes)
-        return dense(self._turned(out, attrs)), kept
+        of.lines("forward", rows, n, row_major(rowed), *there, out, *kept, *sizes)
+        return row_major(self._turned(out, attrs)), kept
 
     def backward(
         self, k: DeviceKernels, needs: Any, g: Array, out: Array, kept: Any, x: Array, *parameters: Any, **attrs: Any
@@ -120,11 +121,11 @@ class _Definition:
         numbers = [F64(attrs[name]) for name in self.names]
         lead, ends = g.shape[:-dims], g.shape[-dims:]
         rows, n = math.prod(lead), math.prod(ends)
-        arrays = (dense(g), dense(read), *[_read(p) for p in parameters if p is not None], *kept)
+        arrays = (row_major(g), row_major(read), *[_read(p) for p in parameters if p is not None], *kept)
         if needs[0]:
             dx = empty(g.shape, x.dtype)
             of.lines("backward", rows, n, *arrays, dx, I64(n), I64(lead[-1] if lead else 1), *numbers)
-            dx = dense(self._turned(dx, attrs))
+            dx = row_major(self._turned(dx, attrs))
         if not any(needs[1:]):
             return [dx, *[None] * self.count]
         parts = min(-(-rows // _ROWS_A_PART), _PARTS, max(1, _BLOCKS * 32 // n))

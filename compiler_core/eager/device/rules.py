@@ -159,7 +159,7 @@ def _cross_entropy(k: DeviceKernels, x: Array, target: Array, *, ignore_index: i
     if reduction not in ("none", "mean", "sum") or target.size >= MOST_ROWS:
         return None
     rows, n = target.size, x.shape[-1]
-    given, chosen = dense(x), dense(target)
+    given, chosen = row_major(x), dense(target)
     if not ask("cross_entropy", chosen, n, ignore_index):
         checked = OPS["where"].eager(cuda.module(), chosen != ignore_index, chosen, np.int64(0))
         OPS["check_index"].eager(cuda.module(), checked, n)

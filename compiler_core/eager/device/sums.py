@@ -21,6 +21,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.eager.device.kernels import I32, I64, MOST, MOST_ROWS, DeviceKernels, dense, is_known, kernels
+from compiler_core.eager.device.orders import row_major
 from compiler_core.eager.device.proof import is_right_once
 from compiler_core.ops.on_device import SUM
 from compiler_core.ops.registry import OPS, Array
@@ -88,7 +89,7 @@ def _sum(k: DeviceKernels, ends: DeviceKernels, x: Array, dims: tuple[int, ...],
             return columns(k, ends, Address(x.data.ptr), divisor)  # type: ignore[attr-defined]
         if not all(x.strides):
             return None  # it repeats
-        x = dense(x)
+        x = row_major(x)
         found = _order(x.shape, x.strides, x.itemsize, dims)
     made = None if found is None else _way(found[0], x.itemsize, not x.data.ptr % NBYTES)  # type: ignore[attr-defined]
     if found is None or made is None:

@@ -1,6 +1,8 @@
-// Arrays laid out anew in eager code on a CUDA device: the last two of three dims exchanged, elements perhaps converted.
+// Arrays laid out anew in eager code on a CUDA device: the last two of three dims exchanged, elements perhaps converted;
+// and arrays that lie in any other way, made dense.
 //
-// In: dense x[outer, rows, columns]; before this text that of numbers.cu. Out: out[outer, columns, rows].
+// In: dense x[outer, rows, columns], or x as its steps say; before this text that of numbers.cu. Out:
+// out[outer, columns, rows], or x row-major.
 // A block moves a square of 32 by 32 through shared memory, so that both sides are read and written along rows.
 
 #define SIDE 32
@@ -29,6 +31,22 @@ __device__ inline void turned(const From* x, To* out, i64 rows, i64 columns, C (
 KERNEL turn(const T* x, T* out, i64 rows, i64 columns) {
   __shared__ C room[SIDE][SIDE + 1];
   turned(x, out, rows, columns, room);
+}
+
+template <class Index>
+__device__ inline void gathered(const T* x, T* out, i64 n, const Box& box, int dims, int wide) {
+  ALL(i, n) {
+    i64 at = 0, unused = 0;
+    find_in<Index>((Index)i, box, dims, at, unused);
+    if (wide) ((uint4*)out)[i] = *(const uint4*)(x + at);
+    else out[i] = x[at];
+  }
+}
+
+// out: what x has where the box says, n times one element, or WIDTH where it is wide.
+KERNEL gather(const T* x, T* out, i64 n, Box box, int dims, int wide) {
+  if (n >> 31) gathered<i64>(x, out, n, box, dims, wide);
+  else gathered<unsigned>(x, out, n, box, dims, wide);
 }
 
 // These are asked for of 16-bit floats alone.

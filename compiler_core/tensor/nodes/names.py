@@ -20,7 +20,7 @@ group_norm:NativeGroupNorm batch_norm:NativeBatchNorm cross_entropy:NllLoss nll_
 pad:ConstantPadNd
 """
 _NAMES = dict(entry.split(":") for entry in _SAME.split())
-_BY_DIMS = {"sum": "Sum", "prod": "Prod"}  # of all elements: 0, of some dims: 1
+_BY_DIMS = {"sum": "Sum", "prod": "Prod", "average": "Mean"}  # of all elements: 0, of some dims: 1
 
 
 def name_of(node: Any) -> str:

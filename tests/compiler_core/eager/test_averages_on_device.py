@@ -122,7 +122,10 @@ def test_gradients_of_gradients(form: str) -> None:
 def test_there_may_be_a_second_backward() -> None:
     """As in torch: what a mean saves are sizes."""
     given = dc.ones(2, 3, 4, 4, dtype=dc.bfloat16, device="cuda", requires_grad=True)
-    total = (given.mean((2, 3))).sum()
+    mean = given.mean((2, 3))
+    assert type(mean.grad_fn).__name__ == "MeanBackward1"
+    assert type(given.mean().grad_fn).__name__ == "MeanBackward0"
+    total = mean.sum()
     total.backward()
     total.backward()
     assert given.grad.float().sum().item() == 12

@@ -37,6 +37,7 @@ from functools import cached_property, partial
 
 from compiler_core import log
 from compiler_core.alive import collector_paused
+from compiler_core.aot.ahead import with_gradients_ahead
 from compiler_core.aot.branch import EXECUTABLE
 from compiler_core.aot.cutting import Piece
 from compiler_core.aot.in_turn import InTurn, comes_in_turn, turns_of
@@ -187,7 +188,9 @@ def _compile_in_turn(within: Within, request: CompileRequest, backend: Backend) 
     """A forward, and the backward and all that comes after it, which computes some of the forward's values again."""
     name = request.graph.name
     within = within.changed(lay_out(backend, simplify_joint(within.graph)))
-    joint, places = within.joint()
+    with compiling(name, "partition"):
+        apart = with_gradients_ahead(within, request.memory_budget)
+    joint, places = apart.joint()
     parts = split(joint, request, backend)
     first, second = run_backend(backend, [parts.forward, parts.backward], name)
     run = InTurn(first, second, turns_of(joint, parts, places, within.outputs))

@@ -37,6 +37,29 @@ def boxed(*arrays: Array, is_moved: bool = True) -> Boxed | None:
 
 
 @lru_cache(maxsize=4096)
+def boxed_with(shape: Dims, strides: Dims, itemsize: int, aligned: bool, cuts: Dims) -> Boxed | None:
+    """Of one array that is read so many places further on along each dim, which stand where the second's steps do."""
+    dims: list[list[int]] = []
+    for n, step, cut in zip(shape, strides, cuts):
+        if n == 1:
+            continue
+        if dims and not cut and not dims[-1][2] and dims[-1][1] == n * step:
+            dims[-1] = [dims[-1][0] * n, step, 0]
+        else:
+            dims.append([n, step, cut])
+    if not dims or len(dims) > _MOST_DIMS:
+        return None
+    is_whole = not dims[-1][2] and _wide([dim[:2] for dim in dims], itemsize, (aligned,)) == 1
+    width = _NBYTES // itemsize if is_whole else 1
+    box = np.zeros((), _BOX)
+    for d, (n, step, cut) in enumerate(dims):
+        is_last = d == len(dims) - 1
+        box["sizes"][d], box["b"][d] = n // width if is_last else n, cut
+        box["a"][d] = step // itemsize * (width if is_last else 1)
+    return Boxed(math.prod(dim[0] for dim in dims) // width, box, I32(len(dims)), int(is_whole))
+
+
+@lru_cache(maxsize=4096)
 def _boxed(shape: Dims, strides: tuple[Dims, ...], itemsize: int, aligned: tuple[bool, ...]) -> Boxed | None:
     dims = _merged(shape, strides)
     if len(dims) > _MOST_DIMS:

@@ -42,6 +42,7 @@ SAMPLES: dict[str, Sample] = {  # shapes, or operands as they are, and attribute
     "average": (((4, 6, 2, 21),), {"dims": (2, 3), "keepdim": True}),
     "batch_norm": (((4, 3, 2, 21), None, None, (3,), (3,)), {"eps": 1e-5}),
     "group_norm": (((4, 6, 2, 21), (6,), (6,)), {"groups": 2, "eps": 1e-5}),
+    "roll": (((4, 3, 5, 7),), {"cuts": (0, 2, 4, 0)}),
     "dropout": (((40, 9), _KEY), {"p": 0.3, "stream": 4}),
     "with_number": (((3, 111),), {"op": "mul", "number": 0.1}),
     "linear": (((5, 8), (16, 8), (16,)), {}),  # rows of 16 bytes, as cuBLASLt wants them
@@ -61,6 +62,7 @@ _PER_CHANNEL = [np.random.default_rng(7).uniform(0.5, 2, 16).astype(np.float32) 
 _EPS = {"eps": 1e-5}
 MORE: dict[str, Sequence[Sample]] = {  # where other kernels do the same, or other dtypes stand beside each other
     "cross_entropy": ((((4, 37), _CLASSES), {**_LOSS, "reduction": "sum", "smoothing": 0.2}),),
+    "roll": (((Last((2, 16, 5, 7)),), {"cuts": (1, 0, 4, 3)}), (((3, 5, 4, 24),), {"cuts": (0, 2, 1, 0)})),
     "average": (
         ((Last((3, 16, 40, 50)),), {"dims": (2, 3), "keepdim": False}),
         (((3, 5, 40, 50),), {"dims": (0, 2, 3), "keepdim": False}),

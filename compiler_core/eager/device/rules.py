@@ -31,6 +31,7 @@ from compiler_core.eager.device.orders import row_major
 from compiler_core.eager.device.pointwise import define_pointwise_there
 from compiler_core.eager.device.pooling import define_pooling
 from compiler_core.eager.device.products import define_products
+from compiler_core.eager.device.rolling import define_roll
 from compiler_core.eager.device.rows import define_rows_there, row_kernels
 from compiler_core.eager.operands import gathered, spreads
 from compiler_core.ops import functional  # noqa: F401  declares the composites
@@ -203,6 +204,7 @@ def _define_all() -> None:
     define_convolutions()
     define_norms()
     define_pooling()
+    define_roll()
     define_there("dropout", _dropout, _dropout_backward, reads=())
     define_there("with_number", _with_number, _with_number_backward, reads=(), arrange=None)
     define_products()

@@ -1,5 +1,5 @@
 // Arrays laid out anew in eager code on a CUDA device: the last two of three dims exchanged, elements perhaps converted;
-// and arrays that lie in any other way, made dense.
+// and arrays that lie in any other way, made dense, or rolled.
 //
 // In: dense x[outer, rows, columns], or x as its steps say; before this text that of numbers.cu. Out:
 // out[outer, columns, rows], or x row-major.
@@ -47,6 +47,29 @@ __device__ inline void gathered(const T* x, T* out, i64 n, const Box& box, int d
 KERNEL gather(const T* x, T* out, i64 n, Box box, int dims, int wide) {
   if (n >> 31) gathered<i64>(x, out, n, box, dims, wide);
   else gathered<unsigned>(x, out, n, box, dims, wide);
+}
+
+template <class Index>
+__device__ inline void rolled(const T* x, T* out, i64 n, const Box& box, int dims, int wide) {
+  ALL(i, n) {
+    Index rest = (Index)i;
+    i64 at = 0;
+    for (int d = dims - 1; d >= 0; --d) {
+      const Index size = (Index)box.sizes[d], outer = rest / size;
+      i64 own = (i64)(rest - outer * size) + box.b[d];
+      if (own >= box.sizes[d]) own -= box.sizes[d];
+      at += own * box.a[d];
+      rest = outer;
+    }
+    if (wide) ((uint4*)out)[i] = *(const uint4*)(x + at);
+    else out[i] = x[at];
+  }
+}
+
+// out: what x has, each place of which is box.b places further on, and from the end at the front again.
+KERNEL roll(const T* x, T* out, i64 n, Box box, int dims, int wide) {
+  if (n >> 31) rolled<i64>(x, out, n, box, dims, wide);
+  else rolled<unsigned>(x, out, n, box, dims, wide);
 }
 
 // These are asked for of 16-bit floats alone.

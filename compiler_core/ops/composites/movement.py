@@ -379,13 +379,21 @@ def roll(input: Value, shifts: Sizes, dims: Sizes | None = None) -> Value:
     if len(sizes((shifts,))) != len(sizes((dims,))):
         raise ShapeError("roll: shifts and dimensions must align", got=f"shifts {shifts}, dims {dims}")
     x = as_value(input)
+    cuts: list[int] = [0] * len(x.shape)
     for shift, dim in zip(sizes((shifts,)), sizes((dims,))):
         d = normalize_dim(dim, len(x.shape))
         n = x.shape[d]
-        cut = _wrapped(-shift, n) if n else 0
+        cuts[d] = _wrapped(cuts[d] - shift, n) if n else 0
+    made = _roll(x, cuts=tuple(cuts)) if any(cuts) else as_new(x)
+    return as_told("images", made, (input,))
+
+
+@whole
+def _roll(x: Value, *, cuts: tuple[int, ...]) -> Value:
+    for d, cut in enumerate(cuts):
         if cut:
-            x = prims.cat([narrow(x, d, cut, n - cut), narrow(x, d, 0, cut)], d)
-    return as_told("images", as_new(x) if x is input else x, (input,))
+            x = prims.cat([narrow(x, d, cut, x.shape[d] - cut), narrow(x, d, 0, cut)], d)
+    return x
 
 
 def _wrapped(place: int, n: int) -> int:

@@ -33,8 +33,9 @@ class Expand:
     """See the head of this file."""
 
     def apply(self, graph: Graph) -> Graph:
-        # one may be written with others
-        while any(isinstance(call.op.lower, Expansion | Composed) for call in graph.calls):
+        while any(
+            isinstance(call.op.lower, Expansion | Composed) for call in graph.calls
+        ):  # one may be written with others
             graph = Rewriter(graph, _expanded).run().called_as(graph)
         return graph
 

@@ -24,7 +24,7 @@ from compiler_core.aot.within import Within
 from compiler_core.graph.ir import SAVED, Call, Graph, Node, Placeholder
 from compiler_core.graph.passes.dce import Dce
 from compiler_core.graph.passes.rename import Rename
-from compiler_core.ops.rules import Composed, Indexed, Movement, Pointwise, Reduction
+from compiler_core.ops.rules import Indexed, Movement, Pointwise, Reduction
 
 LEAST = 1 << 20  # bytes of a gradient
 
@@ -58,7 +58,7 @@ def _of_first_products(within: Within) -> list[Node]:
 
 def _may_move(call: Call) -> bool:
     """Whether a kernel makes it from what it reads, whenever that is."""
-    is_ours = isinstance(call.op.lower, Pointwise | Composed | Movement | Indexed | Reduction)
+    is_ours = isinstance(call.op.lower, Pointwise | Movement | Indexed | Reduction)
     return is_ours and not (call.op.random or call.op.effect or call.region)
 
 

@@ -37,7 +37,6 @@ from functools import cached_property, partial
 
 from compiler_core import log
 from compiler_core.alive import collector_paused
-from compiler_core.aot.ahead import with_gradients_ahead
 from compiler_core.aot.branch import EXECUTABLE
 from compiler_core.aot.cutting import Piece
 from compiler_core.aot.in_turn import InTurn, comes_in_turn, turns_of
@@ -188,9 +187,7 @@ def _compile_in_turn(within: Within, request: CompileRequest, backend: Backend) 
     """A forward, and the backward and all that comes after it, which computes some of the forward's values again."""
     name = request.graph.name
     within = within.changed(lay_out(backend, simplify_joint(within.graph)))
-    with compiling(name, "partition"):
-        apart = with_gradients_ahead(within, request.memory_budget)
-    joint, places = apart.joint()
+    joint, places = within.joint()
     parts = split(joint, request, backend)
     first, second = run_backend(backend, [parts.forward, parts.backward], name)
     run = InTurn(first, second, turns_of(joint, parts, places, within.outputs))

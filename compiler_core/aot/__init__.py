@@ -1,6 +1,5 @@
 """Ahead-of-time autograd: the joint graph of forward and backward, its partition, and how a compiled backward runs.
 
-- `ahead.py`: Gradients of a whole step that the forward makes already: those which the backward's first products read.
 - `boundary.py`: Where Python takes over a backward: `gradient_boundary` (an identity with a hook) and `opaque_backward`
   (a rule).
 - `branch.py`: cond: one of two graphs is run, as a truth value says (torch.cond in a graph); cond_select: both, and one

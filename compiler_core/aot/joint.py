@@ -47,8 +47,7 @@ class Joint:
     reaches[k]: the mask of the arrivals (`stops.py`) that have a path to that input. A backward in which none of these
         came gives the input no gradient (None, as from the tape), though its graph computes zeros.
     stops: in the order of the backward. stages[k]: the stage at whose end gradient k is complete. turns: in which order
-    the gradients are. is_ordered: what a tangent reaches runs in the order in which it stands. ahead: tangents whose
-    values the forward makes for the backward alone, each with that value, an output of the forward (`ahead.py`).
+    the gradients are. is_ordered: what a tangent reaches runs in the order in which it stands.
     """
 
     graph: Graph
@@ -60,7 +59,6 @@ class Joint:
     stages: tuple[int, ...] = ()
     turns: tuple[int, ...] = ()
     is_ordered: bool = False
-    ahead: tuple[tuple[Node, Node], ...] = ()
 
     @property
     def output_stages(self) -> list[int]:

@@ -75,10 +75,8 @@ def _arriving(graph: Graph, results: Sequence[Node]) -> list[Node]:
 def _split(joint: Joint, saved: set[Node]) -> Partition:
     graph = joint.graph
     results, gradients = graph.outputs[: joint.outputs], graph.outputs[joint.outputs :]
-    ahead = dict(joint.ahead)
     tangents = [node for node in graph.inputs if node.role in ARRIVING]
-    own = [node for node in graph.nodes if node in saved and not isinstance(node, Placeholder)]
-    values = [*own, *ahead.values()]
+    values = [node for node in graph.nodes if node in saved and not isinstance(node, Placeholder)]
     inputs = [node for node in graph.inputs if node.role not in ARRIVING]
     outputs = [*results, *(node for node in values if node not in results)]
     forward = extract(graph, f"{graph.name}_forward", outputs, inputs)
@@ -88,8 +86,8 @@ def _split(joint: Joint, saved: set[Node]) -> Partition:
         graph,
         f"{graph.name}_backward",
         gradients,
-        [*given, *(node for node in tangents if node not in ahead)],
-        replaced=dict(zip((*own, *ahead), kept)),
+        [*given, *tangents],
+        replaced=dict(zip(values, kept)),
         order=_as_it_stands(graph, tangents)
         if joint.is_ordered
         else emission_order(graph, gradients, joint.output_stages),
@@ -99,7 +97,7 @@ def _split(joint: Joint, saved: set[Node]) -> Partition:
 
 def _role(node: Node, joint: Joint) -> str:
     """Of a saved value: spent if only one run of the backward reads it, which may compute in its memory, then."""
-    is_shown = node in joint.graph.outputs[: joint.outputs] and node not in dict(joint.ahead).values()
+    is_shown = node in joint.graph.outputs[: joint.outputs]
     return "saved" if is_shown or joint.stops else "spent"
 
 

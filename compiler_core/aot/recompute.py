@@ -86,12 +86,12 @@ class CostModel:
         self.keeps_operands = on_gpu and any(call.op.name.startswith("convolution") for call in products)
         self.results = set(results)  # held by whoever asked for them
         self.in_forward = needed_for(graph, results)
-        self.library_operands = set(behind_views(arg for call in products for arg in call.args))
+        self.library_operands = set(_behind_views(arg for call in products for arg in call.args))
         self.compared = _behind_equality(graph)
         self.crossing = _across_products(graph, self.in_forward)
         self.written = {
             *self.library_operands,
-            *behind_views(results),
+            *_behind_views(results),
             *self.crossing,
             *products,
         }
@@ -206,7 +206,7 @@ def _across_products(graph: Graph, in_forward: set[Node]) -> set[Node]:
         )
         if node not in in_forward or is_view(node):
             continue
-        for source in behind_views(node.operands):
+        for source in _behind_views(node.operands):
             if not is_view(source) and not (isinstance(source, Call) and is_library(source)):
                 found.update((source,) if phase[node] > phase[source] else ())
     return found
@@ -223,7 +223,7 @@ def _behind_equality(graph: Graph) -> set[Node]:
 
 
 def _is_constant(node: Node) -> bool:
-    *_, source = behind_views([node])
+    *_, source = _behind_views([node])
     return not isinstance(source, Placeholder) and not source.operands
 
 
@@ -237,7 +237,7 @@ def is_view(node: Node) -> bool:
     return isinstance(node, Call) and isinstance(node.op.lower, Movement)
 
 
-def behind_views(nodes: Iterable[Node]) -> Iterable[Node]:
+def _behind_views(nodes: Iterable[Node]) -> Iterable[Node]:
     """Each node, and what it is a view of, down to something computed."""
     for node in nodes:
         yield node

@@ -28,49 +28,34 @@ from compiler_core.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """graph: takes (inputs..., tangents...), gives (outputs of the captured graph..., the tangents' values...).
-
-    ahead: how many of the tangents, the last ones, are gradients that the forward makes for the rest (`ahead.py`).
-    """
+    """graph: takes (inputs..., tangents...), gives (outputs of the captured graph..., the tangents' values...)."""
 
     graph: Graph
     outputs: int
-    ahead: int = 0
-
-    @property
-    def tangents(self) -> list[Node]:
-        """In order, as their values."""
-        return [node for node in self.graph.inputs if node.role == "tangent"]
-
-    @property
-    def values(self) -> tuple[Node, ...]:
-        """What the tangents are."""
-        return self.graph.outputs[self.outputs :]
 
     def joint(self) -> tuple[Joint, tuple[int, ...]]:
         """With what no tangent reaches first, and of each output of the captured graph, then each tangent's value, the
         place among the joint's."""
         graph = self.graph
-        after = dependents(graph, self.tangents)
+        after = dependents(graph, [node for node in graph.inputs if node.role == "tangent"])
         order = sorted(range(len(graph.outputs)), key=lambda i: graph.outputs[i] in after)
         sorted_graph = graph.with_nodes(graph.nodes, [graph.outputs[i] for i in order])
         first = sum(node not in after for node in graph.outputs)
         places = sorted(range(len(order)), key=order.__getitem__)
         later = range(len(order) - first)
-        ahead = tuple(zip(self.tangents, self.values, strict=True))[len(self.values) - self.ahead :]
-        joint = Joint(sorted_graph, first, (), tuple(later), (), (), (0,) * len(later), is_ordered=True, ahead=ahead)
+        joint = Joint(sorted_graph, first, (), tuple(later), (), stages=(0,) * len(later), is_ordered=True)
         return joint, tuple(places)
 
     def first_gradients(self) -> Graph:
         """From the inputs, what the tangents are."""
         inputs = [node for node in self.graph.inputs if node.role != "tangent"]
-        return extract(self.graph, f"{self.graph.name}_first", self.values, inputs)
+        return extract(self.graph, f"{self.graph.name}_first", self.graph.outputs[self.outputs :], inputs)
 
     def whole(self) -> Graph:
         """The step as one graph: tangents are their values."""
-        graph, tangents = self.graph, self.tangents
+        graph, tangents = self.graph, [node for node in self.graph.inputs if node.role == "tangent"]
         new: dict[Node, Node] = {node: node for node in graph.nodes if node not in tangents}
-        values: dict[Node, Node] = dict(zip(tangents, self.values, strict=True))
+        values: dict[Node, Node] = dict(zip(tangents, graph.outputs[self.outputs :], strict=True))
         for call in graph.calls:
             args = tuple(new[arg if arg in new else values[arg]] for arg in call.args)
             new[call] = call if args == call.args else call.changed(call.name, args)

@@ -37,7 +37,7 @@ def extract(
     new: dict[Node, Node] = dict(replaced)
     body: list[Node] = []
     for node in needed:
-        if isinstance(node, Placeholder) and node not in replaced:
+        if isinstance(node, Placeholder):
             if node not in inputs:
                 raise GraphError(f"graph {name} needs %{node.name} of {graph.name}, which is not among its inputs")
             new[node] = node

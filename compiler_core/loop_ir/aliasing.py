@@ -3,8 +3,7 @@
 In: a kernel. Out: pairs (written param, read param). A pair is safe if the written one is stored once, by `=`, at an
 index that moves with every loop around it, every load of the read one is at that same index, and all those loads stand
 before the store or in its value: then each element is read for the last time before it is overwritten, whatever the
-order of rows. A loop over a part of its axis (`part_of`) moves with that axis alone, and who reads must go over the
-same part. Nests that do the same on different arrays (schedule/batch.py) run side by side on a GPU: all these
+order of rows. Nests that do the same on different arrays (schedule/batch.py) run side by side on a GPU: all these
 accesses must be in one.
 """
 
@@ -13,30 +12,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TypeAlias
 
 from compiler_core.loop_ir import expr as x
 from compiler_core.loop_ir import ir
 from compiler_core.records import dataclass
 from compiler_core.symbolic.index import Axis, Index
 
-_Parts: TypeAlias = "frozenset[tuple[Axis, Axis]]"
-
 
 @dataclass(frozen=True, slots=True)
 class _Touch:
-    """One access, in the order of the text. parts: the loops around it that go over parts of their axes, each with the
-    axis of the parts. nest: the place of its nest of one turn in the kernel; -1: in none."""
+    """One access, in the order of the text. nest: the place of its nest of one turn in the kernel; -1: in none."""
 
     buffer: str
     index: Index
     is_store: bool = False
     is_set_once: bool = False
-    parts: _Parts = frozenset()
     nest: int = -1
-
-
-_Found: TypeAlias = Iterator[_Touch]
 
 
 @cache
@@ -56,36 +47,29 @@ def safe_pairs(kernel: ir.Kernel) -> tuple[tuple[str, str], ...]:
         for read in (p for p in kernel.params if p.access == "in"):
             same = (params[read.name].numel, read.dtype) == (written.numel, written.dtype)
             loads = [k for k, t in enumerate(touches) if t.buffer == read.name]
-            in_step = all(_where(touches[k]) == _where(touches[stores[0]]) for k in loads)
+            index, nest = touches[stores[0]].index, touches[stores[0]].nest
+            in_step = all(touches[k].index == index and touches[k].nest == nest for k in loads)
             if same and loads and max(loads) < stores[0] and in_step:
                 pairs.append((written.name, read.name))
     return tuple(pairs)
 
 
-def _where(touch: _Touch) -> tuple[object, ...]:
-    return touch.index, touch.nest, touch.parts
-
-
-def _touches(body: Sequence[ir.Stmt], axes: frozenset[Axis] = frozenset(), parts: _Parts = frozenset()) -> _Found:
+def _touches(body: Sequence[ir.Stmt], axes: frozenset[Axis] = frozenset()) -> Iterator[_Touch]:
     for stmt in body:
         match stmt:
-            case ir.Loop(axis, _, inner, part_of):
-                inside = axes | {axis} if axis.extent != 1 else axes
-                if part_of is None:
-                    yield from _touches(inner, inside, parts)
-                else:
-                    yield from _touches(inner, inside - {part_of}, parts | {(axis, part_of)})
+            case ir.Loop(axis, _, inner):
+                yield from _touches(inner, axes | {axis} if axis.extent != 1 else axes)
             case ir.Let(_, value) | ir.Accumulate(_, value, _):
-                yield from _loads(value, parts)
+                yield from _loads(value)
             case ir.Check(condition, _):
-                yield from _loads(condition, parts)
+                yield from _loads(condition)
             case ir.Store(buffer, index, value, mode):
-                yield from _loads(value, parts)
+                yield from _loads(value)
                 moves = axes <= index.variables
-                yield _Touch(buffer, index, is_store=True, is_set_once=mode == "set" and moves, parts=parts)
+                yield _Touch(buffer, index, is_store=True, is_set_once=mode == "set" and moves)
 
 
-def _loads(value: x.Expr, parts: _Parts) -> _Found:
+def _loads(value: x.Expr) -> Iterator[_Touch]:
     for part in x.walk_expr(value):
         if isinstance(part, x.Load):
-            yield _Touch(part.buffer, part.index, parts=parts)
+            yield _Touch(part.buffer, part.index)

@@ -30,7 +30,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler_core.aot.ahead import with_gradients_ahead
 from compiler_core.aot.in_turn import comes_in_turn
 from compiler_core.aot.joint import Joint, differentiable_nodes, make_joint
 from compiler_core.aot.linking import pieces_to_run
@@ -185,10 +184,7 @@ class Climb:
             self.undifferentiated(whole, inputs, want)
             return
         given = [*inputs, *interpret(within.first_gradients(), inputs)]
-        within = within.changed(self._joint_passes(within.graph, given, interpret(within.graph, given)))
-        within = with_gradients_ahead(within, self.case.memory_budget)
-        given = [*inputs, *interpret(within.first_gradients(), inputs)]
-        joint, _ = within.joint()
+        joint, _ = within.changed(self._joint_passes(within.graph, given, interpret(within.graph, given))).joint()
         self.compiled(self._halves(joint, given, interpret(joint.graph, given)))
 
     def after_joint(self, joint: Joint, given: Sequence[Array], want: Sequence[Array]) -> None:

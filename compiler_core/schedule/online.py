@@ -6,9 +6,7 @@ In: a group's members and its `LoopShape`. Out: members that mean the same, for 
     sum over a row of where(column == k, v, 0)    -> v at column k, if k is a column; else 0
     what nobody reads any more                    -> dropped
 Source: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax". So a cross-entropy's forward reads its
-logits once. Rows up to LONGEST stay as they are: they are read once anyway. Where each element has a result, as its
-gradient, a row is gone over twice: sums that wait for the maximum are made then, and nothing is picked. What is picked
-is not read in step with the others, so no result could lie in the row's memory (loop_ir/aliasing.py).
+logits once. Rows up to LONGEST stay as they are: they are read once anyway.
 """
 
 from __future__ import annotations
@@ -30,15 +28,9 @@ def gone_over_once(infos: Mapping[str, Info], shape: LoopShape, stored: Collecti
     """`infos` after the rewrite; itself if there is nothing to do."""
     if shape.cols is None or shape.cols <= LONGEST:
         return infos
-    rewrite = _Rewrite(
-        infos, shape, picks=all(level_of(infos[name], shape) == "row" for name in _elements(infos, stored))
-    )
+    rewrite = _Rewrite(infos, shape)
     made = {name: rewrite.visit(info) for name, info in infos.items()}
     return _needed(made, stored) if rewrite.changed else infos
-
-
-def _elements(infos: Mapping[str, Info], names: Collection[str]) -> list[str]:
-    return [name for name in names if isinstance(infos[name].definition, d.Element)]
 
 
 def _needed(infos: Mapping[str, Info], stored: Collection[str]) -> dict[str, Info]:
@@ -57,8 +49,8 @@ def _sources(info: Info) -> set[str]:
 
 
 class _Rewrite:
-    def __init__(self, infos: Mapping[str, Info], shape: LoopShape, *, picks: bool) -> None:
-        self.infos, self.shape, self.picks, self.changed = infos, shape, picks, False
+    def __init__(self, infos: Mapping[str, Info], shape: LoopShape) -> None:
+        self.infos, self.shape, self.changed = infos, shape, False
 
     def visit(self, info: Info) -> Info:
         definition = info.definition
@@ -67,9 +59,7 @@ class _Rewrite:
         if not is_row_reduction(info, self.shape):
             return info
         value = self._expanded(definition.value, definition.axes)
-        made = self._exponentials(info, definition, value)
-        if made is None and self.picks:
-            made = self._picked(info, definition, value)
+        made = self._exponentials(info, definition, value) or self._picked(info, definition, value)
         self.changed |= made is not None
         return made or info
 

@@ -30,7 +30,7 @@ from compiler_core.schedule.batch import batched
 from compiler_core.schedule.finish import Argument, KernelTable, Partial, Slice
 from compiler_core.schedule.fuse import Order, fuse
 from compiler_core.schedule.hosting import with_copies
-from compiler_core.schedule.in_place import before_outputs, share
+from compiler_core.schedule.in_place import share
 from compiler_core.schedule.kernel import build_kernel
 from compiler_core.schedule.legality import Group, Info
 from compiler_core.schedule.lending import STACK, place, stack
@@ -206,8 +206,8 @@ def _matrix(operand: d.Operand, dtype: DType, batch: tuple[int, ...], rows: int,
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Where temps lie. inside: in inputs that are written over, or in outputs. arena: the first byte there; stack: in
-    the block in which inputs lie at the bytes `starts`. nbytes: of the arena."""
+    """Where temps lie. inside: in inputs that are written over. arena: the first byte there; stack: in the block in
+    which inputs lie at the bytes `starts`. nbytes: of the arena."""
 
     inside: Mapping[str, ir.Slot]
     arena: Mapping[str, int]
@@ -233,8 +233,7 @@ def _assemble(
     temps = [name for name in touched if name not in lasting]
     sources: dict[str, TensorMeta | Partial] = {**defined.metas, **partials}
     spent = [node.name for node in graph.inputs if node.role == "spent" and node.name in touched]
-    made = {name: defined.metas[name] for name in defined.outputs if name in touched and name not in in_host}
-    places = _place(steps, temps, spent, sources, target, made, {node.name: node.meta for node in graph.inputs})
+    places = _place(steps, temps, spent, sources, target)
     written = {slot.buffer for slot in places.inside.values()}
     buffers = [
         ir.Buffer(node.name, node.dtype, node.meta.numel, "stacked", places.starts[node.name])
@@ -251,9 +250,10 @@ def _assemble(
     buffers += [replace(_buffer(name, "temp", sources[name]), offset=begin) for name, begin in places.arena.items()]
     buffers += [replace(_buffer(name, "lent", sources[name]), offset=begin) for name, begin in places.stack.items()]
     if log.is_on("memory"):
-        beside = len(temps) - len(places.arena)
-        text = f", {beside} where values lay that had been read, or will" if beside else ""
-        log.emit("memory", f"{graph.name}: {len(places.arena)} temps in an arena of {places.nbytes} bytes{text}")
+        lent = len(places.inside) + len(places.stack)
+        beside = f", {lent} where values lay that had been read" if lent else ""
+        text = f"{graph.name}: {len(temps) - lent} temps in an arena of {places.nbytes} bytes{beside}"
+        log.emit("memory", text)
     steps = tuple(_renamed(step, places.inside) for step in steps)
     return ir.Program(graph.name, tuple(buffers), steps, inputs, outputs, places.nbytes)
 
@@ -264,24 +264,19 @@ def _place(
     spent: Sequence[str],
     sources: Mapping[str, TensorMeta | Partial],
     target: Target,
-    outputs: Mapping[str, TensorMeta],
-    inputs: Mapping[str, TensorMeta],
 ) -> _Places:
-    """spent: inputs that may be written over. On a GPU these lie in one block, if anything is to lie in their place.
-    outputs: in whose memory temps may lie before."""
+    """spent: inputs that may be written over. On a GPU these lie in one block, if anything is to lie in their place."""
     lives, homes = share(steps, _lives(steps, [*temps, *spent], sources))
-    before = before_outputs(steps, [life for life in lives if life.name not in spent], homes, outputs, inputs)
     sizes = {name: _nbytes(sources[name]) for name in spent}
     starts = stack({name: n for name, n in sizes.items() if name in target.stacked}) if target.is_gpu else None
     lending = {name for name in (spent if starts is None else starts) if not target.many_sizes}
     lent, offsets, nbytes = place(
-        [life for life in lives if life.name not in spent and life.name not in before],
+        [life for life in lives if life.name not in spent],
         [life for life in lives if life.name in lending],
         {name: source.dtype for name, source in sources.items()},
         starts,
     )
     starts = starts if starts and lent else {}
-    lent |= {name: (output, 0) for name, output in before.items()}
     homes_of_theirs = {name: (STACK, starts[name]) if name in starts else (name, 0) for name in spent} | lent
     lent |= {name: homes_of_theirs[home] for name, home in homes.items() if home in homes_of_theirs}
     inside = {

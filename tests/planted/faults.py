@@ -100,13 +100,6 @@ FAULTS = (
         "return result.first == step <= operand.last",
         ("test_in_place.py", "test_schedule_models.py"),
     ),
-    Fault(
-        "a temp lies where an output will, and with it an input that is still read",
-        "memory plan",
-        "if life.last == number and life.nbytes == meta.nbytes and max(alike, default=-1) < life.first:",
-        "if life.last == number and life.nbytes == meta.nbytes:",
-        ("test_in_place.py",),
-    ),
     # -- tensors and the tape
     Fault(
         "a write leaves no version behind",

@@ -18,7 +18,6 @@ from compiler_core.dtype import DType, float32, int64
 from compiler_core.errors import GraphError, IndexError_
 from compiler_core.graph.interpret import interpret
 from compiler_core.graph.ir import Graph, GraphBuilder, Node
-from compiler_core.graph.passes import SIMPLIFY_JOINT, run_passes
 from compiler_core.loop_ir import ir
 from compiler_core.loop_ir.interpret import interpret_program, run_kernel
 from compiler_core.loop_ir.parse import parse_kernel
@@ -342,44 +341,6 @@ def test_a_long_row_of_a_cross_entropy_is_read_once() -> None:
         for results in (interpret_program(program, inputs), TritonBackend().compile([graph], "ce")[0](inputs)):
             for found, expected in zip(results, wanted, strict=True):
                 np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=2e-5)
-
-
-@pytest.mark.triton
-@pytest.mark.filterwarnings("ignore:backend 'triton'")
-def test_a_long_row_and_its_gradient_are_one_kernels_and_in_one_place() -> None:
-    """Nothing is picked from a row that is written over while others may read it."""
-    pytest.importorskip("triton")
-    rows, columns = 13, 20481  # a MiB
-    builder = GraphBuilder("g")
-    x, w = (
-        builder.placeholder("x", TensorMeta((rows, 3), float32)),
-        builder.placeholder("w", TensorMeta((3, columns), float32)),
-    )
-    labels = builder.placeholder("y", TensorMeta((rows,), int64))
-    with use_trace(builder):
-        logits = F.matmul(x, w)
-        loss = F.cross_entropy(logits, labels)
-        here = prims.cast(prims.eq(*_columns_and_labels(logits, labels)), dtype=float32)
-        graph = builder.build([loss, F.mul(F.sub(F.softmax(logits, -1), here), 0.5)])
-    graph = run_passes(graph, SIMPLIFY_JOINT)
-    (program,) = lower_and_schedule([graph], "g", GPU)
-    verify_program(program)
-    (kernel,) = (kernel for kernel in program.kernels if "expsum" in print_kernel(kernel))
-    assert [loop for loop in loops_of(kernel) if str(columns) in loop] == [f"{columns} vector"] * 2
-    assert not [buffer for buffer in program.buffers if buffer.kind == "temp" and buffer.numel == rows * columns]
-    rng = np.random.default_rng(3)
-    inputs = [rng.standard_normal((rows, 3)), rng.standard_normal((3, columns)), rng.integers(0, columns, rows)]
-    given = [a.astype(node.dtype.numpy) for a, node in zip(inputs, graph.inputs, strict=True)]
-    wanted = interpret(graph, given)
-    for results in (interpret_program(program, given), TritonBackend().compile([graph], "ce")[0](given)):
-        for found, expected in zip(results, wanted, strict=True):
-            np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-4, atol=1e-7)
-
-
-def _columns_and_labels(logits: Node, labels: Node) -> tuple[Node, Node]:
-    rows, columns = logits.shape
-    iota = prims.iota(dtype=int64, shape=(rows, columns), dim=1)
-    return iota, prims.expand(F.reshape(labels, (rows, 1)), shape=(rows, columns))
 
 
 @pytest.mark.triton

@@ -33,9 +33,8 @@ class Expand:
     """See the head of this file."""
 
     def apply(self, graph: Graph) -> Graph:
-        while any(
-            isinstance(call.op.lower, Expansion | Composed) for call in graph.calls
-        ):  # one may be written with others
+        # what an op is written with may be written with others in its turn
+        while any(isinstance(call.op.lower, Expansion | Composed) for call in graph.calls):
             graph = Rewriter(graph, _expanded).run().called_as(graph)
         return graph
 

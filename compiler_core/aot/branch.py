@@ -32,7 +32,15 @@ from compiler_core.ops import prims
 from compiler_core.ops.differentiate import vjp_of
 from compiler_core.ops.registry import Array, Attrs, Op, Sample, Value, bind, meta_of, register, use_trace
 from compiler_core.ops.routine import Routine, is_contiguous, register_routine
-from compiler_core.ops.rules import Expansion, Indexed, Movement, OwnCode, Reduction, is_elementwise
+from compiler_core.ops.rules import (
+    Composed,
+    Expansion,
+    Indexed,
+    Movement,
+    OwnCode,
+    Pointwise,
+    Reduction,
+)
 
 MOST_CALLS = 24  # of a branch that is computed beside the other one
 # graph -> function of arrays and places for the outputs
@@ -43,8 +51,9 @@ parsed = lru_cache(256)(parse_graph)
 
 def is_total(call: Call) -> bool:
     """Whether a call can neither fail nor call a library: whatever its operands hold."""
-    is_own = is_elementwise(call.op.lower) or isinstance(call.op.lower, Movement | Reduction | Indexed)
-    return is_own and not call.op.raises
+    rule = call.op.lower
+    is_short = isinstance(rule, Composed) and rule.elementwise and call.op.work > 0
+    return is_short or (isinstance(rule, Pointwise | Movement | Reduction | Indexed) and not call.op.raises)
 
 
 def is_selectable(*graphs: Graph) -> bool:

@@ -38,6 +38,7 @@ from compiler_core.records import dataclass
 
 HELD = 2  # bytes moved that a byte of memory is worth
 CHEAP_WORK = 1  # bytes moved in the time of one cheap operation on an f32 element
+LONG_WORK = 200  # of a function whose work is not told: far too much, but under a budget
 GPU_FASTER = 16  # times as many operations a byte moved does a GPU make
 ROUTINE_FLOPS = 16  # operations of a library routine in the time of a byte moved
 
@@ -150,11 +151,12 @@ class CostModel:
             return (
                 again + read + node.meta.nbytes + _flops(node) // (ROUTINE_FLOPS * (GPU_FASTER if self.on_gpu else 1))
             )
-        work = CHEAP_WORK if node.op.cheap else node.op.work  # of a conversion 0: on a GPU it is an operation
+        is_short = node.op.cheap or not is_elementwise(node.op.lower)  # the latter: a conversion, on a GPU
+        work = CHEAP_WORK if is_short else node.op.work or LONG_WORK
         if self.on_gpu:
             # what no kernel keeps in registers anyway (a residual stream, an operand) costs reading what it is made of
             again += 2 * node.meta.nbytes if node in self.crossing or node in self.library_operands else 0
-            return again + node.meta.nbytes * max(work, 1) // (4 * GPU_FASTER)
+            return again + node.meta.nbytes * work // (4 * GPU_FASTER)
         return again + node.meta.numel * work * max(node.dtype.itemsize, 4) // 4
 
     def _worth(self, node: Node) -> int:

@@ -85,7 +85,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """out = expand(*operands, **attrs): library calls among other ops, written so before lowering (passes/expand.py).
+    """out = expand(*operands, **attrs): library calls or graphs among other ops, written so before lowering.
 
     Differentiation and partition see the op whole: what it expands into is neither saved nor recomputed piecewise.
     flops(*operand metas, **attrs): floating-point operations.
@@ -99,11 +99,11 @@ class Expansion:
 class Composed:
     """out = expand(*operands, **attrs), written then too, and with ops that loops of ours compute.
 
-    It is elementwise, as a Pointwise is, or (reduces) a reduction.
+    elementwise: as a Pointwise is, on operands of the result's shape; else it may be a reduction, or anything.
     """
 
     expand: Callable[..., Any]
-    reduces: bool = False
+    elementwise: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,4 +182,4 @@ LowerRule = (
 
 def is_elementwise(rule: LowerRule) -> bool:
     """Whether element i of the result is made of the operands' elements i."""
-    return isinstance(rule, Pointwise) or (isinstance(rule, Composed) and not rule.reduces)
+    return isinstance(rule, Pointwise) or (isinstance(rule, Composed) and rule.elementwise)

@@ -5,7 +5,8 @@ shape. Elementwise functions of selections of one mask, and of numbers and tenso
 computed of all elements (`full`); written back through the same mask, that is a `where`; sum and mean are in the graph
 too. Whatever else asks for it breaks the graph; at the end of the graph the selection itself is taken (`Outputs`): one
 that is only handed on breaks nothing.
-Invariant: where the mask is false, `full` holds 1: nothing computed of it there is infinite, and no gradient NaN.
+Where the mask is false, `full` holds 1, and so does a tensor beside it that takes a gradient: what is computed there
+reaches nobody, and no gradient of it does, be it infinite or NaN.
 """
 
 from __future__ import annotations
@@ -120,6 +121,10 @@ class Selections:
             return Refused()
         before, shape = len(body), full.shape
         instead = {id(value): value._cell.full._snapshot() for value in given}
+        beside = [other for other in others if other.requires_grad]
+        if any(other.dtype is not full.dtype for other in beside) or (beside and name.endswith("_")):
+            return Refused()  # over all elements it would be promoted otherwise; or is what is written to
+        instead |= {id(other): _with_ones(other.expand(shape), mask) for other in beside}
         try:
             result = function(*(instead.get(id(arg), arg) for arg in args),
                               **{key: instead.get(id(value), value) for key, value in kwargs.items()})  # fmt: skip

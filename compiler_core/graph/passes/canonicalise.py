@@ -20,7 +20,7 @@ from compiler_core.graph.passes.canonicalise_gradient import GRADIENT_RULES
 from compiler_core.graph.passes.canonicalise_movement import MOVEMENT_RULES, add_of_pads, slice_of_cat
 from compiler_core.graph.passes.canonicalise_views import cat_of_views
 from compiler_core.graph.passes.rewrite import Rewriter, Rule, splat, tried
-from compiler_core.ops.rules import is_elementwise
+from compiler_core.ops.rules import Pointwise
 from compiler_core.records import dataclass
 
 MANTISSA_BITS = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
@@ -43,7 +43,7 @@ def _rule(rewriter: Rewriter, call: Call) -> Node | None:
         node = tried(rule, rewriter, call)
         if node is not None:
             return node
-    return _sink_expand(rewriter, call) if is_elementwise(call.op.lower) else None
+    return _sink_expand(rewriter, call) if isinstance(call.op.lower, Pointwise) else None
 
 
 def _rule_after_autograd(rewriter: Rewriter, call: Call) -> Node | None:

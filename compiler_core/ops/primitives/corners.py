@@ -40,7 +40,7 @@ def cornered(name: str, value: Callable[..., Value], vjp: Callable[..., Any], *s
             lambda *metas, **attrs: alike(*metas),
             eager,
             rule,
-            Composed(value),
+            Composed(value, elementwise=True),
             samples,
             FLOATING,
             work=work,

@@ -77,7 +77,7 @@ STD = register(
         _infer,
         _eager,
         _vjp,
-        Composed(_std, reduces=True),
+        Composed(_std),
         tuple(
             Sample((shape,), {"dims": dims, "correction": correction, "wide": wide})
             for shape, dims, correction, wide in (

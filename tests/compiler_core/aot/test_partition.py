@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from compiler_core.aot.branch import is_total
 from compiler_core.aot.joint import Joint, make_joint
 from compiler_core.aot.min_cut import INFINITE
 from compiler_core.aot.partition import Partition, partition
@@ -21,6 +22,8 @@ from compiler_core.graph.parse import parse_graph
 from compiler_core.graph.passes import SIMPLIFY_JOINT, run_passes
 from compiler_core.graph.print import print_graph
 from compiler_core.graph.verify import verify
+from compiler_core.ops.registry import OPS
+from compiler_core.ops.rules import Composed, is_elementwise
 
 sys.path.append(str(Path(__file__).parents[1] / "graph"))
 from random_small_graphs import random_graph, random_inputs
@@ -327,3 +330,21 @@ def test_what_is_composed_of_elementwise_calls_is_kept_as_they_are(activation: s
     parts = partition(joint_of(parse_graph(text)))
     kept = [parts.forward.outputs[i] for i in parts.saved]
     assert all(node.dtype.name == "bfloat16" for node in kept), parts.describe()
+
+
+def test_long_functions_are_dear_under_a_budget_and_not_computed_for_nothing() -> None:
+    """lgamma is made of ops: to compute it again costs more than tanh, and a branch not taken does not."""
+    text = "graph g(%x: f32[64, 16] input 'x') {\n  %t: f32[64, 16] = NAME(%x)\n  return %t\n}"
+    again = {}
+    for name in ("tanh", "asinh", "lgamma"):
+        graph = parse_graph(text.replace("NAME", name))
+        again[name] = CostModel(graph, graph.outputs, held=8).recompute_cost(graph.calls[0])
+    assert again["tanh"] < again["asinh"] == again["lgamma"] < INFINITE
+    assert not is_total(parse_graph(text.replace("NAME", "lgamma")).calls[0])
+    assert is_total(parse_graph(text.replace("NAME", "gelu_tanh")).calls[0])
+
+
+def test_a_composition_is_elementwise_only_if_it_says_so() -> None:
+    assert is_elementwise(OPS["gelu_tanh"].lower)
+    assert not is_elementwise(OPS["std"].lower)
+    assert not is_elementwise(Composed(lambda x: x))

@@ -146,3 +146,21 @@ def test_after_a_break(program: Program) -> None:
 @pytest.mark.parametrize("program", [among_themselves, selections, summed, nothing_infinite])
 def test_to_machine_code(program: Program) -> None:
     check(program, "codegen", fullgraph=True)
+
+
+@pytest.mark.parametrize("text", ["s / w", "dc.fmod(s, w)", "dc.xlogy(s, w)", "s ** w", "dc.special.xlog1py(w, s - 2)"])
+@pytest.mark.parametrize("at", [0.0, -0.5, 2.0])
+def test_a_parameter_beside_a_selection_takes_no_gradient_of_what_is_not_selected(text: str, at: float) -> None:
+    """Where the mask is false, 0 times an infinite slope would be NaN."""
+
+    def program(x: Tensor, w: Tensor) -> Tensor:
+        result: Tensor = eval(text, {"dc": dc, "s": x[x > 0.25], "w": w}).sum()
+        return result
+
+    found = []
+    for function in (program, dc.compile(program)):
+        x = dc.tensor([[0.2, 0.5, 0.9], [0.1, 0.3, 0.95]], dtype=dc.float64, requires_grad=True)
+        w = dc.tensor(at, dtype=dc.float64, requires_grad=True)
+        found.append([part.detach() for part in dc.autograd.grad(function(x, w), (x, w))])
+    for mine, eager in zip(found[1], found[0], strict=True):
+        dc.testing.assert_close(mine, eager, rtol=1e-12, atol=0.0, equal_nan=True)

@@ -147,7 +147,12 @@ FLOATING: tuple[DType, ...] = tuple(d for d in ALL if d.is_floating_point)
 _BY_NUMPY = {d.numpy: d for d in ALL}
 BY_VALUES: dict[object, DType] = {key: d for d in ALL for key in (d.numpy, d)}  # by the dtype that a value says
 _BY_NAME = {key: d for d in (*ALL, *FORMATS) for key in (d.name, d.short)}
-_default_float = float32
+
+
+class Default:
+    """floating: the dtype of `get_default_dtype`; only `set_default_dtype` writes it."""
+
+    floating = float32
 
 
 def by_name(name: str) -> DType:
@@ -177,30 +182,29 @@ def of(thing: object) -> DType:
 
 def _of_type(scalar: type) -> DType:
     """The dtype of a Python or NumPy scalar type."""
-    python = {float: _default_float, int: int64, bool: bool_, complex: _default_complex()}
+    python = {float: Default.floating, int: int64, bool: bool_, complex: _default_complex()}
     return python[scalar] if scalar in python else of(np.dtype(scalar))
 
 
 def get_default_dtype() -> DType:
     """The floating dtype given to Python floats and to integer true division; float32 unless set."""
-    return _default_float
+    return Default.floating
 
 
 def _default_complex() -> DType:
     """The dtype given to Python's complex numbers."""
-    return complex128 if _default_float is float64 else complex64
+    return complex128 if Default.floating is float64 else complex64
 
 
 def set_default_dtype(dtype: DType) -> None:
     """Set the default floating dtype. Raises DTypeError if it is not floating, ArgumentTypeError if it is no dtype."""
-    global _default_float
     if not isinstance(dtype, DType):
         raise ArgumentTypeError(
             "set_default_dtype() takes a dtype", got=repr(dtype), remedy="set_default_dtype(torch.float64)"
         )
     if not dtype.is_floating_point or isinstance(dtype, Format):
         raise DTypeError(f"the default dtype must be floating, got {dtype}", expected="float32 or float64")
-    _default_float = dtype
+    Default.floating = dtype
 
 
 _CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}

@@ -31,6 +31,10 @@ ATTENTION: Late[Run] = Late("on a device: attention")
 NARROW: Late[Run] = Late("on a device: 16-bit floats")
 SUM: Late[Run] = Late("on a device: sum")
 UNARY: Late[Run] = Late("on a device: functions of one number")
+MOVES: Late[Run] = Late("on a device: moves")
+COPY: Late[Callable[[Array], Array]] = Late("on a device: copies")  # a row-major copy of an array of the lone device
+# (dim, arrays of the lone device) -> they one behind the other; None: CuPy does it
+JOIN: Late[Callable[[int, Sequence[Array]], Array | None]] = Late("on a device: joins")
 # (op's name, cotangent, result, operand) -> the operand's cotangent, or None: the op's rule gives it
 Slope = Callable[[str, Any, Any, Any], "Array | None"]
 SLOPE: Late[Slope] = Late("on a device: derivatives")
@@ -56,6 +60,7 @@ DEFINITIONS = {  # ops that a library or kernels compute
     **dict.fromkeys(_KEYED, ATTENTION),
     **dict.fromkeys(("add", "sub", "mul", "div", "cast"), NARROW),
     "sum": SUM,
+    **dict.fromkeys(("cat", "reshape"), MOVES),
     **dict.fromkeys(UNARY_OPS, UNARY),
 }
 

@@ -32,6 +32,7 @@ LIMIT = 1 << 12  # calls that are remembered of one function; programs seldom ha
 class Step:
     """One of the ops, or composites, of a call. operands: by number, the call's tensors first, then what steps gave; or
     an array; or None, where a composite has none. plan: of one that makes a new array of tensors, as if a call was it.
+    pick: the operands of all these values, where none is an array or None.
     """
 
     is_op: bool
@@ -39,6 +40,7 @@ class Step:
     operands: tuple[int | Array | None, ...]
     attrs: dict[str, Any]
     plan: Plan | None = None
+    pick: Callable[[list[Any]], Sequence[Any]] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -49,8 +51,9 @@ class Plan:
     steps: the ops, or composites, of a call that comes to several; `what` is the last. all_ops: they are ops.
     definition: that of a composite, for where the arrays are; known with `run`. order: that of the result's dims, where
     it is not row-major. Of arrays of the lone device, back: the gradients, made again. gone: by the operands that
-    gradients go to, what stands for those of which a node lets go, None for others, and for the result. freed: what
-    stands for all that a node saved, once it is freed. fixed: of an op that has constants, these, and None elsewhere.
+    gradients go to, and those that are views of much memory, what stands for those of which a node lets go, None for
+    others, and for the result. freed: what stands for all that a node saved, once it is freed. fixed: of an op that has
+    constants, these, and None elsewhere.
     """
 
     is_op: bool
@@ -65,7 +68,7 @@ class Plan:
     back: Any = None
     freed: tuple[Any, Any] | None = None
     fixed: tuple[Array | None, ...] = ()
-    gone: dict[tuple[bool, ...], tuple[list[Any] | None, Any]] = field(default_factory=dict)
+    gone: dict[tuple[int, ...], tuple[list[Any] | None, Any]] = field(default_factory=dict)
 
 
 # by what the arguments are. None: it comes to nothing that is one thing; False: so it was at first, when definitions
@@ -164,7 +167,7 @@ def _program(told: list[Any], given: list[Any]) -> Plan | None:
         fixed = tuple([place if isinstance(place, np.ndarray) else None for place in places])
         fixed = fixed if any(one is not None for one in fixed) else ()
         plan = Plan(is_op, what, None, attrs, fixed=fixed) if is_new and (is_op or not fixed) else None
-        steps.append(Step(is_op, what, tuple(places), attrs, plan))
+        steps.append(Step(is_op, what, tuple(places), attrs, plan, _taking(places)))
         numbers[id(result)] = number
     return Plan(True, told[-1][1], None, {}, None, tuple(steps), all(step.is_op for step in steps))
 
@@ -172,6 +175,13 @@ def _program(told: list[Any], given: list[Any]) -> Plan | None:
 def _constant(value: Any) -> Array | bool:
     """An array that the function made of numbers, if it may be kept; else False."""
     return value if type(value) is np.ndarray and (value.size <= LARGEST or not any(value.strides)) else False
+
+
+def _taking(places: Sequence[Any]) -> Callable[[list[Any]], Sequence[Any]] | None:
+    """What takes a step's operands out of the values so far."""
+    if not places or any(type(place) is not int for place in places):
+        return None
+    return itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))
 
 
 def _picking(places: list[int]) -> Callable[[Any], Sequence[Any]]:

@@ -20,7 +20,7 @@ from compiler_core.ops.whole import COMPOSITES
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
 from compiler_core.tensor.making.filling import kept_by_dropout
 from compiler_core.tensor.memory import lent
-from compiler_core.tensor.memory.cell import DeviceCell, ViewCell, cell_of
+from compiler_core.tensor.memory.cell import DeviceCell, ViewCell
 from compiler_core.tensor.recalling import record
 from compiler_core.tensor.straight import array_of
 
@@ -40,14 +40,14 @@ def dropped(self: Tensor, p: float) -> Tensor | None:
     there: Any = lone.array
     if type(array) is not there or array.dtype.kind not in "fV" or not array.size:
         return None
-    if Telling.count or lent.Lending.in_use or Inference.in_use:
+    if Telling.count or lent.Lending.is_there or Inference.in_use:
         return None
     rng = kept_by_dropout(cuda_device(0), tuple(array.shape), p)
     definition: Any = COMPOSITES["dropout"].on_device()
     made = definition.forward(array, rng[0], p=p, stream=rng[1]) if isinstance(rng, tuple) else None
     if made is None:
         return F.dropout(self, p, True, rng=rng)  # type: ignore[no-any-return]
-    result = self._from_cell(cell_of(made[0]))
+    result = self._of_array(made[0])
     edge = self._edge() if thread_mode.enabled else None
     if edge is not None:
         record(_plan(definition, p, array), result, (cell, rng[0]), (edge, None), made[1])

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from compiler_core import cuda
 from compiler_core.cuda import lone
-from compiler_core.dtype import DType, get_default_dtype
+from compiler_core.dtype import Default, DType
 from compiler_core.errors import DistCompileError
 from compiler_core.forward import level
 from compiler_core.ops import registry
@@ -32,10 +33,10 @@ from compiler_core.ops.remembered import Plan, Plans, Step, learn
 from compiler_core.tensor.autograd import inference
 from compiler_core.tensor.autograd.by_rule import gradients
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
-from compiler_core.tensor.autograd.tape import OpNode, WholeNode
+from compiler_core.tensor.autograd.tape import LARGE, OpNode, WholeNode, tape_position
 from compiler_core.tensor.autograd.watching import watch
 from compiler_core.tensor.memory import lent
-from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell, cell_of
+from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell
 from compiler_core.tensor.memory.layout import laid
 from compiler_core.tensor.size import Size
 from compiler_core.tensor.straight import shown
@@ -54,7 +55,8 @@ LONGEST = 32  # of lists by which calls are told apart
 _INTS = frozenset((int,))
 _ENDS = frozenset((int, type(None)))
 _RUN, _PERMUTE, _RESHAPE = registry.RUN, OPS["permute"], OPS["reshape"]
-_VIEWS = frozenset((_PERMUTE, _RESHAPE, OPS["slice"]))
+_EXPAND = OPS["expand"]
+_VIEWS = frozenset((_PERMUTE, _RESHAPE, _EXPAND, OPS["slice"]))
 _ROOTS = (Cell, DeviceCell)
 
 
@@ -70,14 +72,19 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
         cell = args[0]._cell
         if type(cell) is Cell or type(cell) is DeviceCell:
             return _recall_one(known, function, args[0], cell)
-    call = _Call(thread_mode.enabled, [*kwargs])
+    call = _new(_Call)
+    call.records, call.told, call.kind, call.is_turned = thread_mode.enabled, [*kwargs], None, False
+    call.handles, call.arrays, call.cells, call.edges = [], [], [], []
     if not call.reads((*args, *kwargs.values()) if kwargs else args):
         return function(*args, **kwargs)
     handles = call.handles
-    call.told.append(handles[0] is handles[1] if len(handles) == 2 else _alike(handles))
-    call.told.append(get_default_dtype())
+    if len(handles) == 2:
+        call.told += (handles[0] is handles[1], Default.floating)
+    else:  # for each tensor the first place where it stands
+        ids = [*map(id, handles)]
+        call.told += (tuple(map(ids.index, ids)), Default.floating)
     if call.is_turned:  # then also repeats say how the result lies
-        call.told.append(tuple([None if type(h._cell) in _ROOTS else h._cell.strides() for h in handles]))
+        call.told += map(_lying, call.cells, call.arrays)
     if acts is not None:
         call.told += (acts, how and casts_alike(how, handles, call.kind is lone.array))
         if call.told[-1] is None:
@@ -87,15 +94,19 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
     key = tuple(call.told)
     plan: Any = known.get(key, False)
     if not plan:
-        if plan is None:
-            return function(*args, **kwargs)
-        made = learn(known, key, function, args, kwargs, _is_laid)
-        if call.is_turned and (learned := known[key]):
-            known[key] = _in_order(learned, made._cell)
-        return made
+        return function(*args, **kwargs) if plan is None else _learn(known, key, function, args, kwargs, call.is_turned)
     compute = _in_steps if plan.steps else _computed
     result = compute(plan, handles, call.arrays, call.edges, call.cells)
     return function(*args, **kwargs) if result is None else result
+
+
+def _learn(
+    known: Plans, key: tuple[Any, ...], function: Callable[..., Any], args: Any, kwargs: Any, is_turned: bool
+) -> Any:
+    made = learn(known, key, function, args, kwargs, _is_laid)
+    if is_turned and (learned := known[key]):
+        known[key] = _in_order(learned, made._cell)
+    return made
 
 
 def _is_laid(made: Any, result: Any) -> bool:
@@ -115,22 +126,33 @@ def _in_order(plan: Any, cell: Cell) -> Any:
     return plan
 
 
+def _lying(cell: Any, value: Array) -> Any:
+    """What says how a Tensor lies: its strides, or, where they are as easily told, those of its array."""
+    if type(cell) in _ROOTS:
+        return None
+    is_shown = type(cell) is ViewCell and type(cell._root) is DeviceCell and cell.seen == cell._root.stamp
+    if is_shown and 1 not in value.shape and value.size and cell._root.raw.flags.c_contiguous:  # they are the same
+        return None, value.strides
+    return cell.strides()
+
+
 class _Call:
     """The arguments of a call: what they are, and, of the tensors among them, their arrays and histories.
 
-    kind: the class of all arrays. is_turned: whether the dims of one may lie in another order.
+    Made at once, in `recall`. kind: the class of all arrays. is_turned: whether the dims of one may lie in another
+    order.
     """
 
     __slots__ = ("arrays", "cells", "edges", "handles", "is_turned", "kind", "records", "told")
 
-    def __init__(self, records: bool, told: list[Any]) -> None:
-        self.records, self.told = records, told
-        self.handles: list[Any] = []
-        self.arrays: list[Any] = []
-        self.cells: list[Any] = []
-        self.edges: list[Any] = []
-        self.kind: type | None = None
-        self.is_turned = False
+    handles: list[Any]
+    arrays: list[Any]
+    cells: list[Any]
+    edges: list[Any]
+    told: list[Any]
+    records: bool
+    kind: type | None
+    is_turned: bool
 
     def reads(self, arguments: Iterable[Any]) -> bool:
         """Whether all arguments are of the kinds by which calls are told apart."""
@@ -140,8 +162,11 @@ class _Call:
             how = _KINDS[kind]
             if how == _TENSOR:
                 cell: Any = arg._cell
-                is_root = type(cell) is Cell or type(cell) is DeviceCell
-                value: Any = cell.raw if is_root else cell.current()
+                kind = type(cell)
+                is_root = kind is Cell or kind is DeviceCell
+                root = cell if is_root else cell._root if kind is ViewCell else cell.root
+                is_seen = is_root or (kind is ViewCell and cell.seen == root.stamp)
+                value: Any = cell.raw if is_seen else cell.current()
                 kind = type(value)
                 if kind is not self.kind:
                     if self.kind is not None or not (kind is np.ndarray or kind is lone.array):
@@ -153,25 +178,32 @@ class _Call:
                 self.handles.append(arg)
                 self.arrays.append(value)
                 self.cells.append(cell)
-                edge = arg._edge() if arg._view is not None else arg._node or (arg if arg._requires_grad else None)
+                link = arg._view
+                is_its = link is None or link.detached or link.stamp == root.stamp  # the history that it had
+                edge = (arg._node or (arg if arg._requires_grad else None)) if is_its else arg._edge()
                 self.edges.append(edge if self.records else None)
-                continue
-            if how == _FLOAT:
-                arg = arg or str(arg)  # 0.0 and -0.0 are equal
-            elif kind is list and len(arg) > LONGEST:
+            elif how == _PLAIN:
+                told += (kind, arg)
+            elif how == _FLOAT:
+                told += (kind, arg or str(arg))  # 0.0 and -0.0 are equal
+            elif how == _TUPLE and kind is not list and _INTS.issuperset(map(type, arg)):
+                told += (kind, tuple(arg))
+            elif how == _OTHER or not self._reads_parts(arg, kind, how):
                 return False
-            elif how == _TUPLE and not _INTS.issuperset(map(type, arg)):
-                told += (kind, len(arg))
-                if not self.reads(arg):
-                    return False
-                continue
-            elif how == _SLICE:
-                arg = (arg.start, arg.stop, arg.step)
-                if not _ENDS.issuperset(map(type, arg)):
-                    return False
-            elif how == _OTHER:
+        return True
+
+    def _reads_parts(self, arg: Any, kind: type, how: int) -> bool:
+        """The same of a slice, a tuple, a list."""
+        if how == _SLICE:
+            arg = (arg.start, arg.stop, arg.step)
+            if not _ENDS.issuperset(map(type, arg)):
                 return False
-            told += (kind, tuple(arg) if how == _TUPLE else arg)
+        elif kind is list and len(arg) > LONGEST:
+            return False
+        elif not _INTS.issuperset(map(type, arg)):
+            self.told += (kind, len(arg))
+            return self.reads(arg)
+        self.told += (kind, tuple(arg))
         return True
 
 
@@ -182,9 +214,9 @@ def _recall_one(known: Plans, function: Callable[..., Any], handle: Any, cell: C
     key: tuple[Any, ...]
     kind = type(value)
     if kind is np.ndarray:
-        key = (dtype, value.shape) if dtype.kind == "f" else (dtype, value.shape, get_default_dtype())
+        key = (dtype, value.shape) if dtype.kind == "f" else (dtype, value.shape, Default.floating)
     elif kind is lone.array:
-        key = (dtype, value.shape, get_default_dtype(), lone.array)
+        key = (dtype, value.shape, Default.floating, lone.array)
     else:
         return function(handle)
     plan: Any = known.get(key, False)
@@ -198,8 +230,9 @@ def _recall_one(known: Plans, function: Callable[..., Any], handle: Any, cell: C
         return function(handle)
     kept = None
     if not plan.is_op:
-        made, kept = lent.all_apart(made, (handle,)) if lent.Lending.in_use else made
-    result = handle._from_cell(cell_of(made))
+        is_lent = lent.Lending.in_use and (lent.Lending.is_there or type(made[0]) is np.ndarray)
+        made, kept = lent.all_apart(made, (handle,)) if is_lent else made
+    result = handle._of_array(made)
     if thread_mode.enabled:
         edge = handle._edge()
         if edge is not None:
@@ -211,42 +244,49 @@ def _recall_one(known: Plans, function: Callable[..., Any], handle: Any, cell: C
     return result
 
 
-def _alike(handles: list[Any]) -> tuple[int, ...]:
-    """For each tensor the first place where it stands."""
-    ids = [*map(id, handles)]
-    return tuple(map(ids.index, ids))
-
-
 def _in_steps(
     plan: Plan, handles: Sequence[Any], arrays: Sequence[Any], edges: Sequence[Any], cells: Sequence[Any]
 ) -> Any:
     """The result of the ops one after another; None where one refuses: who asked for them says why."""
-    is_seen = Telling.count or not plan.all_ops or any(edge is not None for edge in edges)
+    is_seen = bool(Telling.count) or not plan.all_ops
+    for edge in edges:
+        if edge is not None:
+            is_seen = True
+            break
     values: list[Any] = [*handles] if is_seen else [*arrays]
     try:
         for step in plan.steps:
-            operands: list[Any] = [values[one] if type(one) is int else one for one in step.operands]
+            operands: Sequence[Any]
+            operands = step.pick(values) if step.pick else [values[k] if type(k) is int else k for k in step.operands]
             made = None
             if is_seen:
-                made = _view(step, operands) if step.plan is None else _step(step.plan, operands)
-            if made is not None:
-                pass
-            elif not step.is_op:
-                made = _whole(step.what, tuple(operands), step.attrs)
+                made = _view(step, operands[0]) if step.plan is None else _step(step.plan, operands)
+            if made is None:
+                made = _in_full(step, operands, is_seen)
                 if made is None:
                     return None
-            else:
-                made = bind(step.what, *operands, **step.attrs) if is_seen else _RUN(step.what, operands, step.attrs)
             values.append(made)
     except DistCompileError:
         return None
     if is_seen:
         return values[-1]
-    out = lent.all_apart(values[-1], handles) if lent.Lending.in_use else values[-1]
-    result = handles[0]._from_cell(cell_of(out))
+    out = values[-1]
+    if lent.Lending.in_use and (lent.Lending.is_there or type(out) is np.ndarray):
+        out = lent.all_apart(out, handles)
+    result = handles[0]._of_array(out)
     if Inference.entered and not thread_mode.enabled:
         inference.made(result._cell)
     return result
+
+
+def _in_full(step: Step, operands: Sequence[Any], is_seen: Any) -> Any:
+    """What the op, or composite, gives; None where a composite does not take these, for once."""
+    if step.is_op:
+        return bind(step.what, *operands, **step.attrs) if is_seen else _RUN(step.what, operands, step.attrs)
+    made = type(operands[0]).__whole__(step.what, tuple(operands), step.attrs)
+    if made is not None and Telling.count:
+        Telling.tell(False, step.what, operands, step.attrs, made)
+    return made
 
 
 def _step(plan: Plan, operands: Sequence[Any]) -> Any:
@@ -254,7 +294,7 @@ def _step(plan: Plan, operands: Sequence[Any]) -> Any:
     cells: list[Any] = []
     arrays: list[Any] = []
     edges: list[Any] = []
-    records = thread_mode.enabled
+    records, takes_turned = thread_mode.enabled, plan.is_op and not plan.what.follows
     for one in operands:
         cell = edge = value = None
         if type(one) is np.ndarray:
@@ -262,15 +302,20 @@ def _step(plan: Plan, operands: Sequence[Any]) -> Any:
             edges.append(None)
             continue
         if one is not None:
-            cell = one._cell
+            cell = root = one._cell
             if type(cell) is DeviceCell:
                 value = cell.raw
-            elif type(cell) is ViewCell and cell.is_ordered:
-                value = cell.current()
+            elif type(cell) is ViewCell and (cell.is_ordered or takes_turned):
+                root = cell._root
+                value = cell.raw if cell.seen == root.stamp else cell.current()
             if type(value) is not lone.array:
                 return None
             if records:
-                edge = one._edge() if one._view is not None else one._node or (one if one._requires_grad else None)
+                link = one._view
+                if link is None or link.detached or link.stamp == root.stamp:
+                    edge = one._node or (one if one._requires_grad else None)
+                else:
+                    edge = one._edge()
         cells.append(cell)
         arrays.append(value)
         edges.append(edge)
@@ -281,26 +326,20 @@ def _tensors(operands: Sequence[Any]) -> list[Any]:
     return [one for one in operands if type(one) is not np.ndarray]
 
 
-def _view(step: Step, operands: Sequence[Any]) -> Any:
+def _view(step: Step, base: Any) -> Any:
     """The Tensor of a view of this one, of the lone device; None of all else."""
     if not step.is_op or step.what not in _VIEWS or Telling.count:
         return None
-    base = operands[0]
     cell = base._cell
-    if type(cell) is not DeviceCell and not (type(cell) is ViewCell and cell.is_ordered):
+    kind = type(cell)
+    if kind is not DeviceCell and not (kind is ViewCell and cell.is_ordered):
         return None
-    value: Any = cell.current()
+    value: Any = cell.raw if kind is DeviceCell or cell.seen == cell._root.stamp else cell.current()
     if type(value) is not lone.array or (step.what is _RESHAPE and not cell.is_dense):
         return None
+    if step.what is _EXPAND:
+        return shown(base, _EXPAND, step.attrs, cuda.module().broadcast_to(value, step.attrs["shape"]))
     return shown(base, step.what, step.attrs, step.what.eager(None, value, **step.attrs))
-
-
-def _whole(composite: Any, operands: tuple[Any, ...], attrs: Attrs) -> Any:
-    """The Tensor that a composite makes of these; None where it does not take them, for once."""
-    made = type(operands[0]).__whole__(composite, operands, attrs)
-    if made is not None and Telling.count:
-        Telling.tell(False, composite, operands, attrs, made)
-    return made
 
 
 def _computed(
@@ -315,15 +354,17 @@ def _computed(
         return None
     kept = None
     if not plan.is_op:
-        made, kept = lent.all_apart(made, handles) if lent.Lending.in_use else made
-    cell = cell_of(made) if not plan.order else laid(cell_of(made), plan.order)
-    result = handles[0]._from_cell(cell)
+        is_lent = lent.Lending.in_use and (lent.Lending.is_there or type(made[0]) is np.ndarray)
+        made, kept = lent.all_apart(made, handles) if is_lent else made
+    result = handles[0]._of_array(made)
+    if plan.order:
+        result._cell = laid(result._cell, plan.order)
     for edge in edges:
         if edge is not None:
             record(plan, result, cells, edges, kept)
             break
     if Inference.entered and not thread_mode.enabled:
-        inference.made(cell)
+        inference.made(result._cell)
     if Telling.count:
         Telling.tell(plan.is_op, plan.what, handles, plan.attrs, result)
     return result
@@ -334,18 +375,37 @@ def record(plan: Plan, result: Any, cells: Sequence[Any], edges: Sequence[Any], 
     cell = result._cell
     if plan.is_op and cell.raw.dtype.kind in "biu":
         return
-    kind, op = (OpNode, plan.what) if plan.is_op else (WholeNode, plan.definition)
     node: Any
-    is_plain = not watch.active and type(cell) in _ROOTS and _PLAIN_CELLS.issuperset(map(type, cells))
-    if is_plain:  # what it lets go of depends on sizes alone
-        needs = tuple(map(is_not, edges, _NONES))
-        gone = plan.gone.get(needs)
-        node = kind(op, plan.attrs, edges, cells, cell, gone, plan)
-        if gone is None:
-            letting = [None if one is before else one for one, before in zip(node.saved, cells)]
-            plan.gone[needs] = letting if any(letting) else None, None if node.out is cell else node.out
+    versions: list[int] = []
+    told: list[int] = [*map(is_not, edges, _NONES)]
+    if not watch.active and (type(cell) is DeviceCell or type(cell) is Cell):
+        for one in cells:  # what it lets go of depends on sizes alone
+            kind = type(one)
+            if kind is DeviceCell or kind is Cell:
+                versions.append(one.version)
+            elif kind is ViewCell:
+                versions.append(one._counter.version)
+                told += (len(versions), getattr(one._root.raw, "nbytes", 0) >= LARGE)
+            elif one is None or kind is np.ndarray:
+                versions.append(0)
+            else:
+                break
+    if not cells or len(versions) != len(cells):
+        node = _node(plan, None if watch.active else plan, cells, edges, cell)
+    elif (gone := plan.gone.get(key := tuple(told))) is None:
+        node = _node(plan, plan, cells, edges, cell)
+        letting = [None if one is before else one for one, before in zip(node.saved, cells)]
+        plan.gone[key] = letting if any(letting) else None, None if node.out is cell else node.out
     else:
-        node = kind(op, plan.attrs, edges, cells, cell, None, None if watch.active else plan)
+        node = _new(OpNode if plan.is_op else WholeNode)
+        node.edges, node.seq, node.hooks, node.retained = edges, tape_position(), None, None
+        node.op, node.attrs, node.plan = plan.what if plan.is_op else plan.definition, plan.attrs, plan
+        node.versions, node.out_version = tuple(versions), cell.version
+        kept_cells, out = gone
+        node.saved = cells
+        if kept_cells is not None:
+            node.saved = [one if poison is None else poison for one, poison in zip(cells, kept_cells)]
+        node.out = cell if out is None else out
     result._node = node
     if not plan.is_op:
         node.kept = kept
@@ -353,8 +413,15 @@ def record(plan: Plan, result: Any, cells: Sequence[Any], edges: Sequence[Any], 
             node.pack_kept()
 
 
+def _node(plan: Plan, of: Plan | None, cells: Sequence[Any], edges: Sequence[Any], cell: Cell) -> OpNode:
+    """The node, which says itself what it lets go of."""
+    if plan.is_op:
+        return OpNode(plan.what, plan.attrs, edges, cells, cell, of)
+    return WholeNode(plan.definition, plan.attrs, edges, cells, cell, of)
+
+
+_new: Callable[..., Any] = object.__new__  # a class that is called calls its `__init__` the long way
 _NONES = repeat(None)
-_PLAIN_CELLS = frozenset((*_ROOTS, type(None)))
 
 
 def _prepare(plan: Plan, arrays: Sequence[Any]) -> Callable[..., Any]:

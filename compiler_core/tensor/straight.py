@@ -21,13 +21,15 @@ from compiler_core.forward import level
 from compiler_core.meta import Shape
 from compiler_core.ops import registry
 from compiler_core.ops.aliasing import reshaped_strides
-from compiler_core.ops.registry import OPS, Array, Attrs, Op, current_trace
+from compiler_core.ops.on_device import COPY
+from compiler_core.ops.registry import OPS, Array, Attrs, Op, Telling, current_trace
 from compiler_core.tensor.autograd.gone import freed_pair
-from compiler_core.tensor.autograd.grad_mode import thread_mode
+from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
+from compiler_core.tensor.autograd.inference import made
 from compiler_core.tensor.autograd.tape import Edge, OpNode, tape_position
 from compiler_core.tensor.autograd.watching import watch
-from compiler_core.tensor.memory.cell import Cell, view_of
-from compiler_core.tensor.memory.view_link import link_to
+from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell, view_in
+from compiler_core.tensor.memory.view_link import ViewLink
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -42,34 +44,50 @@ _swaps: dict[tuple[Any, ...], Attrs | None] = {}  # (ndim, dim0, dim1) -> the sa
 def shown(base: Tensor, op: Op, attrs: Attrs, out: Array) -> Tensor:
     """The view `out` that `op` gives of the memory of `base`."""
     of = base._cell
-    cell = view_of(of, op, attrs, out)
+    cell: ViewCell = view_in(_new(ViewCell), of, op, attrs, out)
     result = base._from_cell(cell)
+    edge: Edge = None
     if thread_mode.enabled:
-        edge: Edge = base._node
-        link = base._view
-        if link is not None and not link.detached and link.stamp != cell.seen:
+        edge = base._node
+        before = base._view
+        if before is not None and not before.detached and before.stamp != cell.seen:
             edge = base._edge()
         elif edge is None and base._requires_grad:
             edge = base
         if edge is not None and out.dtype.kind not in "biu":
-            is_there = type(out) is lone.array and not watch.active
-            result._node = _node(op, attrs, edge, of, cell) if is_there else OpNode(op, attrs, [edge], [of], cell)
-        result._view = link_to(base, edge, cell.seen, False)
-    else:
-        result._view = link_to(base, None, cell.seen, True)
+            if type(out) is not lone.array or watch.active:
+                result._node = OpNode(op, attrs, [edge], [of], cell)
+            else:  # at once without the values: a view's rule asks for shapes alone
+                node = result._node = _new(OpNode)
+                node.edges, node.seq, node.hooks, node.retained, node.plan = [edge], tape_position(), None, None, None
+                node.op, node.attrs, node.versions, node.out_version = op, attrs, _UNREAD, 0
+                node.saved, node.out = freed_pair(of, cell)
+    link = result._view = _new(ViewLink)
+    link.base, link.edge, link.stamp, link.several = base, edge, cell.seen, ""
+    link.detached = not thread_mode.enabled
     return result
 
 
-def _node(op: Op, attrs: Attrs, edge: Edge, of: Cell, cell: Cell) -> OpNode:
-    """`OpNode(op, attrs, [edge], [of], cell)`, at once without the values: a view's rule asks for shapes alone."""
-    node = _new(OpNode)
-    node.edges, node.seq, node.hooks, node.retained, node.plan = [edge], tape_position(), None, None, None
-    node.op, node.attrs, node.versions, node.out_version = op, attrs, _UNREAD, 0
-    node.saved, node.out = freed_pair(of, cell)
-    return node
+def fresh(base: Tensor, op: Op, attrs: Attrs, out: Array) -> Tensor:
+    """The new array `out`, of the lone device, that `op`, whose rule asks for shapes alone, gives of `base`."""
+    of = base._cell
+    result = base._of_array(out)
+    if thread_mode.enabled:
+        edge = base._edge()
+        if edge is not None and out.dtype.kind not in "biu":
+            if watch.active:
+                result._node = OpNode(op, attrs, [edge], [of], result._cell)
+            else:
+                node = result._node = _new(OpNode)
+                node.edges, node.seq, node.hooks, node.retained, node.plan = [edge], tape_position(), None, None, None
+                node.op, node.attrs, node.versions, node.out_version = op, attrs, _UNREAD, 0
+                node.saved, node.out = freed_pair(of, result._cell)
+    elif Inference.entered:
+        made(result._cell)
+    return result
 
 
-_new: Callable[[type[OpNode]], OpNode] = object.__new__
+_new: Callable[..., Any] = object.__new__  # a class that is called calls its `__init__` the long way
 _UNREAD = (0,)
 
 
@@ -81,7 +99,9 @@ def array_of(self: Any) -> Array | None:
         cell = self._cell
     except AttributeError:  # no Tensor
         return None
-    value = cell.raw if type(cell) is Cell else cell.current()
+    kind = type(cell)
+    is_seen = kind is DeviceCell or kind is Cell or (kind is ViewCell and cell.seen == cell._root.stamp)
+    value = cell.raw if is_seen else cell.current()
     kind = type(value)  # of several devices the op makes sure which is current
     return value if kind is np.ndarray or kind is lone.array else None
 
@@ -92,10 +112,12 @@ def reshaped(self: Tensor, *shape: Any) -> Tensor | None:
     if current_trace() is not None or registry.run_eager is not _RUN or level.on:
         return None
     try:
-        cell = self._cell
+        cell: Any = self._cell
     except AttributeError:  # no Tensor
         return None
-    value: Any = cell.raw if type(cell) is Cell else cell.current()
+    kind: Any = type(cell)
+    is_seen = kind is DeviceCell or kind is Cell or (kind is ViewCell and cell.seen == cell._root.stamp)
+    value: Any = cell.raw if is_seen else cell.current()
     if len(shape) == 1 and type(shape[0]) is not int:
         if not isinstance(shape[0], (tuple, list)):
             return None
@@ -129,6 +151,23 @@ def _is_view(cell: Cell, value: Array, shape: Shape) -> bool:
 
 
 _INT = frozenset((int,))
+
+
+def copied(self: Tensor, *shape: Any) -> Tensor | None:
+    """`self.reshape(shape)` of a tensor of the lone device, where that is a copy."""
+    value: Any = array_of(self)
+    kind: Any = lone.array
+    if type(value) is not kind or Telling.count:
+        return None
+    if len(shape) == 1 and isinstance(shape[0], (tuple, list)):
+        shape = tuple(shape[0])
+    cell, known = self._cell, -math.prod(shape) if _INT.issuperset(map(type, shape)) else 0
+    if -1 in shape and known > 0 and not value.size % known:
+        shape = tuple([n if n != -1 else value.size // known for n in shape])
+    fits = known and math.prod(shape) == value.size and min(shape, default=0) >= 0
+    if not fits or cell.root.is_lent or reshaped_strides(value.shape, cell.strides(), shape) is not None:
+        return None
+    return fresh(self, _RESHAPE, {"shape": shape}, COPY.get()(value).reshape(shape))
 
 
 def exchanged(self: Tensor, *dims: Any) -> Tensor | None:
@@ -384,4 +423,5 @@ STRAIGHT: dict[str, Callable[..., Any]] = {  # by the name of the general way
     "transpose": exchanged,
     "unsqueeze": widened,
 }
+COPIES: dict[str, Callable[..., Any]] = {"_reshape": copied, "reshape": copied}  # where these give no view
 SEVERAL: dict[str, Callable[..., Any]] = {"chunk": cut, "split": parted}  # the same of what gives several

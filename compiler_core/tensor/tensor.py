@@ -116,6 +116,20 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         cell = cell_of(value)
         return Tensor._from_cell(inference.made(cell) if Inference.entered else cell)
 
+    @staticmethod
+    def _of_array(array: Array) -> Tensor:
+        """`_wrap` of an array outside of inference mode, in one call."""
+        kind: Any = type(array)
+        if kind is not np.ndarray and kind is not lone.array:
+            return Tensor._from_cell(cell_of(array))
+        self = _new(Tensor)
+        cell = self._cell = _new_cell(Cell if kind is np.ndarray else DeviceCell)
+        cell.raw = array
+        cell.stamp = cell.version = 0
+        self._node = self._view = self._grad = self._hooks = None
+        self._requires_grad = False
+        return self
+
     # ---- the value
 
     def _read(self) -> Value:
@@ -328,7 +342,10 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         if create_graph:
             self._grad = grad if before is None else prims.add(before, grad)
         elif before is None:
-            made = grad.detach() if isinstance(grad, Tensor) else Tensor._wrap(grad)
+            if (kind := type(grad)) is np.ndarray or kind is lone.array:
+                made = Tensor._of_array(grad) if not Inference.entered else Tensor._wrap(grad)
+            else:
+                made = grad.detach() if isinstance(grad, Tensor) else Tensor._wrap(grad)
             if not self._cell.is_ordered and made._cell.is_ordered and current_trace() is None and self.is_leaf:
                 made._cell = layout.cell_of_grad(made._cell, self._cell)
             self._grad = made
@@ -418,7 +435,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
         if made is None:
             return None
         out, kept = made
-        if lent.Lending.in_use:
+        if lent.Lending.is_there if is_there else lent.Lending.in_use:
             out, kept = lent.all_apart(made, operands)
         cell = cell_of(out)
         if composite.lies and not is_ordered:
@@ -449,6 +466,7 @@ class Tensor(Operators, Methods, FunctionMethods, InPlaceMethods, RareMethods, I
 
 make_overridable(Tensor, Size)
 _new: Callable[[type[Tensor]], Tensor] = object.__new__
+_new_cell: Callable[[type[Cell]], Cell] = object.__new__
 _DETACH = OPS["detach"]
 
 

@@ -58,7 +58,7 @@ def check_tensors(name: str, wanted: Wanted, args: Sequence[Any], kwargs: Mappin
     tensors, either = wanted
     for place, parameter in tensors:
         value = args[place] if place < len(args) else kwargs.get(parameter)
-        if _is_number(value):
+        if not hasattr(value, "_cell") and _is_number(value):
             what = f"{name}(): argument '{parameter}' (position {place + 1}) must be Tensor, not {type(value).__name__}"
             raise ArgumentTypeError(what)
     if either and all(

@@ -72,6 +72,13 @@ class _Words:
         found.block("find_wrong", given, I64(index.size), *limits, places, grid=(blocks,))
         found.block("tell_wrong", given, places, I64(blocks), address)
 
+    def are_right(self) -> bool:
+        """Whether the kernel writes there what it should, tried out at the first question."""
+        if self.works is None:
+            with self.lock:
+                self.works = self.try_out() if self.works is None else self.works
+        return self.works
+
     def try_out(self) -> bool:
         """Whether the kernel tells right from wrong, which takes one wait."""
         if kernels(np.dtype(np.float32)) is None:
@@ -97,7 +104,8 @@ class _Words:
 _words: dict[int, _Words] = {}  # by the id of CuPy's module
 
 
-def _here() -> _Words:
+def words_here() -> _Words:
+    """The words of CuPy as it is loaded."""
     key = id(cuda.module())
     if key not in _words:
         _words[key] = _Words()
@@ -111,13 +119,10 @@ def ask(op: str, index: Any, size: int, ignored: int = _NO_INDEX) -> bool:
     """
     number: int = index.data.device_id
     with cuda.on(number):
-        stream, words = cuda.module().cuda.get_current_stream(), _here()
+        stream, words = cuda.module().cuda.get_current_stream(), words_here()
         if stream.is_capturing():
             return False
-        if words.works is None:
-            with words.lock:
-                words.works = words.try_out() if words.works is None else words.works
-        if not words.works:
+        if not words.are_right():
             return False
         if not words.free:
             stream.synchronize()

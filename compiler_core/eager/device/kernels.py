@@ -19,6 +19,7 @@ import ml_dtypes
 import numpy as np
 
 from compiler_core import cuda, log
+from compiler_core.ops.on_device import COPY
 from compiler_core.ops.registry import Array
 from compiler_core.runtime.cuda.replay import launch
 
@@ -41,6 +42,7 @@ _FILES = {  # and a kernel, for which CuPy compiles the file
     "pools.cu": "maxima",
     "channels.cu": "channel_norm",
     "turns.cu": "turn",
+    "moves.cu": "move_1",
 }
 _modules: dict[tuple[int, Any, str], DeviceKernels | None] = {}
 _compiling = threading.RLock()
@@ -137,4 +139,4 @@ def source(dtype: Any, file: str = "kernels.cu") -> str:
 
 def dense(x: Array) -> Array:
     """x in row-major order without gaps."""
-    return x if x.flags.c_contiguous else cuda.module().ascontiguousarray(x)
+    return x if x.flags.c_contiguous else COPY.get()(x)

@@ -44,6 +44,7 @@ SAMPLES: dict[str, Sample] = {  # shapes, or operands as they are, and attribute
     "group_norm": (((4, 6, 2, 21), (6,), (6,)), {"groups": 2, "eps": 1e-5}),
     "roll": (((4, 3, 5, 7),), {"cuts": (0, 2, 4, 0)}),
     "dropout": (((40, 9), _KEY), {"p": 0.3, "stream": 4}),
+    "index": (((5, 3), np.array([[1, 4], [1, 0]])), {}),
     "with_number": (((3, 111),), {"op": "mul", "number": 0.1}),
     "linear": (((5, 8), (16, 8), (16,)), {}),  # rows of 16 bytes, as cuBLASLt wants them
     "lowered_linear": (((5, 8), _WEIGHTS[0], _WEIGHTS[1]), {}),

@@ -25,6 +25,7 @@ from compiler_core.eager.device.checks import ask
 from compiler_core.eager.device.convolution import define_convolutions
 from compiler_core.eager.device.define import Grads, alike, define_there
 from compiler_core.eager.device.kernels import F64, I32, I64, MOST_ROWS, U32, DeviceKernels, dense, kernels
+from compiler_core.eager.device.moves import define_moves
 from compiler_core.eager.device.narrow import joined_with
 from compiler_core.eager.device.norms import define_norms
 from compiler_core.eager.device.orders import row_major
@@ -203,6 +204,7 @@ def _define_all() -> None:
     define_batch_norm()
     define_convolutions()
     define_norms()
+    define_moves()
     define_pooling()
     define_roll()
     define_there("dropout", _dropout, _dropout_backward, reads=())

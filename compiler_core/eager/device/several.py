@@ -75,8 +75,11 @@ def kept_by(composite: str, result: Any) -> tuple[Array, ...] | None:
 def norm(arrays: Sequence[Array]) -> Array | None:
     """The Euclidean norm [] of all as one vector, in the dtype that theirs compute in, which is to be one."""
     used: list[DeviceKernels] = []
+    known: dict[Any, DeviceKernels | None] = {}
     for array in arrays:
-        k = _kernels((array, arrays[0]), "norms", _other_norm)
+        if array.dtype not in known or not cuda.is_alone():
+            known[array.dtype] = _kernels((array, arrays[0]), "norms", _other_norm)
+        k = known[array.dtype]
         if k is None or not array.size or (used and k.wide != used[0].wide):
             return None
         used.append(k)
@@ -160,7 +163,8 @@ def _kernels(
     if not cuda.is_array(first) or not is_known(first.dtype):
         return None
     number: int = first.data.device_id
-    if not all(cuda.is_on(a, number) for a in arrays):
+    is_plain = cuda.lone.array is not None and {*map(type, arrays)} == {cuda.lone.array}
+    if not is_plain and not all(cuda.is_on(a, number) for a in arrays):
         return None
     with cuda.on(number):
         k = find(first.dtype)

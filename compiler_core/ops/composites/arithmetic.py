@@ -205,6 +205,7 @@ def fmod(input: Operand, other: Operand) -> Value:
     return prims.fmod(a, b)
 
 
+@remembered
 def pow(input: Operand, exponent: Operand) -> Value:
     """input ** exponent. Small whole exponents become products; integers wrap."""
     if type(exponent) in (int, float) and exponent in _POWERS and not is_scalar(input):

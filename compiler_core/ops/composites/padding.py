@@ -20,9 +20,11 @@ from compiler_core.ops.composites.movement import cat, flip, narrow
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
+from compiler_core.ops.remembered import remembered
 from compiler_core.symbolic.expression import is_symbol
 
 
+@remembered
 def pad(input: Value, pad: Sequence[int], mode: str = "constant", value: Scalar | None = None) -> Value:
     """input with something around it. pad: (low, high) pairs from the last dim backwards; negative ones crop."""
     x = as_value(input)

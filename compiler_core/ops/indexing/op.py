@@ -32,6 +32,8 @@ Index = tuple[Any, ...]
 Metas = tuple[TensorMeta, ...]
 # (op, index, size) -> whether the test was asked for on the index's device, whose answer comes later
 TEST_THERE: Late[Callable[[str, Array, int], bool]] = Late("indices: test on a device")
+# (a cell of the lone device, size) -> whether a test has said that all places in it lie in [0, size); else one is made
+KNOWN_THERE: Late[Callable[[Any, int], bool]] = Late("indices: known on a device")
 
 
 def check_in_range(op: str, idx: Array, size: int) -> None:

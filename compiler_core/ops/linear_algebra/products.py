@@ -170,14 +170,21 @@ def outer(input: Value, vec2: Value) -> Value:
 def _casting_factor(function: Callable[..., Value]) -> Callable[..., Value]:
     """`addmm`, whose second matrix is a layer's weight, as `_casting_weights` has it of `linear`."""
 
-    @functools.wraps(function)
-    def addmm(input: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
-        lowers = casting.acting is not None and lowers_weights(mat1, mat2, input)
-        if not (lowers and _is_layer(input, mat1, mat2, beta, alpha)):
-            return function(input, mat1, mat2, beta=beta, alpha=alpha)
+    def turned(mat1: Value, mat2: Value, input: Value) -> Value:
+        if casting.acting is None or not lowers_weights(mat1, mat2, input) or not _is_layer(input, mat1, mat2, 1, 1):
+            return function(input, mat1, mat2)
         (x,) = lowered(mat1)
         with acting(None):
             return _lowered_affine(x, mat2, input)
+
+    turned.__casts__ = WEIGHTS  # type: ignore[attr-defined]
+    recalled = remembered(turned)
+
+    @functools.wraps(function)
+    def addmm(input: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:
+        if type(beta) is int and type(alpha) is int and beta == 1 == alpha:
+            return recalled(mat1, mat2, input)
+        return function(input, mat1, mat2, beta=beta, alpha=alpha)
 
     return addmm
 

@@ -88,6 +88,8 @@ struct Given { Object* of; Ref data, shape, strides, dtype; Word at; int64_t sta
 
 // What an operand has to be: equal to `dtype`; an array that lies so; or a number, of the class `dtype`.
 struct Operand { int64_t kind; Ref dtype, shape, strides; int64_t start; };
+// Two operands that lie in each other: how far the second begins behind the first.
+struct Pair { int64_t first, second, distance; };
 
 struct Call {
   Word function;
@@ -104,6 +106,7 @@ struct Variant {
   Word stream;
   Ref kind, settings, tf32, held, alloc, stream_of, current, failed, handle, arena;
   std::vector<Operand> operands;
+  std::vector<Pair> pairs;
   std::vector<Ref> sizes;
   Word* words = nullptr;
   std::vector<Place> sources;
@@ -152,6 +155,8 @@ bool fits(const Variant& v, const Given* given, int64_t count) {
     if (!one.data || one.start != wanted.start || !are_equal(one.dtype.of, wanted.dtype.of)) return false;
     if (!are_equal(one.shape.of, wanted.shape.of) || !are_equal(one.strides.of, wanted.strides.of)) return false;
   }
+  for (const Pair& p : v.pairs)
+    if ((int64_t)(given[p.second].at - given[p.first].at) != p.distance) return false;
   return true;
 }
 
@@ -360,6 +365,10 @@ EXPORT int dc_again_add(Object* capsule, const int64_t* numbers, Object* objects
     Operand one{r.number(), r.object(), {}, {}, 0};
     if (one.kind == LAID) { one.shape = r.object(); one.strides = r.object(); one.start = r.number(); }
     v->operands.push_back(std::move(one));
+  }
+  for (int64_t count = r.number(); count; --count) {
+    const int64_t first = r.number(), second = r.number();
+    v->pairs.push_back({first, second, r.number()});
   }
   for (int64_t count = r.number(); count; --count) v->sizes.push_back(r.object());
   for (int64_t count = r.number(); count; --count) v->sources.push_back(r.where());

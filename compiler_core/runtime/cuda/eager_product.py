@@ -24,6 +24,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import DType, bfloat16, float16, float32, of
+from compiler_core.eager.device.moves import copied
 from compiler_core.eager.device.padding import padded_product
 from compiler_core.errors import DeviceError
 from compiler_core.ops.aliasing import contiguous_strides
@@ -87,7 +88,7 @@ def _run(xp: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> Array | N
     if plan is None or not _has_cublas():
         return None
     out = empty(plan.shape, dtype)
-    matrices = [xp.ascontiguousarray(x) if is_copied else x for x, is_copied in zip((a, b), plan.copied)]
+    matrices: list[Any] = [copied(x) if is_copied else x for x, is_copied in zip((a, b), plan.copied)]
     matrices.append(out)  # held until the calls are made: some may be copies
     if bias:
         return out if _multiply_and_add(plan.product, matrices, bias[0]) else None

@@ -5,8 +5,8 @@ lie (dtypes, shapes, strides, starts modulo ALIGNED bytes), on what it is told, 
 what it gives. The second call of a kind is noted while it is made: memory that it asks for (`empty`), kernels
 (`launch`), calls of libraries (`library`), and of whose memory each pointer is. Later ones are made by native code
 (again.h), which allocates, writes the pointers into the arguments, which are kept, and calls driver and libraries.
-A call that reads or gives what is neither an operand nor from `empty`, as CuPy computed it, is made in full each time;
-so is one whose operands lie in each other. Notes belong to a thread, a device and a stream.
+A call that reads or gives what is neither an operand nor from `empty`, as CuPy computed it, is made in full each time.
+Of operands that lie in each other it counts how far they begin apart. Notes belong to a thread, a device and a stream.
 Invariant: what a function that is made again writes into its operands' memory, or into that of `empty`, it writes by
 `launch` and `library`; what CuPy writes there must be told (`spoil`).
 Source: CUDA Driver API, cuLaunchKernel.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -167,6 +166,11 @@ def spoil() -> None:
         Noting.here.note.spoilt = True
 
 
+def is_noting() -> bool:
+    """Whether this thread notes the call that is being made."""
+    return bool(Noting.count) and Noting.here.note is not None
+
+
 def _as_c(arg: Any) -> Any:
     kind = type(arg)
     if kind is Table:
@@ -203,15 +207,16 @@ class _Learner:
     def __call__(self, made: Any, *operands: Any) -> Any:
         if self.is_vain or (Noting.count and Noting.here.note is not None) or not Noting.is_on:
             return self.compute(*operands)
-        key = _key(operands)
+        key, spans = _key(operands), _spans(operands)
+        if key is not None and spans is not None:
+            key = *key, *pairs_of(spans)
         found = True if key is None else self.known.get(key, True)
         if found is True and key is not None:  # the first such call
             if len(self.known) >= VARIANTS:
                 self.known.clear()
                 native().forget(made)  # type: ignore[union-attr]
             self.known[key] = False
-        spans = _spans(operands) if found is False else None
-        if spans is None or key is None:
+        if spans is None or key is None or found is not False:
             return self.compute(*operands)
         result, variant = _noted(spans, operands, lambda: self.compute(*operands))
         if variant is not None:
@@ -322,20 +327,32 @@ def replays_backward(function: F) -> F:
 
 
 def _spans(operands: Sequence[Array]) -> list[tuple[int, int]] | None:
-    """Where each operand's memory begins and ends, (0, 0) of what is none; None if some lie in each other, and are not
-    the same."""
+    """Where each operand's memory begins and ends, (0, 0) of what is none; None if one is empty, or goes backwards."""
     spans = []
     kind: Any = cuda.array_types[0]
     for x in operands:
         if type(x) is not kind:
             spans.append((0, 0))
             continue
-        if not x.size or min(x.strides, default=0) < 0:
-            return None
-        behind = sum((n - 1) * step for n, step in zip(x.shape, x.strides)) + x.itemsize
+        behind = x.itemsize
+        for n, step in zip(x.shape, x.strides):
+            if not n or step < 0:
+                return None
+            behind += (n - 1) * step
         spans.append((x.data.ptr, x.data.ptr + behind))
-    apart = sorted(set(spans))
-    return None if any(a[1] > b[0] for a, b in itertools.pairwise(apart)) else spans
+    return spans
+
+
+def pairs_of(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """Of each two that lie in each other, and begin at different places: which they are, and how far apart."""
+    if len(spans) == 1 or (len(spans) == 2 and (spans[0][1] <= spans[1][0] or spans[1][1] <= spans[0][0])):
+        return []
+    pairs = []
+    for second, (start, end) in enumerate(spans):
+        for first, (a, b) in enumerate(spans[:second]):
+            if a < end and start < b and a != start:
+                pairs.append((first, second, start - a))
+    return pairs
 
 
 def _noted(spans: list[tuple[int, int]], operands: Sequence[Array], compute: Callable[[], Any]) -> tuple[Any, Any]:

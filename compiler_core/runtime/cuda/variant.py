@@ -45,6 +45,7 @@ class _Maker:
     ) -> None:
         self.calls, self.operands, self.blocks = note.calls, operands, len(note.made)
         self.results: list[Array] = []
+        self.pairs = replay.pairs_of(spans)
         self.form = list(self._parted(result))
         blocks = [(x.data.ptr, x.data.ptr + max(x.nbytes, 1)) for x in note.made]
         own = [number for number, (a, b) in enumerate(blocks) if any(a <= x.data.ptr < b for x in self.results)]
@@ -107,6 +108,7 @@ class _Maker:
         pointers: list[int] = []
         for x in self.operands:
             self._add_operand(x, pointers, numbers, objects)
+        numbers += [len(self.pairs), *[number for pair in self.pairs for number in pair]]
         numbers += [len(self.sizes), len(self.sources), *[part for place in self.sources for part in place]]
         objects += self.sizes
         numbers += [len(self.calls), *calls, len(self.form)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from compiler_core.tensor.autograd.again import deferred_outputs, run_again
 from compiler_core.tensor.autograd.anomaly import check
 from compiler_core.tensor.autograd.anomaly import state as anomaly
 from compiler_core.tensor.autograd.given import LentGradient, apart, only_reads
+from compiler_core.tensor.autograd.gone import Poison
 from compiler_core.tensor.autograd.grad_mode import enable_grad, thread_mode
 from compiler_core.tensor.autograd.shown_back import VIEWS, shown_back
 from compiler_core.tensor.autograd.tape import Edge, FunctionNode, GradNode, OpNode, OutputNode, WholeNode
@@ -278,7 +279,17 @@ class Backward:
             if type(grad) is not np.ndarray and not is_there and current_trace() is None:
                 found = grads_beside(node.saved, found)
         if not self.retain_graph:
-            node.release()
+            plan = node.plan
+            if plan is None:
+                saved, out = node.saved, cast("Any", node.out)
+                if type(out) is not Poison or len(saved) != 1 or type(saved[0]) is not Poison:  # else nothing is
+                    node.release()
+            elif plan.freed is None:
+                node.release()
+            else:
+                node.saved, node.out = plan.freed
+                if type(node) is WholeNode:
+                    node.kept = None
         for edge, g in zip(node.edges, found):
             if edge is None:
                 continue

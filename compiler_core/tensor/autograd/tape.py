@@ -55,12 +55,8 @@ __all__ = [
 
 Edge: TypeAlias = "GradNode | Tensor | None"
 Saved: TypeAlias = "Cell | Poison | Value"
-_sequence = itertools.count()
-
-
-def tape_position() -> int:
-    """A number greater than `seq` of all nodes recorded so far, and less than that of all to come."""
-    return next(_sequence)
+# a number greater than `seq` of all nodes recorded so far, and less than that of all to come; no Python frame
+tape_position: Callable[[], int] = itertools.count().__next__
 
 
 class HookHandle(RemovableHandle):
@@ -99,7 +95,7 @@ class GradNode:
 
     def __init__(self, edges: Sequence[Edge]) -> None:
         self.edges = edges
-        self.seq = next(_sequence)
+        self.seq = tape_position()
         self.hooks: NodeHooks | None = None
         self.retained: weakref.ref[Tensor] | None = None
         if watch.active:
@@ -178,12 +174,10 @@ class OpNode(GradNode):
         edges: Sequence[Edge],
         saved: Sequence[Saved],
         out: Cell,
-        gone: tuple[list[Any] | None, Any] | None = None,
         plan: Any = None,
     ) -> None:
-        """gone: what stands for values that it lets go of, None for others, and for the result, where that is known."""
         self.edges = edges
-        self.seq = next(_sequence)
+        self.seq = tape_position()
         self.hooks = None
         self.retained = None
         self.op, self.attrs, self.saved, self.out, self.plan = op, attrs, saved, out, plan
@@ -199,12 +193,6 @@ class OpNode(GradNode):
         self.out_version = out.version
         if watch.active:
             watch.tell(self)
-        if gone is not None:
-            if gone[0] is not None:
-                self.saved = [one if poison is None else poison for one, poison in zip(saved, gone[0])]
-            if gone[1] is not None:
-                self.out = gone[1]
-            return
         kind = type(out)
         root = out if kind is DeviceCell or kind is Cell else out.root
         if getattr(root.raw, "nbytes", 0) >= LARGE or _is_large(saved[0]):

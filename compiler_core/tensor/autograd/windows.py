@@ -17,6 +17,7 @@ from compiler_core import cuda
 from compiler_core.device import array_module, is_array
 from compiler_core.meta import Shape
 from compiler_core.ops import prims
+from compiler_core.ops.on_device import JOIN
 from compiler_core.ops.primitives.arithmetic import add_gradients
 from compiler_core.ops.registry import OPS, Array, Value
 
@@ -39,6 +40,10 @@ class Windows:
             return self._by_rule()
         if len(self.parts) > 1 and self._lies(dim):
             return self._as_it_lies(dim)
+        if type(self._first) is cuda.lone.array:
+            made = JOIN.get()(dim, [grad for _, grad in self.parts])
+            if made is not None:
+                return made
         number = cuda.number_of(self._first)
         if number is None:
             return self._copied(dim)
@@ -122,7 +127,8 @@ def _memory(grad: Any) -> Any:
 
 def window_of(node: Any, grad: Value) -> Windows | None:
     """The gradient of a slice's operand, to be joined with others; None: it goes by the rule."""
-    if not is_array(grad) or any(step != 1 for step in node.attrs["steps"]):
+    steps = node.attrs["steps"]
+    if not is_array(grad) or steps.count(1) != len(steps):
         return None
     operand = node.saved[0]
     shape = tuple(getattr(operand, "raw", operand).shape)

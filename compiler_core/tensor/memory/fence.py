@@ -188,7 +188,7 @@ def _settle(cell: Cell) -> None:
 
 def are_travelling(cells: Iterable[Cell]) -> bool:
     """Whether the value of one of these is on its way, for longer than until the next step."""
-    return any((fence := fence_of(cell)) is not None and not fence.is_brief for cell in cells)
+    return anything_waits() and any((fence := fence_of(cell)) is not None and not fence.is_brief for cell in cells)
 
 
 def fence_of(cell: Cell) -> Fence | None:

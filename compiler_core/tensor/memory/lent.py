@@ -46,9 +46,10 @@ from compiler_core.tensor.memory.ownership import is_pools_alone, is_sole_owner,
 
 
 class Lending:
-    """in_use: whether any memory was ever lent in this process; who would have to look otherwise need not."""
+    """in_use: whether any memory was ever lent in this process; who would have to look otherwise need not. is_there:
+    whether any of a CUDA device was."""
 
-    in_use = False
+    in_use = is_there = False
 
 
 class LentCell(Cell):
@@ -180,6 +181,7 @@ def lend(cell: Cell) -> Cell:
         if not (is_sole_owner(root) or is_pools_alone(root)):
             root.raw = copy_of(root.raw)
         Lending.in_use = True
+        Lending.is_there = Lending.is_there or isinstance(root, DeviceCell)
         root.__class__ = LentDeviceCell if isinstance(root, DeviceCell) else LentCell
         root.stamp += 1  # views that were taken show what may be another memory
     return root
@@ -285,7 +287,7 @@ def _key(array: Array) -> tuple[Any, ...]:
 
 
 def _storage_on(array: Array, key: tuple[Any, ...]) -> LentCell:
-    Lending.in_use = True
+    Lending.in_use, Lending.is_there = True, Lending.is_there or cuda.is_array(array)
     found = _borrowed[key] = (LentDeviceCell if cuda.is_array(array) else LentCell)(array)
     return found
 

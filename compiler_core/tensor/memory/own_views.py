@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
-from compiler_core.tensor.straight import SEVERAL, STRAIGHT
+from compiler_core.tensor.straight import COPIES, SEVERAL, STRAIGHT
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -34,7 +34,7 @@ def own_view(function: Function) -> Function:
 
 def _at_once(function: Function, view: Any) -> Any:
     """`view`, made at once where that can be (`straight.py`)."""
-    straight = STRAIGHT.get(function.__name__)
+    straight, copies = STRAIGHT.get(function.__name__), COPIES.get(function.__name__)
     if straight is None:
         return view
 
@@ -42,6 +42,8 @@ def _at_once(function: Function, view: Any) -> Any:
     def at_once(input: Any, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:
             made = straight(input, *args)
+            if made is None and copies is not None:
+                made = copies(input, *args)
             if made is not None:
                 return made
         return view(input, *args, **kwargs)

@@ -6,7 +6,6 @@ another (`Tensor._edge`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from compiler_core.tensor.autograd.tape import Edge
@@ -42,14 +41,3 @@ class ViewLink:
         while isinstance(cell, ViewCell) and handle._cell is not cell.base and handle._view is not None:
             handle = handle._view.base
         return handle
-
-
-_new: Callable[[type[ViewLink]], ViewLink] = object.__new__
-
-
-def link_to(base: Tensor, edge: Edge, stamp: int, detached: bool) -> ViewLink:
-    """`ViewLink(...)` in half the time (`cell.cell_with`)."""
-    link = _new(ViewLink)
-    link.base, link.edge, link.stamp, link.detached = base, edge, stamp, detached
-    link.several = ""
-    return link

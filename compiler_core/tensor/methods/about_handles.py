@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler_core import cuda
 from compiler_core import dtype as dt
+from compiler_core.cuda import lone
 from compiler_core.device import Device, check_device, copy_of, cpu
 from compiler_core.dtype import DType, as_dtype
 from compiler_core.errors import AutogradError, DeviceError, DTypeError, ShapeError
@@ -22,6 +23,7 @@ from compiler_core.ops import functional as F
 from compiler_core.ops import prims
 from compiler_core.ops.batching.value import levels
 from compiler_core.ops.numpy_names import numpy_names
+from compiler_core.ops.on_device import COPY
 from compiler_core.ops.registry import OPS, Array, current_trace, meta_of
 from compiler_core.symbolic.size import Sym
 from compiler_core.tensor.autograd.grad_mode import taping, thread_mode
@@ -34,7 +36,7 @@ from compiler_core.tensor.memory.layout import laid, lies_in, order_for, order_i
 from compiler_core.tensor.memory.own_views import own_view, strict_view
 from compiler_core.tensor.methods.inplace import at_least, at_most
 from compiler_core.tensor.size import told
-from compiler_core.tensor.straight import array_of
+from compiler_core.tensor.straight import array_of, fresh
 from compiler_core.tensor.torch_arguments import with_tensors
 from compiler_core.tensor.torch_names import load
 
@@ -119,6 +121,9 @@ def _clone(self: Tensor, *, memory_format: object = None) -> Tensor:
     before = self._cell
     array = array_of(self)
     if array is not None:
+        is_plain = memory_format is contiguous_format or (memory_format is None and before.is_ordered)
+        if is_plain and type(array) is lone.array:
+            return fresh(self, _RESHAPE, {"shape": array.shape}, COPY.get()(array))
         return _cloned(self, array, memory_format)
     same = prims.reshape(self, before.value.shape)  # records the identity
     value = same._cell.current()

@@ -22,9 +22,11 @@ from compiler_core.errors import DeviceError, DTypeError, GraphBreak, ShapeError
 from compiler_core.location import user_location
 from compiler_core.ops import functional as F
 from compiler_core.ops.indexing.composite import BASIC, as_tuple, check_masks
+from compiler_core.ops.indexing.known import rows_at
+from compiler_core.ops.indexing.op import KNOWN_THERE
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.refusals import need_mask
-from compiler_core.ops.registry import Value, current_trace, meta_of
+from compiler_core.ops.registry import Telling, Value, current_trace, meta_of
 from compiler_core.tensor.autograd.grad_mode import Inference
 from compiler_core.tensor.memory.cell import Cell, DeviceCell, PickedCell, alone
 from compiler_core.tensor.memory.layout import is_rows
@@ -46,6 +48,9 @@ def get_item(self: Tensor, index: Any) -> Tensor:
     made = indexed(self, index)
     if made is not None:
         return made
+    made = _rows_at(self, index)
+    if made is not None:
+        return made
     parts = index if type(index) is tuple else (index,)
     if _are_places(self, parts):
         return F.getitem(self, index)  # type: ignore[no-any-return]
@@ -58,6 +63,24 @@ def get_item(self: Tensor, index: Any) -> Tensor:
             return _picked(self, read)
         index = _prepared(read, self)
     return _get(self, index)  # type: ignore[no-any-return]
+
+
+def _rows_at(self: Tensor, index: Any) -> Tensor | None:
+    """`self[index]`, of a tensor of the lone device and one of places there that are known to be in range."""
+    cell = getattr(index, "_cell", None)
+    if type(cell) is not DeviceCell or not self._cell.is_ordered or Telling.count:  # who learns does not learn this
+        return None
+    x: Any = array_of(self)
+    places: Any = cell.raw
+    kind: Any = lone.array
+    if type(x) is not kind or type(places) is not kind or not x.ndim or x.dtype.kind not in "fV":
+        return None
+    if places.dtype != _INT64 or not places.ndim or not places.size or not KNOWN_THERE.get()(cell, len(x)):
+        return None
+    return rows_at(self, index)  # type: ignore[no-any-return]
+
+
+_INT64 = np.dtype(np.int64)
 
 
 def _are_places(indexed: Tensor, parts: tuple[Any, ...]) -> bool:

@@ -41,9 +41,22 @@ if TYPE_CHECKING:
 _RUN = registry.RUN
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 _WHOLE = (-(1 << 63), 1 << 64)  # beyond which a whole number is refused
+_NUMBERS = frozenset((int, float))
 _REFUSED = (TypeError, ValueError, MemoryError)  # arrays of two devices, or a full one: the general way says so
 Binary: TypeAlias = "Callable[[Tensor, object], Tensor]"
 Unary: TypeAlias = "Callable[[Tensor], Tensor]"
+
+
+def _there(function: Callable[..., Value]) -> Callable[..., Value]:
+    """`function` of a Tensor and an operand, of which calls are remembered where the Tensor is of the lone device."""
+    known: Plans = {}
+
+    def recalled(self: Any, other: Any) -> Value:
+        is_there = type(self._cell.raw) is lone.array and current_trace() is None
+        return recall(known, function, (self, other), {}) if is_there else function(self, other)
+
+    recalled.__name__ = function.__name__
+    return recalled
 
 
 def _binary(function: Callable[..., Value]) -> Binary:
@@ -104,7 +117,8 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
             return general(self, other)
         if isinstance(other, Operators):
             mine, its = self._cell, other._cell  # type: ignore[attr-defined]
-            a, b = mine.current(), its.current()
+            a = mine.raw if type(mine) is DeviceCell or type(mine) is Cell else mine.current()
+            b = its.raw if type(its) is DeviceCell or type(its) is Cell else its.current()
             dtype = a.dtype
             if (
                 (dtype is _F32 or dtype is _F64)
@@ -217,7 +231,14 @@ def _result_of_number(a: Any, constant: Array, symbol: Callable[[Any, Any], Any]
 
 
 def _reflected(function: Callable[..., Value]) -> Binary:
+    known: Plans = {}  # what calls of tensors of the lone CUDA device and numbers came to
+
+    def turned(self: Any, other: Any) -> Value:
+        return function(other, self)
+
     def operator(self: Any, other: object) -> Any:
+        if type(self._cell.raw) is lone.array and type(other) in _NUMBERS and current_trace() is None:
+            return recall(known, turned, (self, other), {})
         if isinstance(other, _NUMPYS):
             if isinstance(other, np.ndarray):
                 return function(*_by_numpy(function, other, self))
@@ -229,14 +250,7 @@ def _reflected(function: Callable[..., Value]) -> Binary:
 
 def _augmented(function: Callable[..., Value], is_arithmetic: bool = False) -> Binary:
     """is_arithmetic: calls of tensors of the lone CUDA device are remembered."""
-    known: Plans = {}
-
-    def recalled(self: Any, other: Any) -> Value:
-        is_there = type(self._cell.raw) is lone.array and current_trace() is None
-        return recall(known, function, (self, other), {}) if is_there else function(self, other)
-
-    recalled.__name__ = function.__name__
-    method = in_place(recalled if is_arithmetic else function)
+    method = in_place(_there(function) if is_arithmetic else function)
 
     def operator(self: Any, other: object) -> Any:
         other = _held(other, self)
@@ -280,9 +294,9 @@ class Operators:
     __xor__, __rxor__, __ixor__ = _binary(F.bitwise_xor), _reflected(F.bitwise_xor), _augmented(F.bitwise_xor)
     __lshift__, __rlshift__, __ilshift__ = _binary(_SHIFT_LEFT), _reflected(_SHIFT_LEFT), _augmented(_SHIFT_LEFT)
     __rshift__, __rrshift__, __irshift__ = _binary(_SHIFT_RIGHT), _reflected(_SHIFT_RIGHT), _augmented(_SHIFT_RIGHT)
-    __lt__, __le__, __gt__, __ge__ = _binary(F.lt), _binary(F.le), _binary(F.gt), _binary(F.ge)
-    __eq__ = cast("Callable[[object, object], Any]", _binary(F.eq))
-    __ne__ = cast("Callable[[object, object], Any]", _binary(F.ne))
+    __lt__, __le__, __gt__, __ge__ = map(_binary, map(_there, (F.lt, F.le, F.gt, F.ge)))
+    __eq__ = cast("Callable[[object, object], Any]", _binary(_there(F.eq)))
+    __ne__ = cast("Callable[[object, object], Any]", _binary(_there(F.ne)))
     __hash__ = object.__hash__
     __neg__, __pos__ = cast("Unary", F.neg), cast("Unary", F.positive)
     __abs__, __invert__ = cast("Unary", F.abs), cast("Unary", F.bitwise_not)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler_core.cuda import lone
 from compiler_core.dtype import float32, of, promote
 from compiler_core.errors import LayoutError
 from compiler_core.log import warn_once
@@ -23,8 +24,9 @@ from compiler_core.ops.composites.movement import stack
 from compiler_core.ops.registry import Array, current_trace
 from compiler_core.overrides.state import other_layouts
 from compiler_core.tensor.autograd.grad_mode import no_grad
+from compiler_core.tensor.memory.cell import DeviceCell
 from compiler_core.tensor.memory.fence import are_travelling
-from compiler_core.tensor.memory.ownership import destination
+from compiler_core.tensor.memory.ownership import destination, destinations
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import GradientNormError
 
@@ -36,12 +38,12 @@ def _all(tensors: Tensors) -> list[Tensor]:
 
 
 def _gradients(parameters: Tensors) -> list[Tensor]:
-    return _dense([tensor.grad for tensor in _all(parameters) if tensor.grad is not None])
+    return _dense([grad for tensor in _all(parameters) if (grad := tensor.grad) is not None])
 
 
 def _dense(tensors: list[Tensor]) -> list[Tensor]:
     """The tensors, none of which is sparse. Raises LayoutError, as torch's functions do."""
-    if other_layouts and any(type(tensor) in other_layouts for tensor in tensors):
+    if not {*map(type, tensors)}.isdisjoint(other_layouts):
         raise LayoutError(
             "clipping is not there for sparse gradients", remedy="clip the others, and scale grad._values() of these"
         )
@@ -82,7 +84,8 @@ def _traced_norm(tensors: list[Tensor], p: float, error_if_nonfinite: bool) -> T
     """The same by tensor operations, as in a graph."""
     if not tensors:
         return Tensor._wrap(np.zeros((), np.float32))
-    dtype, place = promote(*(tensor.dtype for tensor in tensors)), tensors[0].device
+    dtype = promote(*dict.fromkeys([tensor.dtype for tensor in tensors]))
+    place = tensors[0].device
     with no_grad():
         at_once = _norm_there(tensors) if p == 2.0 and not error_if_nonfinite else None
         if at_once is not None:
@@ -103,8 +106,14 @@ def _norm_there(tensors: list[Tensor]) -> Tensor | None:
         return None
     from compiler_core.eager.device.several import norm
 
-    total = norm([tensor._read() for tensor in tensors])
+    total = norm([_held(tensor) for tensor in tensors])
     return None if total is None else Tensor._wrap(total)
+
+
+def _held(tensor: Tensor) -> Any:
+    """The array that it shows, where nobody traces."""
+    cell: Any = tensor._cell
+    return cell.raw if type(cell) is DeviceCell else tensor._read()
 
 
 def _vector_norm(tensor: Any, p: float) -> Any:
@@ -130,12 +139,24 @@ def get_total_norm(
 
 def _are_plain(tensors: list[Tensor]) -> bool:
     """Whether they are float32 arrays of one CUDA device, that nobody traces or differentiates: a call each will do."""
+    if current_trace() is None and all(map(_is_usual, tensors)):
+        return True
     place = tensors[0].device
     return (
         current_trace() is None
         and place.is_gpu
         and all(type(t) is Tensor and t.device is place and t.dtype is float32 and not t.requires_grad for t in tensors)
     )
+
+
+def _is_usual(tensor: Tensor) -> bool:
+    """Whether it is float32 of the lone CUDA device, all of its memory, without a history."""
+    cell: Any = tensor._cell
+    is_there = type(tensor) is Tensor and type(cell) is DeviceCell and type(cell.raw) is lone.array
+    return is_there and cell.raw.dtype == _F32 and tensor._node is None and not tensor._requires_grad
+
+
+_F32 = np.dtype(np.float32)
 
 
 def clip_grads_with_norm_(
@@ -165,14 +186,15 @@ def _scale_there(gradients: list[Tensor], factor: Tensor) -> bool:
     from compiler_core.eager.device.several import are_apart, scale
 
     with factor.device.working():
-        values = [grad._read() for grad in gradients]
+        values = [_held(grad) for grad in gradients]
         if not are_apart(values):  # which is scaled for each that shows it
             return False
         del values  # or nobody is their sole owner
-        places = [destination(grad._cell) for grad in gradients]
+        places: list[Any] = destinations([grad._cell for grad in gradients])
         for grad, place in zip(gradients, places):
-            if place is not (value := grad._read()):
+            if place is not (value := _held(grad)):
                 place[...] = value
+            del value
         if not scale(places, factor._read()):
             return False
         for grad, place in zip(gradients, places):

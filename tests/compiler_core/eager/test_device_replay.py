@@ -131,12 +131,44 @@ def test_operands_that_are_one_are_not_taken_for_two(again: Again) -> None:
     assert len(again) == 2 + 2 + 2
 
 
-def test_operands_that_lie_in_each_other_are_computed_in_full(again: Again) -> None:
-    x = cuda.put(np.arange(64).astype(np.float16), 0)
-    for k in (8, 16, 8, 8):
-        made = run_eager(OPS["add"], [x[: 64 - k], x[k:]], {})
-        np.testing.assert_array_equal(cuda.fetch(made), cuda.fetch(x)[: 64 - k] + cuda.fetch(x)[k:])
-    assert not again
+def test_operands_that_lie_in_each_other_are_told_by_how_far(again: Again) -> None:
+    """Also by more than whether they start alike, and where they lie apart again, or are one."""
+    x, apart = (cuda.put(np.arange(200).astype(np.float16), 0) for _ in range(2))
+    for k in (8, 16, 8, 8, 16, 16, 24, 8, 0, 128, 0, 0, 8):
+        a, b = x[:64], x[k : k + 64]
+        made = run_eager(OPS["add"], [a, b], {})
+        np.testing.assert_array_equal(cuda.fetch(made), cuda.fetch(a) + cuda.fetch(b))
+        made = run_eager(OPS["sub"], [b, apart[:64]], {})
+        np.testing.assert_array_equal(cuda.fetch(made), cuda.fetch(b) - np.arange(64).astype(np.float16))
+    assert len(again) == 5 + 11
+
+
+def test_parts_of_one_memory_that_are_interleaved(again: Again) -> None:
+    """As queries, keys and values of one product are; and a third that lies in both."""
+    for seed in range(5):
+        here = np.random.default_rng(seed).normal(size=(6, 3, 16)).astype(np.float16)
+        whole = cuda.put(here, 0)
+        for a, b in ((0, 1), (2, 1), (1, 2), (0, 2)):
+            made = run_eager(OPS["cat"], [whole[:, a], whole[:, b]], {"dim": 0})
+            np.testing.assert_array_equal(cuda.fetch(made), np.concatenate([here[:, a], here[:, b]]))
+    assert len(again) >= 4 * 3
+
+
+def test_what_an_inner_pointer_belongs_to_moves_along(again: Again) -> None:
+    """A launch reads the first operand from its second half on, where the second operand begins, for once."""
+
+    def compute(a: Any, b: Any) -> Any:
+        return run_eager(OPS["add"], [a[32:], a[:32]], {}), run_eager(OPS["add"], [b, b], {})
+
+    known: replay.Known = {}
+    x = cuda.put(np.arange(200).astype(np.float16), 0)
+    for k in (32, 32, 32, 40, 40, 40, 64, 64, 64, 32):
+        a, b = x[:64], x[k : k + 32]
+        first, second = replay.replayed(known, (), [a, b], compute)
+        here = cuda.fetch(a)
+        np.testing.assert_array_equal(cuda.fetch(first), here[32:] + here[:32])
+        np.testing.assert_array_equal(cuda.fetch(second), 2 * cuda.fetch(b))
+    assert again
 
 
 def test_a_number_is_told_by_its_bits(again: Again) -> None:

@@ -307,7 +307,7 @@ def test_words_are_used_again() -> None:
     index = tensor([1, 2], device="cuda")
     for _ in range(3):
         F.index_select(x, 0, index)
-    assert len(device_checks._here().free) == device_checks.WORDS
+    assert len(device_checks.words_here().free) == device_checks.WORDS
 
 
 def test_without_the_kernel_each_index_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from compiler_core.ops.remembered import Plan
 from compiler_core.runtime.cuda import cudnn
 from compiler_core.tensor import recalling
 from compiler_core.tensor.autograd import tape
+from compiler_core.tensor.autograd.watching import watch
 from distcompile.nn import functional as F
 from tests.compiler_core.tensor.test_recalling import CALLS, operands
 from tests.fake_cuda import FakeCuda
@@ -23,6 +24,12 @@ from tests.fake_cupy import on_fake_device
 pytest.importorskip("triton")
 pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore:TRITON_DEFAULT", "ignore::RuntimeWarning")]
 
+
+def _attended(parts: Any) -> Any:
+    q, k, v = parts[0], parts[1], parts[2]
+    return ((q * 0.5) @ k.transpose(-2, -1) + q @ k.mT).softmax(-1) @ v
+
+
 MORE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "linear": (lambda t, x, w, b: F.linear(x, w, b), ((4, 8), (16, 8), (16,))),
     "linear alone": (lambda t, x, w: F.linear(x, w), ((2, 4, 8), (8, 8))),
@@ -32,6 +39,14 @@ MORE: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "sum of a half and a whole": (lambda t, x, y: x.bfloat16() + y, ((4, 6), (4, 6))),
     "halves and numbers": (lambda t, x: (x.bfloat16() * 2 - 0.5) / 3, ((4, 6),)),
     "a row": (lambda t, x, y: x * y, ((4, 6), (6,))),
+    "numbers first": (lambda t, x: 0.5 * x.bfloat16() + (1 - x) * 2, ((4, 6),)),
+    "compared": (lambda t, x, y: t.where(x != y, x, -y) * (x > 0.25), ((4, 6), (4, 6))),
+    "padded": (lambda t, x: F.pad(F.pad(x, (0, 0)), (1, 2, 0, 1)), ((4, 6),)),
+    "cubed": (lambda t, x: t.pow(x.bfloat16(), 3) + x**2, ((4, 6),)),
+    "queries, keys and values of one product": (
+        lambda t, x: _attended(x.view(2, 4, 3, 2, 4).permute(2, 0, 3, 1, 4)),
+        ((2, 4, 24),),
+    ),
     "a view of another order": (lambda t, x: t.relu(x.transpose(0, 1).contiguous().transpose(0, 1)), ((4, 6),)),
     "layers": (
         lambda t, x, w, b, v: F.linear(F.gelu(F.linear(F.layer_norm(x, (8,)), w, b)), v),
@@ -246,6 +261,7 @@ def test_a_call_is_learned_though_rules_are_looked_at_meanwhile(monkeypatch: pyt
     """The second call records what the first did not: which operands its rule reads is no part of it. Of a size that no
     other test has, whose calls would be known."""
     monkeypatch.setattr(tape, "LARGE", 1)
+    monkeypatch.setattr(watch, "active", False)  # from the first inference tensor of the process on somebody looks
     x, w = (v.requires_grad_() for v in _there(((6, 13), (13,))))
     made = []
     for given in (x.detach(), x * 1, x * 1, x * 1):

@@ -320,9 +320,8 @@ class Capture:
         entry = self.owner.compile(captured, is_whole)
         inputs: list[Any] = [None if cell is None else cell.current() for cell in survivors.cells]
         with observe.phase("forward", self.owner.name), self.segment.trace.ambient.held():  # as for later calls
-            try:
-                tensors = entry.compute(inputs, survivors.arguments, survivors.hooks)
-            except DATA_ERRORS as failure:
+            tensors, failure = _tried(entry, inputs, survivors)
+            if failure is not None:
                 return self._failed(failure, captured, entry)
         transplant_each(survivors.handles, tensors)
         self.segment.arrays.put_back(self.segment.record.changes)
@@ -407,3 +406,12 @@ class Capture:
         numbers = partial(resolved, self.segment.numbers)
         (plain,), _ = plain_numbers([root], is_symbol, self.segment.outside.has, instead, numbers)
         return plain
+
+
+def _tried(entry: Entry, inputs: list[Any], survivors: Survivors) -> tuple[Any, Exception | None]:
+    """What the graph gives, or the error of data that it cannot take: what is raised then is the same, and does not
+    follow from it."""
+    try:
+        return entry.compute(inputs, survivors.arguments, survivors.hooks), None
+    except DATA_ERRORS as error:
+        return None, error

@@ -236,6 +236,8 @@ _POWERS: dict[Scalar, Callable[[Value], Value]] = {2: _square, 3: _cube}  # of f
 
 def _pow_scalar(x: Value, exponent: Scalar) -> Value | None:
     """x ** exponent without `pow`, if the exponent is one of the usual ones."""
+    if dtype_of(x) is bool_ and type(exponent) is bool:  # the one power of bools that is a bool, as in torch
+        return prims.bitwise_or(x, prims.full_like(x, not exponent))
     x = prims.cast(x, dt.promote(x, exponent)) if dtype_of(x) is bool_ and type(exponent) is int else x
     if isinstance(exponent, float) and not dtype_of(x).is_inexact:
         x = floating(x)

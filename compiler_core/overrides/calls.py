@@ -60,9 +60,9 @@ class Entry:
 def handle(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of a call with arguments of which not all are certainly plain, or while a mode is on."""
     if plain and not kwargs:
-        for argument in args:  # the usual case: a tuple of numbers among plain arguments
+        for argument in args:  # the usual case: a tuple of numbers, or a list of tensors, among plain arguments
             kind = type(argument)
-            if kind not in plain and not (kind is tuple and plain.issuperset(map(type, argument))):
+            if kind not in plain and not (kind in (tuple, list) and plain.issuperset(map(type, argument))):
                 break
         else:
             return entry.origin(*args)

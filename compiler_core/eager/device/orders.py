@@ -15,8 +15,7 @@ import numpy as np
 
 from compiler_core import cuda
 from compiler_core.dtype import of
-from compiler_core.eager.device.boxes import boxed
-from compiler_core.eager.device.kernels import I32, I64, MOST_ROWS, DeviceKernels, dense, is_known, kernels
+from compiler_core.eager.device.kernels import I64, MOST_ROWS, DeviceKernels, dense, is_known, kernels
 from compiler_core.eager.device.proof import is_right_once
 from compiler_core.ops.on_device import ROW_MAJOR
 from compiler_core.ops.registry import OPS, Array, run_eager
@@ -26,7 +25,6 @@ Order = tuple[int, ...]
 FILE = "turns.cu"
 _SIDE = 32  # of the squares that a block moves
 _FEW = 1 << 10  # elements, which are moved as fast without squares
-_BLOCKS = 1 << 15
 _CONVERTING = {(2, 4): "turn_wide", (4, 2): "turn_narrow"}  # by the sizes of what is read, and written
 
 
@@ -99,10 +97,7 @@ def laid(x: Array, order: Order, dtype: Any) -> Array:
         cast: Array = run_eager(OPS["cast"], [turned], {"dtype": of(np.dtype(dtype))})
         return cast
     made = _by_kernel(x, turned, order, dtype) if x.ndim > 2 and x.size >= _FEW else None
-    if made is None:
-        made = _gathered(turned)
-        made = dense(turned).astype(dtype, copy=False) if made is None else laid(made, tuple(range(x.ndim)), dtype)
-    return made
+    return laid(dense(turned), tuple(range(x.ndim)), dtype) if made is None else made
 
 
 def _by_kernel(x: Array, turned: Array, order: Order, dtype: Any) -> Array | None:
@@ -122,24 +117,6 @@ def _by_kernel(x: Array, turned: Array, order: Order, dtype: Any) -> Array | Non
         return None
     out: Array = empty(turned.shape, dtype)
     return out if name and _turn(k, name, x, out, len(x), rows, columns) else None
-
-
-def _gathered(x: Array) -> Array | None:
-    """x, which lies in any way, row-major; None: it is of a dtype, or has dims, that there is no kernel for."""
-    k = kernels(x.dtype, FILE) if x.size and is_known(x.dtype) else None
-    if k is None or not is_right_once("laying out", k, lambda: _difference(k)):
-        return None
-    return _gather(k, x)
-
-
-def _gather(k: DeviceKernels, x: Array) -> Array | None:
-    found = boxed(x)
-    if found is None:
-        return None
-    out: Array = empty(x.shape, x.dtype)
-    k.all("gather", found.steps, Address(x.data.ptr), out, I64(found.steps), found.box, found.dims, I32(found.wide),  # type: ignore[attr-defined]
-          blocks=_BLOCKS)  # fmt: skip
-    return out
 
 
 def _turn(k: DeviceKernels, name: str, x: Array, out: Array, outer: int, rows: int, columns: int) -> bool:
@@ -162,15 +139,7 @@ def _difference(k: DeviceKernels) -> str:
         _turn(k, name, cuda.put(given, cuda.current()), out, *given.shape)
         if cuda.fetch(out).tobytes() != given.swapaxes(1, 2).astype(dtype).tobytes():
             return "other numbers than the CPU"
-    for ours, right in zip(_views(cuda.put(here, cuda.current())), _views(here)):
-        made = _gather(k, ours)
-        if made is None or cuda.fetch(made).tobytes() != np.ascontiguousarray(right).tobytes():
-            return "other numbers than the CPU"
     return ""
-
-
-def _views(x: Array) -> list[Array]:
-    return [x[:, ::2, 16:48], x.transpose(2, 0, 1), x[1:, :, 5:6]]
 
 
 def row_major(x: Array) -> Array:

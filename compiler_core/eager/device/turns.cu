@@ -1,5 +1,5 @@
 // Arrays laid out anew in eager code on a CUDA device: the last two of three dims exchanged, elements perhaps converted;
-// and arrays that lie in any other way, made dense, or rolled.
+// and arrays that lie in any other way, rolled.
 //
 // In: dense x[outer, rows, columns], or x as its steps say; before this text that of numbers.cu. Out:
 // out[outer, columns, rows], or x row-major.
@@ -31,22 +31,6 @@ __device__ inline void turned(const From* x, To* out, i64 rows, i64 columns, C (
 KERNEL turn(const T* x, T* out, i64 rows, i64 columns) {
   __shared__ C room[SIDE][SIDE + 1];
   turned(x, out, rows, columns, room);
-}
-
-template <class Index>
-__device__ inline void gathered(const T* x, T* out, i64 n, const Box& box, int dims, int wide) {
-  ALL(i, n) {
-    i64 at = 0, unused = 0;
-    find_in<Index>((Index)i, box, dims, at, unused);
-    if (wide) ((uint4*)out)[i] = *(const uint4*)(x + at);
-    else out[i] = x[at];
-  }
-}
-
-// out: what x has where the box says, n times one element, or WIDTH where it is wide.
-KERNEL gather(const T* x, T* out, i64 n, Box box, int dims, int wide) {
-  if (n >> 31) gathered<i64>(x, out, n, box, dims, wide);
-  else gathered<unsigned>(x, out, n, box, dims, wide);
 }
 
 template <class Index>

@@ -65,6 +65,17 @@ def _referring(made: set[int], things: Iterator[T], again: Iterator[T]) -> Itera
 
 
 @contextmanager
+def importing() -> Iterator[None]:
+    """Nothing is collected meanwhile, and what was made is old from then on: definitions stay, and would be looked
+    through twice more before the collector knows."""
+    with collector_paused():
+        yield
+        if not gc.get_freeze_count():
+            gc.freeze()
+            gc.unfreeze()  # into the oldest generation
+
+
+@contextmanager
 def collector_paused() -> Iterator[None]:
     """Nothing is collected meanwhile."""
     was_enabled = gc.isenabled()

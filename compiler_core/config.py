@@ -7,7 +7,6 @@ Only knobs with `affects_codegen` enter the cache key (`config.codegen_key()`).
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -169,6 +168,8 @@ def _cache_home() -> Path:
     home = os.path.expanduser("~")
     if os.path.isabs(home):
         return Path(home) / ".cache" / "distcompile"
+    import tempfile
+
     return Path(tempfile.gettempdir()) / f"distcompile-cache-{os.getuid()}"
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from compiler_core.alive import collector_paused
+from compiler_core.alive import importing
 
 if TYPE_CHECKING:
     from compiler_core.capture.compiled.entry_point import compile
@@ -27,5 +27,5 @@ _PLACES = {"compile": "entry_point", "CompiledFunction": "function", "CompiledMo
 def __getattr__(name: str) -> Any:  # a program that compiles nothing loads none of it
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with collector_paused():  # two hundred modules, whose definitions stay
+    with importing():  # two hundred modules, whose definitions stay
         return getattr(import_module(f"compiler_core.capture.compiled.{_PLACES[name]}"), name)

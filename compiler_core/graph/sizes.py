@@ -24,12 +24,11 @@ _WITHOUT = frozenset({int, bool, float, str, type(None), DType})  # most sizes a
 def symbols_of(graph: Graph) -> set[SizeSymbol]:
     """The symbols that metas and attributes of the graph hold."""
     found: set[SizeSymbol] = set()
-    for node in graph.nodes:
-        values = (node.meta.shape, *node.attrs.values()) if isinstance(node, Call) else (node.meta.shape,)
-        for value in values:
-            kind = type(value)
-            if kind not in _WITHOUT and not (kind is tuple and _WITHOUT.issuperset(map(type, value))):
-                found |= symbols_in(value)
+    values = [value for node in graph.nodes if type(node) is Call for value in node.attrs.values()]
+    for value in (*{node.meta.shape for node in graph.nodes}, *values):
+        kind = type(value)
+        if kind not in _WITHOUT and not (kind is tuple and _WITHOUT.issuperset(map(type, value))):
+            found |= symbols_in(value)
     return found
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,13 +35,13 @@ class Rule:
     """
 
     function: Callable[..., Any]
-    signature: inspect.Signature
     view: bool
     keeps_0d: bool
     effect: bool
 
 
 RULES: dict[Any, Rule] = {}
+_signature = cache(inspect.signature)  # of the few rules that a program calls
 
 
 def answers(
@@ -49,7 +50,7 @@ def answers(
     """Register the decorated rule for these functions of NumPy."""
 
     def register(rule: Function) -> Function:
-        entry = Rule(rule, inspect.signature(rule), view, keeps_0d or view, effect)
+        entry = Rule(rule, view, keeps_0d or view, effect)
         RULES.update(dict.fromkeys(functions, entry))
         return rule
 
@@ -70,7 +71,7 @@ def call_function(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if rule is None:
         return without_rule(function, args, kwargs)
     try:
-        bound = rule.signature.bind(*args, **kwargs)
+        bound = _signature(rule.function).bind(*args, **kwargs)
     except TypeError as error:
         raise not_traced(f"{name_of(function)} with such arguments ({error})") from None
     traced = list(traced_in((args, kwargs)))

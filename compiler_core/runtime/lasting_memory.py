@@ -96,12 +96,14 @@ def nested_arena() -> Iterator[None]:
 
 
 _places = count()
+_unwritten = ctypes.pythonapi.PyByteArray_FromStringAndSize  # `bytearray` writes zeros
+_unwritten.argtypes, _unwritten.restype = (ctypes.c_char_p, ctypes.c_ssize_t), ctypes.py_object
 
 
 def aligned_empty(meta: TensorMeta) -> Array:
     """An array of its own memory that starts on a cache line; contents arbitrary."""
     place = ALIGNMENT * (7 * next(_places) % _PLACES)
-    raw = bytearray(meta.nbytes + ALIGNMENT * (_PLACES + 1))
+    raw = _unwritten(None, meta.nbytes + ALIGNMENT * (_PLACES + 1))
     start = ctypes.addressof(ctypes.c_char.from_buffer(raw))
     return np.ndarray(meta.shape, meta.dtype.numpy, buffer=raw, offset=-start % ALIGNMENT + place)
 

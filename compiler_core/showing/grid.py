@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from compiler_core.records import dataclass
@@ -36,6 +35,8 @@ class Grid:
 
     def html(self) -> str:
         """A <table>."""
+        from html import escape
+
         sides = self.sides()
         head, body = row_html(self.columns, sides, "th"), "".join(row_html(row, sides) for row in self.rows)
         title = f'<caption style="text-align:left"><b>{escape(self.title)}</b></caption>' if self.title else ""
@@ -57,6 +58,8 @@ class Grid:
 
 def row_html(cells: Sequence[str], sides: Sequence[str], tag: str = "td") -> str:
     """A <tr>."""
+    from html import escape
+
     made = (f'<{tag} style="{_CELL}{side}">{escape(cell)}</{tag}>' for cell, side in zip(cells, sides))
     return f"<tr>{''.join(made)}</tr>"
 
@@ -81,4 +84,6 @@ def _plain(cell: Any) -> str:
 
 def details(summary: str, text: str) -> str:
     """A text that is folded until it is asked for."""
+    from html import escape
+
     return f"<details><summary>{escape(summary)}</summary><pre>{escape(text)}</pre></details>"

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from compiler_core.alive import collector_paused
+from compiler_core.alive import importing
 from compiler_core.births import note as note_births
 from compiler_core.names.namespaces import named_in
 
-with collector_paused():  # what half a thousand modules define stays, and would be looked through a hundred times
+with importing():  # half a thousand modules
     from distcompile.nn import functional, init, lazy, module, parameter, utils
     from distcompile.nn.layers import LAYERS
 

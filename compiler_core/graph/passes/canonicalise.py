@@ -19,7 +19,7 @@ from compiler_core.graph.ir import Call, Constant, Graph, Node
 from compiler_core.graph.passes.canonicalise_gradient import GRADIENT_RULES
 from compiler_core.graph.passes.canonicalise_movement import MOVEMENT_RULES, add_of_pads, slice_of_cat
 from compiler_core.graph.passes.canonicalise_views import cat_of_views
-from compiler_core.graph.passes.rewrite import Rewriter, Rule, splat, tried
+from compiler_core.graph.passes.rewrite import Rewriter, Rule, first_said, splat
 from compiler_core.ops.rules import Pointwise
 from compiler_core.records import dataclass
 
@@ -39,20 +39,17 @@ class Canonicalise:
 def _rule(rewriter: Rewriter, call: Call) -> Node | None:
     if call.op.commutative and (swapped := _number_to_the_right(rewriter, call)) is not None:
         return swapped
-    for rule in RULES.get(call.op.name, ()):
-        node = tried(rule, rewriter, call)
-        if node is not None:
-            return node
+    if (rules := RULES.get(call.op.name)) and (node := first_said(rules, rewriter, call)) is not None:
+        return node
     return _sink_expand(rewriter, call) if isinstance(call.op.lower, Pointwise) else None
 
 
 def _rule_after_autograd(rewriter: Rewriter, call: Call) -> Node | None:
     if call.op.only_for_autograd:
         return call.args[0]
-    for rule in RULES_AFTER_AUTOGRAD.get(call.op.name, ()):
-        node = tried(rule, rewriter, call)
-        if node is not None:
-            return node
+    rules = RULES_AFTER_AUTOGRAD.get(call.op.name)
+    if rules and (node := first_said(rules, rewriter, call)) is not None:
+        return node
     return _rule(rewriter, call)
 
 
@@ -93,6 +90,8 @@ def _involution(rewriter: Rewriter, call: Call) -> Node | None:
 def _sink_expand(rewriter: Rewriter, call: Call) -> Node | None:
     """op(expand(x), expand(y)) = expand(op(x, y)): compute before copies are made. Numbers follow any shape."""
     sources = [arg.operands[0] for arg in call.args if _is(arg, "expand")]
+    if not sources:
+        return None
     shapes = {source.shape for source in sources}
     if len(shapes) != 1 or any(not _is(arg, "expand") and splat(arg) is None for arg in call.args):
         return None

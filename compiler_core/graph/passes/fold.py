@@ -8,11 +8,13 @@ Limits: `iota` is left alone (generated code computes it for free), random ops t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from compiler_core.errors import DATA_ERRORS
+from compiler_core.errors import DATA_ERRORS, ClosedSizesError
 from compiler_core.graph.ir import Call, Constant, Graph, Node
-from compiler_core.graph.passes.rewrite import Rewriter, splat, surely
+from compiler_core.graph.passes.rewrite import Rewriter, splat
 from compiler_core.ops.registry import Array
 from compiler_core.ops.rules import Movement, is_elementwise
 from compiler_core.records import dataclass
@@ -49,14 +51,14 @@ def fold_call(rewriter: Rewriter, call: Call) -> Node | None:
 
 
 def _folded(rewriter: Rewriter, call: Call) -> Node | None:
-    if not call.args or call.op.random or call.op.effect:
+    if not call.args or not _are_known(call.args) or call.op.random or call.op.effect:
         return None
     if all(splat(arg) is not None for arg in call.args):
         if is_elementwise(call.op.lower):
             return rewriter.full(call.meta, _number(_evaluate(call, [_scalar(arg) for arg in call.args])))
         if isinstance(call.op.lower, Movement):
             return rewriter.full(call.meta, splat(call.args[0]))
-    if all(_is_small_constant(node) for node in call.args) and _is_small(call):
+    if all(map(_is_small, call.args)) and _is_small(call):
         result = _evaluate(call, [_array(arg) for arg in call.args])
         if not result.size:
             return rewriter.full(call.meta, 0)
@@ -67,6 +69,14 @@ def _folded(rewriter: Rewriter, call: Call) -> Node | None:
     return None
 
 
+def _are_known(args: Sequence[Node]) -> bool:
+    """Whether each is a constant, or one number everywhere."""
+    for arg in args:  # noqa: SIM110  most are not, which is told at once
+        if not isinstance(arg, Constant) and splat(arg) is None:
+            return False
+    return True
+
+
 def _has_sign(array: Array) -> bool:
     """Whether a number of `array`, or a part of one, has its sign set: 0 and -0 compare equal."""
     return any(bool(np.signbit(part.astype(float)).any()) for part in (array.real, array.imag))
@@ -74,8 +84,16 @@ def _has_sign(array: Array) -> bool:
 
 def _fold_or_empty(rewriter: Rewriter, call: Call) -> Node | None:
     """`fold_call`, or an empty constant."""
-    is_empty = call.args and surely(lambda: call.meta.numel == 0) and not _is_behind_effect(call)
+    is_empty = call.args and _is_empty(call) and not _is_behind_effect(call)
     return rewriter.full(call.meta, 0) if is_empty else fold_call(rewriter, call)
+
+
+def _is_empty(call: Call) -> bool:
+    """Whether it surely is."""
+    try:
+        return call.meta.numel == 0
+    except ClosedSizesError:
+        return False
 
 
 def _is_behind_effect(call: Call) -> bool:
@@ -92,10 +110,6 @@ def _is_behind_effect(call: Call) -> bool:
 
 def _is_small(node: Node) -> bool:
     return not symbols_in(node.shape) and node.meta.numel <= SMALL
-
-
-def _is_small_constant(node: Node) -> bool:
-    return (isinstance(node, Constant) or splat(node) is not None) and _is_small(node)
 
 
 def _scalar(node: Node) -> Array:

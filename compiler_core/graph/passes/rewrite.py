@@ -11,7 +11,7 @@ assumed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -34,13 +34,14 @@ class Pass(Protocol):
 
 
 class Rewriter:
-    """The graph under reconstruction: what stood for each old node, and the new nodes in order."""
+    """The graph under reconstruction: what stands for an old node that is not kept, and the new nodes in order."""
 
     def __init__(self, graph: Graph, rule: Rule) -> None:
         self.graph = graph
         self.rule = rule
         self.nodes: list[Node] = []
         self.replacement: dict[Node, Node] = {}
+        self._replaced = self.replacement.keys()
         self.names = {node.name for node in graph.nodes}
         self.location, self.region = "", 0
         self.depth = 0
@@ -51,23 +52,31 @@ class Rewriter:
         """Visit every node once, operands replaced, and return the new graph."""
         with assuming_nothing(self.graph):
             for node in self.graph.nodes:
-                self.replacement[node] = self.visit(node) if isinstance(node, Call) else self.append(node)
-        return self.graph.with_nodes(self.nodes, [self.replacement[node] for node in self.graph.outputs])
+                made = self.visit(node) if isinstance(node, Call) else self.append(node)
+                if made is not node:
+                    self.replacement[node] = made
+        return self.graph.with_nodes(self.nodes, self._instead(self.graph.outputs))
 
     def visit(self, call: Call) -> Node:
-        args = tuple([self.replacement[arg] for arg in call.args])
-        if args != call.args:
-            call = call.changed(call.name, args)
+        if not self._replaced.isdisjoint(call.args):
+            call = call.changed(call.name, self._instead(call.args))
         self.location, self.region = call.location, call.region
         return self.settle(call)
 
+    def _instead(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple([self.replacement.get(node, node) for node in nodes])
+
     def settle(self, call: Call) -> Node:
         """What the rule makes of `call`; `call` itself, appended, if nothing."""
-        self.depth += 1
-        if self.depth > DEPTH_LIMIT:
+        depth = self.depth
+        if depth == DEPTH_LIMIT:
             raise GraphError(f"rewriting does not end at %{call.name} = {call.op.name}(...)", where=call.location)
-        node = tried(self.rule, self, call)
-        self.depth -= 1
+        self.depth = depth + 1
+        try:
+            node = self.rule(self, call)
+        except ClosedSizesError:
+            node = None
+        self.depth = depth
         return self.append(call) if node is None else node
 
     def append(self, node: Node) -> Node:
@@ -112,27 +121,24 @@ class Rewriter:
 Rule: TypeAlias = Callable[[Rewriter, Call], Node | None]
 
 
-def tried(rule: Rule, rewriter: Rewriter, call: Call) -> Node | None:
-    """What a rule makes of a call: nothing, where it asks of sizes what is not known of them."""
+def first_said(rules: Sequence[Rule], rewriter: Rewriter, call: Call) -> Node | None:
+    """What the first rule makes of a call that makes something of it. One that asks of sizes what is not known of them
+    does not."""
     depth = rewriter.depth
-    try:
-        return rule(rewriter, call)
-    except ClosedSizesError:
-        rewriter.depth = depth
-        return None
-
-
-def surely(question: Callable[[], bool]) -> bool:
-    """Whether the answer is yes, whatever sizes a call has."""
-    try:
-        return question()
-    except ClosedSizesError:
-        return False
+    for rule in rules:
+        try:
+            node = rule(rewriter, call)
+        except ClosedSizesError:
+            rewriter.depth = depth
+            continue
+        if node is not None:
+            return node
+    return None
 
 
 def frozen(attrs: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
     """Attributes as a hashable key; types count, so 1 and 1.0 and True, or 0.0 and -0.0, differ."""
-    return tuple(sorted((key, repr(value)) for key, value in attrs.items()))
+    return tuple(sorted([(key, repr(value)) for key, value in attrs.items()])) if attrs else ()
 
 
 def splat(node: Node) -> Any:

@@ -10,7 +10,8 @@ In evaluation, and on one rank, it is BatchNorm.
 
 from __future__ import annotations
 
-from collectives import Communicator
+from typing import TYPE_CHECKING
+
 from compiler_core.dtype import DType, float32, float64
 from compiler_core.errors import ShapeError
 from compiler_core.ops.composites.movement import stack
@@ -20,6 +21,9 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile.nn import functional as F
 from distcompile.nn.layers.batchnorm import _BatchNorm
 from distcompile.nn.module import Module
+
+if TYPE_CHECKING:
+    from collectives import Communicator
 
 
 class SyncBatchNorm(_BatchNorm):

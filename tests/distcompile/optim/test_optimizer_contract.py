@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 
 import distcompile as dc
 from compiler_core.log import DistCompileWarning
+from compiler_core.names.namespaces import classes_in
+from distcompile import optim
 from distcompile.errors import ArgumentError, NotSupportedError, RegistrationTypeError, StateDictError
 from distcompile.optim import SGD, AdamW, Optimizer, lr_scheduler
 from distcompile.optim.optimizer import required
@@ -227,3 +231,15 @@ def test_an_option_below_zero_is_named(name: str, option: str) -> None:
     for number in (-1.0, float("nan")):
         with pytest.raises(ArgumentError, match=f"Invalid {said}: {number}"):
             kind([weight(1)], **{option: number})
+
+
+def test_the_table_of_files_has_every_optimizer() -> None:
+    files = [import_module(found.name) for found in iter_modules(optim.__path__, "distcompile.optim.")]
+    assert len(files) > 15
+    assert {*classes_in(files, Optimizer)} == {name for name in optim.__all__ if isinstance(getattr(optim, name), type)}
+
+
+def test_a_name_that_is_not_there() -> None:
+    with pytest.raises(AttributeError, match=r"'distcompile\.optim' has no attribute 'Adan'"):
+        optim.Adan  # noqa: B018
+    assert {"AdamW", "lr_scheduler", "sgd"} <= {*dir(optim)}

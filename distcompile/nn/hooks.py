@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from compiler_core.capture.guards.module_protocol import WatchedModule
@@ -24,6 +23,7 @@ from compiler_core.log import DistCompileWarning
 from compiler_core.meta import TensorMeta
 from compiler_core.ops import prims
 from compiler_core.ops.registry import current_trace, meta_of
+from compiler_core.records import dataclass
 from compiler_core.tensor.autograd.grad_mode import is_grad_enabled
 from compiler_core.tensor.autograd.handles import RemovableHandle
 from compiler_core.tensor.tensor import Tensor

@@ -12,6 +12,7 @@ from itertools import chain
 import pytest
 
 from compiler_core import alive
+from compiler_core.alive import importing
 
 
 class Kind:
@@ -122,3 +123,29 @@ def test_the_collector_is_left_as_it_was() -> None:
             assert gc.isenabled() is enabled
         finally:
             gc.enable()
+
+
+@pytest.fixture
+def unfrozen() -> Iterator[None]:
+    """What conftest.py has frozen is not, meanwhile."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("unfrozen")
+def test_what_an_import_defines_is_old_at_once() -> None:
+    with importing():
+        made: list[list[int]] = [[] for _ in range(3000)]
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    old = {*map(id, gc.get_objects(generation=2))}
+    assert old.issuperset(map(id, made))
+
+
+def test_what_a_program_has_frozen_stays_frozen() -> None:
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    with importing():
+        pass
+    assert gc.get_freeze_count() == frozen

@@ -8,12 +8,11 @@ torch's function is sequence first. Source: Vaswani et al. 2017, section 3.2.2.
 # The core's functions take and return any Value: array, graph node or Tensor.
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from compiler_core.errors import ShapeError
 from compiler_core.ops import functional as C
 from compiler_core.ops.lying import as_told
 from compiler_core.ops.registry import current_trace
+from compiler_core.records import dataclass
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError
 from distcompile.nn.functional.attention import attention_with_weights, merged_mask, scaled_dot_product_attention

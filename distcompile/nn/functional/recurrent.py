@@ -11,7 +11,6 @@ Sources: Elman 1990; Hochreiter, Schmidhuber 1997 (LSTM); Sak et al. 2014 (its p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from compiler_core.dtype import of
@@ -20,6 +19,7 @@ from compiler_core.ops.casting import acting, casting, lowered
 from compiler_core.ops.recurrent.layer import recurrent_layer
 from compiler_core.ops.recurrent.op import RECURRENT, states
 from compiler_core.ops.recurrent.sizes import Runs, steps_of
+from compiler_core.records import dataclass
 from compiler_core.tensor.tensor import Tensor
 
 State = tuple[Tensor, ...]  # (h,), or (h, c) for LSTM: f[B, H] each

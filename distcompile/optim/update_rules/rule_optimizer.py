@@ -282,7 +282,9 @@ def _by_device(updates: list[Update]) -> Iterable[list[Update]]:
 def _filled(parameter: Tensor, shape: tuple[int, ...], value: float) -> Array:
     """An array of the parameter's dtype, where it is, of one number."""
     place, dtype = parameter.device, parameter.dtype.numpy
-    made: Array = place.put(np.full(shape, value, dtype)) if value else place.zeros(shape, dtype)
+    # not zeros() of the host: pages of it fault twice, when they are read and when they are written
+    in_host = bool(value) or not place.is_gpu
+    made: Array = place.put(np.full(shape, value, dtype)) if in_host else place.zeros(shape, dtype)
     return made
 
 

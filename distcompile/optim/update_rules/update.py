@@ -6,12 +6,12 @@ In: cells of a parameter and its state, its gradient, the numbers of a step. Out
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from compiler_core.device import device_of
 from compiler_core.ops.registry import Array
+from compiler_core.records import dataclass
 from compiler_core.tensor.memory.cell import Cell, DeviceCell
 from compiler_core.tensor.memory.fence import Fence
 from distcompile.optim.update_rules.rule import UpdateRule, apply_rule

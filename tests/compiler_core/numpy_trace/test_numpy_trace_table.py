@@ -124,7 +124,7 @@ def test_every_rule_is_called_by_a_case() -> None:
     before, ufuncs = dict(RULES), dict(UFUNCS)
     try:
         for function, rule in before.items():
-            RULES[function] = type(rule)(watched[function], rule.signature, rule.view, rule.keeps_0d, rule.effect)
+            RULES[function] = type(rule)(watched[function], rule.view, rule.keeps_0d, rule.effect)
         for ufunc, rule in ufuncs.items():
             UFUNCS[ufunc] = _noting(ufunc, rule, called)
         for case in CASES:

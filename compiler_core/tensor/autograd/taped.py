@@ -18,7 +18,7 @@ from compiler_core.forward import level
 from compiler_core.location import user_location
 from compiler_core.ops import prims
 from compiler_core.ops.batching.value import held
-from compiler_core.ops.primitives.custom_gradient import CUSTOM_GRADIENT
+from compiler_core.ops.primitives.custom_gradient import COPIED, CUSTOM_GRADIENT
 from compiler_core.ops.registry import Attrs, Op, Value, current_trace
 from compiler_core.tensor.autograd.grad_mode import enable_grad, taping
 from compiler_core.tensor.autograd.tape import TRACED, GradNode, OpNode
@@ -84,7 +84,7 @@ def record(made: Tensor, trace: Any, op: Op, values: tuple[Value, ...], attrs: A
         notes.update((held(v._read()), v) for v in values if hasattr(v, "_cell"))
     if not taping.depth or made._node is not TRACED:
         return made
-    if op is CUSTOM_GRADIENT:
+    if op is CUSTOM_GRADIENT and attrs["rule"] != COPIED:  # whose gradient is the op's own: that of the identity
         raise no_write()
     edges = [v._edge() if hasattr(v, "_cell") else None for v in values]
     saved = [v._cell if hasattr(v, "_cell") else v for v in values]

@@ -100,6 +100,20 @@ def test_gradients_of_what_is_compiled(name: str) -> None:
     np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("name", ["leaky_relu", "relu", "elu", "hardtanh", "softplus", "gelu", "silu", "hardswish"])
+@pytest.mark.parametrize("of", [lambda f: vmap(grad(f)), lambda f: grad(lambda x: vmap(f)(x).sum())])
+def test_an_activation_is_not_taken_for_a_write(of: Any, name: str) -> None:
+    """The gradient of straight lines is tied to its operand, as what was written over is."""
+    function = of(lambda row: (getattr(F, name)(row) * row).sum())
+    found = []
+    for call in (function, dc.compile(function, fullgraph=True)):
+        x = X.clone().requires_grad_()
+        made = call(x)
+        found.append([made.detach().numpy(), dc.autograd.grad(made.square().sum(), x)[0].numpy()])
+    for mine, eager in zip(*found, strict=True):
+        np.testing.assert_allclose(mine, eager, rtol=1e-9, atol=1e-11)
+
+
 @pytest.mark.parametrize("of", [grad, jacrev, jacfwd, hessian, lambda f: lambda x: dc.autograd.functional.vjp(f, x)])
 def test_whole_numbers_have_no_derivative(of: Any) -> None:
     for function in (of(lambda v: (v * 2).sum()), dc.compile(of(lambda v: (v * 2).sum()), fullgraph=True)):

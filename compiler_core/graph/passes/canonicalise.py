@@ -6,7 +6,8 @@ Rules are exact in the values' arithmetic, also where it rounds, overflows or is
 each at most as far from the true value as what it replaces: a sum of n equal terms becomes a product with n; x**2, and
 x**3 of the wide floats, become multiplications; softmax's gradient is written in terms of its output. A rule that makes
 a number of others asks the dtype whether it holds it (`dtype.joint_factor`).
-`after_autograd=True` also drops what only differentiation reads: `detach`, `gradient_boundary`, operands of no effect.
+`after_autograd=True` also drops what only differentiation reads: `detach`, `gradient_boundary`, operands of no effect;
+and it computes before copies are made: earlier, gradients would be added up before an infinite slope makes NaN of them.
 One table entry an op: rules are tried in order, the first that answers wins.
 """
 
@@ -39,9 +40,8 @@ class Canonicalise:
 def _rule(rewriter: Rewriter, call: Call) -> Node | None:
     if call.op.commutative and (swapped := _number_to_the_right(rewriter, call)) is not None:
         return swapped
-    if (rules := RULES.get(call.op.name)) and (node := first_said(rules, rewriter, call)) is not None:
-        return node
-    return _sink_expand(rewriter, call) if isinstance(call.op.lower, Pointwise) else None
+    rules = RULES.get(call.op.name)
+    return first_said(rules, rewriter, call) if rules else None
 
 
 def _rule_after_autograd(rewriter: Rewriter, call: Call) -> Node | None:
@@ -50,7 +50,8 @@ def _rule_after_autograd(rewriter: Rewriter, call: Call) -> Node | None:
     rules = RULES_AFTER_AUTOGRAD.get(call.op.name)
     if rules and (node := first_said(rules, rewriter, call)) is not None:
         return node
-    return _rule(rewriter, call)
+    node = _rule(rewriter, call)
+    return _sink_expand(rewriter, call) if node is None and isinstance(call.op.lower, Pointwise) else node
 
 
 # -- rules shared by several ops

@@ -3,6 +3,8 @@
 Two calls are equal when op, operands (in either order for commutative ops), attributes and region are: what a
 checkpoint drops is not kept for another's sake. Ops are pure, random ones too (their key is an operand, their stream an
 attribute). Constants are equal by content.
+Limit: before autograd it makes one slope of two that are equal, for the sum of their gradients. Where the slope is
+infinite and one gradient is 0, that is an infinity, and NaN in eager code.
 In: Graph. Out: Graph without duplicates. Method: value numbering in one sweep.
 """
 

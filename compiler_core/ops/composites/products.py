@@ -133,7 +133,9 @@ def _norm(difference: Value, p: float) -> Value:
     if not x.shape[-1]:
         return F.sum(x, -1)
     if p == 0:
-        return with_flat(F.sum(x, -1), prims.cast(F.sum(F.ne(x, 0), -1), dtype_of(x)))
+        values = prims.detach(x)
+        counted = F.where(F.isnan(values), values, prims.cast(F.ne(values, 0), dtype_of(x)))
+        return with_flat(F.sum(x, -1), F.sum(counted, -1))
     if p == 1:
         return F.sum(F.abs(x), -1)
     if p == 2:

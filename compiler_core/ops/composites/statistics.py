@@ -200,12 +200,12 @@ def _quantile(
     ranks = F.reshape(wanted, -1)  # (Q,)
     n = x.shape[d]
     valid = F.sum(F.logical_not(F.isnan(lines)), -1, True)  # (*rest, 1)
-    last = F.sub(valid, 1) if ignore_nan else F.full_like(valid, n - 1)
-    place = F.mul(ranks, cast(F.clamp(last, min=0), dtype_of(x)))  # (*rest, Q)
-    values = _interpolated(lines, place, interpolation)
-    bad = F.eq(valid, 0) if ignore_nan else F.lt(valid, n)
-    values = F.where(bad, math.nan, values)
-    values = F.movedim(values, -1, 0)  # (Q, *rest)
+    last = F.clamp(F.sub(valid, 1), min=0) if ignore_nan else F.full_like(valid, n - 1)
+    last = cast(last, dtype_of(x))
+    place = F.mul(ranks, last)  # (*rest, Q)
+    if not ignore_nan:  # the last element is one, and takes the gradient
+        place = F.where(F.lt(valid, n), last, place)
+    values = F.movedim(_interpolated(lines, place, interpolation), -1, 0)  # (Q, *rest)
     kept = (1,) * len(shape) if dim is None else tuple(1 if k == d else m for k, m in enumerate(shape))
     rest = kept if keepdim else () if dim is None else tuple(m for k, m in enumerate(shape) if k != d)
     return F.reshape(values, (*shape_of(wanted), *rest))

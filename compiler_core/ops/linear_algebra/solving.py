@@ -158,9 +158,14 @@ def _eager_slogdet(xp: Any, a: Array) -> Array:
 
 
 def _vjp_slogdet(g: Value, out: Value, a: Value) -> tuple[Value]:
+    """g a^-H; NaN for a singular matrix."""
     n = len(g.shape)
     g_log = prims.slice(g, (0,) * (n - 1) + (1,), tuple(g.shape), (1,) * n)
-    inverse = prims.solve(H(a), eye_like(a))
+    log = prims.reshape(prims.slice(out, (0,) * (n - 1) + (1,), tuple(g.shape), (1,) * n), tuple(g.shape[:-1]))
+    one = eye_like(a)
+    is_singular = _spread(prims.eq(log, prims.full_like(log, -math.inf)), a)
+    inverse = prims.solve(H(prims.where(is_singular, one, a)), one)
+    inverse = prims.where(is_singular, prims.full_like(a, math.nan), inverse)
     if of(a.dtype).is_complex:  # the sign turns with the angle of det(a)
         first = ((0,) * n, (*g.shape[:-1], 1), (1,) * n)
         turning = prims.imag(prims.mul(prims.slice(g, *first), prims.conj(prims.slice(out, *first))))

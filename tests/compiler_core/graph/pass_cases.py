@@ -228,7 +228,7 @@ graph g(%x: f32[2, 1, 3] input 'x') {
 """,
     ),
     "expands": (
-        CANONICAL,
+        GRADIENT,
         """
 graph g(%x: f32[3] input 'x') {
   %a: f32[1, 3] = reshape(%x) shape=(1, 3)

@@ -2,18 +2,19 @@
 
 In: a `Program`, and how a kernel is called. Out: the lines of the functions that run it.
 
-    few steps    one function that declares every buffer it uses as a local
-    many         parts of `PART_STEPS` steps each, static functions that declare what they use; the entry calls them;
-                 routine calls that differ in addresses alone are calls of one function (shared_call.py)
+    few steps    one function
+    many         parts of `PART_STEPS` steps each, static functions; the entry calls them; routine calls that differ in
+                 addresses alone are calls of one function (shared_call.py)
 
-A compiler's register allocation takes more than linear time in the length of a function and in the locals that are
-live in it: parts keep the time of a deep model's entry proportional to its layers.
+Each step is a block that declares the buffers it uses: declared once for all steps, they lived across every call, and a
+compiler spent most of its time on where to keep them. Its register allocation takes more than linear time in the length
+of a function too: parts keep the time of a deep model's entry proportional to its layers.
 With DC_PROFILE defined, every step adds its time to `ENTRY_seconds[step]`; events are steps too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from compiler_core.codegen.cpp.many_sizes import TABLE
 from compiler_core.codegen.cpp.names import with_identifiers
@@ -68,35 +69,37 @@ class EntryPrinter:
     def __post_init__(self) -> None:
         self.program = with_identifiers(self.program)  # the kernels in it are the same objects still
         self.routines = RoutinePrinter(self.program, self.shared if len(self.program.steps) > ONE_PART else None)
-        self.addresses = dict(placed_buffers(self.program))
+        addresses = dict(placed_buffers(self.program))
+        buffers = {buffer.name: buffer for buffer in self.program.buffers}
+        self.declared = {name: buffer_line(buffers[name], address) for name, address in addresses.items()}
 
     def lines(self) -> Iterator[str]:
         """The functions, the entry last."""
         name, steps = self.program.name, list(enumerate(self.program.steps))
         yield f"DC_STEPS({name}, {max(len(steps), 1)});"
         if len(steps) <= ONE_PART:
-            yield from self._function(f"{_VISIBLE}\nint32_t {name}", self.addresses, steps)
+            yield from self._function(f"{_VISIBLE}\nint32_t {name}", steps)
             return
         parts = [steps[first : first + PART_STEPS] for first in range(0, len(steps), PART_STEPS)]
         for number, part in enumerate(parts):
-            used = dict.fromkeys(slot.buffer for _, step in part for slot in slots_of(step))
-            yield from self._function(f"static int32_t {name}_part{number}", used, part)
+            yield from self._function(f"static int32_t {name}_part{number}", part)
         yield f"{_VISIBLE}\nint32_t {name}({_PARAMETERS}) {{"
         for number in range(len(parts)):
             yield f"  if (const int32_t status = {name}_part{number}(args, arena, lib, events)) return status;"
         yield from ("  return 0;", "}", "")
 
-    def _function(self, head: str, used: Iterable[str], steps: Sequence[tuple[int, Step]]) -> Iterator[str]:
-        """A function that declares the buffers `used` and runs `steps`."""
+    def _function(self, head: str, steps: Sequence[tuple[int, Step]]) -> Iterator[str]:
+        """A function that runs `steps`."""
         yield f"{head}({_PARAMETERS}) {{"
         yield from TABLE if self.opened else ()
-        buffers = {buffer.name: buffer for buffer in self.program.buffers}
-        yield from (buffer_line(buffers[name], self.addresses[name]) for name in used)
         yield "  DC_BEGIN"
         for number, step in steps:
             if step.note:
                 yield f"  // {step.note.splitlines()[0]}"
-            yield from self._step(step)
+            if used := dict.fromkeys(slot.buffer for slot in slots_of(step)):
+                yield from ("  {", *map(self.declared.__getitem__, used), *self._step(step), "  }")
+            else:
+                yield from self._step(step)
             yield f"  DC_TICK({self.program.name}, {number})"
         yield from ("  return 0;", "}", "")
 

@@ -8,7 +8,9 @@ Under a trace, an array that the traced code does not know from outside is data:
 from __future__ import annotations
 
 import os
+from sys import getrefcount
 from typing import Any
+from weakref import getweakrefcount
 
 import numpy as np
 
@@ -29,11 +31,25 @@ def on_memory(array: Array) -> Tensor:
     return leaf(array) if current_trace() is not None else Tensor._from_cell(made(borrow(array)))
 
 
+def _references(ndarray: Array) -> int:
+    return getrefcount(ndarray)
+
+
+_ARRAYS = {np.ndarray, np.memmap}  # of a memmap's items `astype` makes one of its class
+_ALONE = _references(np.empty(1))  # of a function that was given an array which its caller does not keep
+
+
 def from_numpy(ndarray: Array) -> Tensor:
     """A Tensor on the memory of an array: what is written to one is seen by the other.
 
+    One that the caller does not keep (`from_numpy(x.astype(...))`) is the Tensor's own.
     Raises: DTypeError for what is no array, or of a dtype that there is not; ShapeError for negative strides.
     """
+    if type(ndarray) in _ARRAYS and getrefcount(ndarray) == _ALONE and current_trace() is None:
+        flags, kind = ndarray.flags, ndarray.dtype
+        if flags.owndata and flags.carray and kind.isnative and not getweakrefcount(ndarray):
+            dt.of(kind)
+            return Tensor._wrap(np.asarray(ndarray))
     held: Tensor | None = getattr(ndarray, "__tensor__", None)  # of an array that is traced
     if held is not None:
         return held

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import distcompile as dc
 from compiler_core import dtype as dt
 from compiler_core.errors import AutogradError, ShapeError
 from compiler_core.ops import functional as F
@@ -100,3 +104,44 @@ def test_numpy_s_argument_names() -> None:
     assert np.sum(x, axis=0).tolist() == [4.0, 7.0]  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="out"):
         np.sum(x, out=np.zeros(()))  # type: ignore[call-overload]
+
+
+def test_an_array_that_nobody_keeps_is_the_tensors_own(tmp_path: Path) -> None:
+    held = np.arange(6.0)
+    file = np.memmap(tmp_path / "numbers", np.int16, "w+", shape=(6,))
+    file[:] = np.arange(6)
+    own = [
+        dc.from_numpy(held + 0),
+        dc.from_numpy(file[1:4].astype(np.int64)),
+        dc.from_numpy(np.arange(6).reshape(2, 3) * 1),
+    ]
+    assert not any(tensor._cell.is_lent for tensor in own)
+    assert [type(tensor._cell.raw) for tensor in own] == [np.ndarray] * 3
+    assert [tensor.tolist() for tensor in own] == [[0, 1, 2, 3, 4, 5], [1, 2, 3], [[0, 1, 2], [3, 4, 5]]]
+    own[1][0] = 9
+    assert own[1].tolist() == [9, 2, 3]
+    assert file[1] == 1
+
+
+def test_an_array_that_somebody_keeps_is_shared() -> None:
+    held = np.arange(6.0)
+    kept = [held]
+    views = [held[2:], held.reshape(2, 3)]
+    for array in (held, kept[0], *views):
+        before = held.copy()
+        dc.from_numpy(array).add_(1)
+        assert not np.array_equal(held, before)
+    given = [np.arange(3.0)]
+    watched = weakref.ref(given[0])
+    tensor = dc.from_numpy(given.pop())
+    tensor += 1
+    array = watched()
+    assert array is not None
+    assert array.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_of_a_part_of_memory_the_whole_is_shared() -> None:
+    tensor = dc.from_numpy(np.arange(10.0)[2:5])
+    other = dc.from_numpy(tensor.numpy())
+    other[0] = 7
+    assert tensor.tolist() == [7.0, 3.0, 4.0]

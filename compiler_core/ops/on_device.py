@@ -35,6 +35,8 @@ MOVES: Late[Run] = Late("on a device: moves")
 COPY: Late[Callable[[Array], Array]] = Late("on a device: copies")  # a row-major copy of an array of the lone device
 # (dim, arrays of the lone device) -> they one behind the other; None: CuPy does it
 JOIN: Late[Callable[[int, Sequence[Array]], Array | None]] = Late("on a device: joins")
+# (an int64 array of the lone device, a number) -> their sum, or None: CuPy adds
+COUNTED: Late[Callable[[Array, int], Array | None]] = Late("on a device: counters")
 # (op's name, cotangent, result, operand) -> the operand's cotangent, or None: the op's rule gives it
 Slope = Callable[[str, Any, Any, Any], "Array | None"]
 SLOPE: Late[Slope] = Late("on a device: derivatives")

@@ -50,10 +50,10 @@ class Plan:
 
     steps: the ops, or composites, of a call that comes to several; `what` is the last. all_ops: they are ops.
     definition: that of a composite, for where the arrays are; known with `run`. order: that of the result's dims, where
-    it is not row-major. Of arrays of the lone device, back: the gradients, made again. gone: by the operands that
-    gradients go to, and those that are views of much memory, what stands for those of which a node lets go, None for
-    others, and for the result. freed: what stands for all that a node saved, once it is freed. fixed: of an op that has
-    constants, these, and None elsewhere.
+    it is not row-major. is_turned: the order is known of operands that are not row-major. Of arrays of the lone device,
+    back: the gradients, made again. gone: by the operands that gradients go to, and those that are views of much
+    memory, what stands for those of which a node lets go, None for others, and for the result. freed: what stands for
+    all that a node saved, once it is freed. fixed: of an op that has constants, these, and None elsewhere.
     """
 
     is_op: bool
@@ -65,6 +65,7 @@ class Plan:
     all_ops: bool = True
     definition: Any = None
     order: tuple[int, ...] = ()
+    is_turned: bool = False
     back: Any = None
     freed: tuple[Any, Any] | None = None
     fixed: tuple[Array | None, ...] = ()
@@ -100,9 +101,11 @@ def learn(
     args: Any,
     kwargs: Any,
     is_laid: Callable[[Any, Any], bool] = is_,
+    lying: Callable[[Any], tuple[int, ...] | None] | None = None,
 ) -> Any:
     """The call's result; what it came to is known from now on. is_laid: whether a result is what the last thing made,
-    but for the order in which it lies."""
+    but for the order in which it lies. lying: of a call whose operands are not all row-major, in which order the dims
+    of a new value lie, () if they are; None: in none."""
     told: list[tuple[bool, Any, tuple[Any, ...], dict[str, Any], Any]] = []
     before = Telling.here.told
     with _lock:
@@ -120,6 +123,9 @@ def learn(
         known.clear()
     is_last = bool(told) and (told[-1][4] is result or is_laid(told[-1][4], result))
     plan = _plan(told, (*args, *kwargs.values())) if is_last else None
+    if plan is not None and lying is not None:
+        is_own = not plan.steps or told[-1][4] is result  # else who makes the steps again does not lay the last one out
+        plan = _turned(plan, [lying(one[4]) for one in told[:-1]] + [lying(result)]) if is_own else None
     known[key] = plan if plan is not None or key in known else False
     return result
 
@@ -137,6 +143,17 @@ def _plan(told: list[Any], arguments: tuple[Any, ...]) -> Plan | None:
         return _program(told, given)
     is_all = len(operands) == len(given) and all(one is operand for one, operand in zip(given, operands))
     return Plan(is_op, what, None if is_all else _picking(places), attrs)
+
+
+def _turned(plan: Plan, orders: Sequence[tuple[int, ...] | None]) -> Plan | None:
+    """The plan of operands that are not all row-major, whose things gave values in these orders."""
+    for made, order in zip([step.plan for step in plan.steps] or [plan], orders):
+        if made is not None:
+            if order is None:
+                return None
+            made.order, made.is_turned = order, True
+    plan.order = orders[-1] or ()
+    return None if orders[-1] is None else plan
 
 
 def tensors(arguments: Iterable[Any]) -> Iterator[Any]:

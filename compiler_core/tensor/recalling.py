@@ -103,10 +103,7 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
 def _learn(
     known: Plans, key: tuple[Any, ...], function: Callable[..., Any], args: Any, kwargs: Any, is_turned: bool
 ) -> Any:
-    made = learn(known, key, function, args, kwargs, _is_laid)
-    if is_turned and (learned := known[key]):
-        known[key] = _in_order(learned, made._cell)
-    return made
+    return learn(known, key, function, args, kwargs, _is_laid, _order_told if is_turned else None)
 
 
 def _is_laid(made: Any, result: Any) -> bool:
@@ -116,14 +113,13 @@ def _is_laid(made: Any, result: Any) -> bool:
     return is_view and cell.raw is made._cell.raw and result._node is made._node  # type: ignore[union-attr]
 
 
-def _in_order(plan: Any, cell: Cell) -> Any:
-    """The plan, whose results lie as this one's; None where it has no way to say so."""
+def _order_told(made: Any) -> tuple[int, ...] | None:
+    """In which order the dims of a new value lie, () if it is row-major; None of a view, and of what is no Tensor."""
+    cell = getattr(made, "_cell", None)
     if type(cell) is Cell or type(cell) is DeviceCell:
-        return plan
-    if plan.steps or type(cell) is not ViewCell or cell.op is not _PERMUTE:
-        return None
-    plan.order = inverse_permutation(cell.attrs["dims"])
-    return plan
+        return ()
+    is_laid = type(cell) is ViewCell and cell.op is _PERMUTE and type(cell.base) in _ROOTS and made._view is None
+    return inverse_permutation(cell.attrs["dims"]) if is_laid else None  # type: ignore[union-attr]
 
 
 def _lying(cell: Any, value: Array) -> Any:
@@ -274,6 +270,8 @@ def _in_steps(
     if lent.Lending.in_use and (lent.Lending.is_there or type(out) is np.ndarray):
         out = lent.all_apart(out, handles)
     result = handles[0]._of_array(out)
+    if plan.order:
+        result._cell = laid(result._cell, plan.order)
     if Inference.entered and not thread_mode.enabled:
         inference.made(result._cell)
     return result
@@ -294,7 +292,7 @@ def _step(plan: Plan, operands: Sequence[Any]) -> Any:
     cells: list[Any] = []
     arrays: list[Any] = []
     edges: list[Any] = []
-    records, takes_turned = thread_mode.enabled, plan.is_op and not plan.what.follows
+    records, takes_turned = thread_mode.enabled, plan.is_turned or (plan.is_op and not plan.what.follows)
     for one in operands:
         cell = edge = value = None
         if type(one) is np.ndarray:

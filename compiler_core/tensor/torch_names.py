@@ -27,8 +27,10 @@ from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
 from compiler_core.tensor.memory.cell import Cell, DeviceCell
 from compiler_core.tensor.memory.overlap import check_apart, check_no_element_twice
 from compiler_core.tensor.memory.own_views import of_several, own_view, strict_view
+from compiler_core.tensor.recalling_there import there
 from compiler_core.tensor.torch_arguments import check_tensors, is_of_first, tensor_parameters
 
+_ARITHMETIC = [("compiler_core.ops.functional", name) for name in ("add", "sub", "mul", "div", "true_divide")]
 _RANKS = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}  # of dtypes' kinds
 
 
@@ -39,7 +41,7 @@ def load(place: Place) -> Callable[..., Any]:
     for part in place[1].split("."):
         found = getattr(found, part)
     function: Callable[..., Any] = found
-    return numpy_names(function)
+    return numpy_names(there(function) if place in _ARITHMETIC else function)
 
 
 _KINDS = {"view": own_view, "new_view": own_view, "strict_view": strict_view, "several": of_several}

@@ -1,4 +1,4 @@
-// Kernels of eager composites on a CUDA device: losses, dropout, norms of many arrays; and their gradients.
+// Kernels of eager composites on a CUDA device: losses, dropout, counters, norms of many arrays; and their gradients.
 //
 // In: dense arrays; numbers; before this text those of numbers.cu: T, what an element is stored as, and C, what is
 // computed in; and of rows.cu. Out: the arrays that are written; null where one is not wanted.
@@ -36,6 +36,12 @@ KERNEL dropout(const T* x, T* out, u8* kept, i64 n, double factor, unsigned leas
 
 KERNEL dropout_backward(const T* g, const u8* kept, T* dx, i64 n, double factor) {
   ALL(i, n) dx[i] = as_stored(in(g[i]) * (kept[i] ? (C)factor : (C)0));
+}
+
+// ---- counters: int64 plus a number, around which it wraps
+
+KERNEL add_number(const i64* x, i64* out, i64 n, i64 number) {
+  ALL(i, n) out[i] = (i64)((u64)x[i] + (u64)number);
 }
 
 // ---- cross entropy with class indices. A block a row of n classes.

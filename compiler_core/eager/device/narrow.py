@@ -2,7 +2,8 @@
 
 In: the operands of an op (add, sub, mul, div, cast), as ops/on_device.py has them: dense, in any order of their dims,
 and one of them may be repeated: a row, a number, a number a channel; or in any way, with gaps, in up to six dims. Out:
-the result, which lies as they do; or None, and then the op's own rule computes it with CuPy.
+the result, which lies as they do; or None, and then the op's own rule computes it with CuPy. int64 and a number are
+integers.py's.
 Why: that rule converts 16-bit floats to f32, which takes four launches and moves five times the bytes; and CuPy's
 kernels move an element at a time, along the last dim. The numbers are the same. Kernels: narrow.cu. Each kind is used
 once it has given the rule's numbers on the CPU, for each dtype (proof.py).
@@ -19,6 +20,7 @@ import numpy as np
 from compiler_core import cuda
 from compiler_core.dtype import of
 from compiler_core.eager.device.boxes import boxed
+from compiler_core.eager.device.integers import with_number
 from compiler_core.eager.device.kernels import F32, I32, I64, DeviceKernels, kernels
 from compiler_core.eager.device.orders import Order, as_it_lies, as_seen, last, lies_last, order_of, row_major
 from compiler_core.eager.device.proof import is_right_once
@@ -29,6 +31,7 @@ from compiler_core.runtime.cuda.replay import Address, Known, empty, replayed, s
 _NARROW = (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16))
 _WIDE = np.dtype(np.float32)
 _JOINS = {"add": 0, "sub": 1, "mul": 2, "div": 3}
+_SIGNS = {"add": 1, "sub": -1}
 _TURNS = ("add", "mul")  # whose operands may change places
 VECTOR, VECTOR_NBYTES = 8, 16  # elements that are moved at once, and the bytes on which they start
 BLOCKS = 1 << 15
@@ -42,7 +45,8 @@ def run(xp: Any, op: Any, operands: Sequence[Array], attrs: dict[str, Any]) -> A
     x, is_join = operands[0], op.name in _JOINS
     narrow = x.dtype if is_join or x.dtype != _WIDE else attrs["dtype"].numpy
     if narrow not in _NARROW and not (is_join and narrow == _WIDE):
-        return None
+        sign = _SIGNS.get(op.name)
+        return None if sign is None or not cuda.is_array(x) else with_number(x, operands[1], sign)
     told, compute = (op.name, *attrs.values()), lambda *operands: _run(xp, op.name, narrow, operands, attrs)
     found: Array | None = replayed(_known, told, operands, compute)
     return found

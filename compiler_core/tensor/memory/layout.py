@@ -12,7 +12,7 @@ them: of a root it is true.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,8 +29,8 @@ from compiler_core.memory_format import (
 from compiler_core.meta import Shape
 from compiler_core.ops.aliasing import Strides, contiguous_strides, is_contiguous
 from compiler_core.ops.lying import Rule
-from compiler_core.ops.registry import OPS, Value, bind, current_trace
-from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell
+from compiler_core.ops.registry import OPS, Attrs, Value, bind, current_trace
+from compiler_core.tensor.memory.cell import Cell, DeviceCell, ViewCell, view_in
 
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
@@ -93,13 +93,20 @@ def _strides(value: Any) -> Strides:
 
 def laid(cell: Cell, order: Order) -> Cell:
     """`cell`, fresh and a root, as one whose dims lie in this order, outermost first."""
-    if order == tuple(range(len(order))):
+    attrs = _backs.get(order)
+    if attrs is None:
+        back = tuple(order.index(d) for d in range(len(order)))
+        attrs = _backs[order] = {"dims": back} if back != tuple(range(len(order))) else {}
+    if not attrs:
         return cell
     value: Value = cell.raw
-    back = tuple(order.index(d) for d in range(len(order)))
     root = type(cell)(_turned(value, order))
     root.version = cell.version
-    return ViewCell(root, _PERMUTE, {"dims": back}, value)
+    return view_in(_new(ViewCell), root, _PERMUTE, attrs, value)
+
+
+_backs: dict[Order, Attrs] = {}  # by order: the attributes of the permutation back, none of rows
+_new: Callable[..., Any] = object.__new__  # a class that is called calls its `__init__` the long way
 
 
 def _turned(value: Value, order: Order) -> Value:

@@ -57,8 +57,20 @@ def snapshot(self: Tensor) -> Tensor:
     """The present value and history under a cell of its own: what an in-place method computes with."""
     edge, cell = self._edge(), self._cell
     is_usual = (type(cell) is DeviceCell or type(cell) is Cell) and current_trace() is None
-    value = cell.raw if is_usual else self._read()
-    return type(self)._from_cell(cell_of(value), edge if isinstance(edge, GradNode) else None)
+    is_laid = type(cell) is ViewCell and self._view is None and current_trace() is None
+    now = _laid_as(cell) if is_laid else None
+    if now is None:
+        now = cell_of(cell.raw if is_usual else self._read())
+    return type(self)._from_cell(now, edge if isinstance(edge, GradNode) else None)
+
+
+def _laid_as(cell: Any) -> Cell | None:
+    """The present value of a cell whose dims lie in another order (`layout.laid`) under one of its own that lies so."""
+    root: Any = cell.base
+    kind = type(root)
+    if not (kind is DeviceCell or kind is Cell) or cell.op is not _PERMUTE or cell.seen != root.stamp:
+        return None
+    return ViewCell(kind(root.raw), _PERMUTE, cell.attrs, cell.raw)
 
 
 def assign(self: Tensor, result: Tensor) -> None:

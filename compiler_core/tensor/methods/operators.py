@@ -33,6 +33,7 @@ from compiler_core.tensor.autograd.tape import OpNode
 from compiler_core.tensor.memory.cell import Cell, DeviceCell, cell_with
 from compiler_core.tensor.methods.inplace import in_place
 from compiler_core.tensor.recalling import recall
+from compiler_core.tensor.recalling_there import there
 from compiler_core.tensor.torch_names import load
 
 if TYPE_CHECKING:
@@ -45,18 +46,6 @@ _NUMBERS = frozenset((int, float))
 _REFUSED = (TypeError, ValueError, MemoryError)  # arrays of two devices, or a full one: the general way says so
 Binary: TypeAlias = "Callable[[Tensor, object], Tensor]"
 Unary: TypeAlias = "Callable[[Tensor], Tensor]"
-
-
-def _there(function: Callable[..., Value]) -> Callable[..., Value]:
-    """`function` of a Tensor and an operand, of which calls are remembered where the Tensor is of the lone device."""
-    known: Plans = {}
-
-    def recalled(self: Any, other: Any) -> Value:
-        is_there = type(self._cell.raw) is lone.array and current_trace() is None
-        return recall(known, function, (self, other), {}) if is_there else function(self, other)
-
-    recalled.__name__ = function.__name__
-    return recalled
 
 
 def _binary(function: Callable[..., Value]) -> Binary:
@@ -250,7 +239,7 @@ def _reflected(function: Callable[..., Value]) -> Binary:
 
 def _augmented(function: Callable[..., Value], is_arithmetic: bool = False) -> Binary:
     """is_arithmetic: calls of tensors of the lone CUDA device are remembered."""
-    method = in_place(_there(function) if is_arithmetic else function)
+    method = in_place(there(function) if is_arithmetic else function)
 
     def operator(self: Any, other: object) -> Any:
         other = _held(other, self)
@@ -294,9 +283,9 @@ class Operators:
     __xor__, __rxor__, __ixor__ = _binary(F.bitwise_xor), _reflected(F.bitwise_xor), _augmented(F.bitwise_xor)
     __lshift__, __rlshift__, __ilshift__ = _binary(_SHIFT_LEFT), _reflected(_SHIFT_LEFT), _augmented(_SHIFT_LEFT)
     __rshift__, __rrshift__, __irshift__ = _binary(_SHIFT_RIGHT), _reflected(_SHIFT_RIGHT), _augmented(_SHIFT_RIGHT)
-    __lt__, __le__, __gt__, __ge__ = map(_binary, map(_there, (F.lt, F.le, F.gt, F.ge)))
-    __eq__ = cast("Callable[[object, object], Any]", _binary(_there(F.eq)))
-    __ne__ = cast("Callable[[object, object], Any]", _binary(_there(F.ne)))
+    __lt__, __le__, __gt__, __ge__ = map(_binary, map(there, (F.lt, F.le, F.gt, F.ge)))
+    __eq__ = cast("Callable[[object, object], Any]", _binary(there(F.eq)))
+    __ne__ = cast("Callable[[object, object], Any]", _binary(there(F.ne)))
     __hash__ = object.__hash__
     __neg__, __pos__ = cast("Unary", F.neg), cast("Unary", F.positive)
     __abs__, __invert__ = cast("Unary", F.abs), cast("Unary", F.bitwise_not)

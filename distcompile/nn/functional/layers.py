@@ -23,7 +23,7 @@ from compiler_core.ops.registry import current_trace
 from compiler_core.tensor.autograd.grad_mode import no_grad
 from compiler_core.tensor.dropping import dropped
 from compiler_core.tensor.making.filling import kept_by_dropout, order_like
-from compiler_core.tensor.memory.cell import DeviceCell
+from compiler_core.tensor.straight import array_of
 from compiler_core.tensor.tensor import Tensor
 from distcompile.errors import ArgumentError, NotSupportedError
 
@@ -146,9 +146,8 @@ def _are_moved_at_once(x: Tensor, mean: Tensor, variance: Tensor, momentum: floa
     """Whether the running statistics were moved by one kernel, on the device that all are on. result: batch norm's."""
     if current_trace() is not None or not isinstance(momentum, float):
         return False
-    if type(x._cell) is type(mean._cell) is type(variance._cell) is DeviceCell:
-        arrays = x._cell.raw, mean._cell.raw, variance._cell.raw
-    else:
+    arrays: tuple[Any, Any, Any] = array_of(x), array_of(mean), array_of(variance)
+    if arrays[0] is None or arrays[1] is None or arrays[2] is None:
         arrays = x._read(), mean._read(), variance._read()
     if type(arrays[0]) is lone.array or is_array(arrays[0]):
         from compiler_core.eager.device.several import kept_by, moved_statistics

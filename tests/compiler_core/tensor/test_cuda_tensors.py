@@ -247,7 +247,7 @@ def test_selection_by_data_stays_on_the_device(monkeypatch: pytest.MonkeyPatch, 
     drawn = [dc.multinomial(weights, 4, replacement=True), dc.multinomial(weights[0], 2)]
     there = [x.cuda() for x in (mask, numbers, weights)]
     x = weights.cuda()
-    _ = x.sum(1), x / x.sum(1, keepdim=True), *[dc.cat([x, x]) for _ in range(3)]
+    _ = x.sum(1), x / x.sum(1, keepdim=True), *[dc.cat([x, x]) for _ in range(3)], there[1] + 1
     # whose kernels are proved once, which fetches
     fetch, fetched = cuda.fetch, []
     monkeypatch.setattr(cuda, "fetch", lambda array: fetched.append(array.size) or fetch(array))

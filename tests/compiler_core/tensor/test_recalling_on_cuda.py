@@ -11,6 +11,7 @@ import pytest
 import distcompile
 from compiler_core.ops.remembered import Plan
 from compiler_core.runtime.cuda import cudnn
+from compiler_core.runtime.cuda.again import library
 from compiler_core.tensor import recalling
 from compiler_core.tensor.autograd import tape
 from compiler_core.tensor.autograd.watching import watch
@@ -63,6 +64,15 @@ IMAGES: dict[str, Callable[..., Any]] = {
     "halves in the middle": lambda t, x: t.softmax(x.bfloat16().mean((2, 3)), -1) + 0.5,
 }
 MORE.update({name: (call, ((2, 8, 6, 6),)) for name, call in IMAGES.items()})
+MORE["scaled by channel"] = lambda t, x, g: (g * x.bfloat16()) * x[:, :1] + x, ((2, 8, 6, 6), (8, 1, 1))
+MORE["scaled by channel, in place"] = (
+    lambda t, x, g: (g * x.bfloat16()).add_(x).mul_(0.5).div_(3).sub_(x.bfloat16(), alpha=2),
+    ((2, 8, 6, 6), (8, 1, 1)),
+)
+MORE["methods"] = (
+    lambda t, x, y: t.sub(x.bfloat16().mul(y).add(y, alpha=2), 1).div(y.abs() + 1).true_divide(2).add(x.bfloat16()),
+    ((2, 8, 6, 6), (6,)),
+)
 MORE["convolution"] = CALLS["conv2d"][0], ((2, 8, 6, 6), (8, 8, 3, 3), (8,))
 every_call = pytest.mark.parametrize(("call", "shapes"), {**CALLS, **MORE}.values(), ids={**CALLS, **MORE})
 bfloat16 = distcompile.bfloat16
@@ -191,6 +201,13 @@ def test_a_count_in_place() -> None:
         v[1:3].add_(k)
         assert (n.item(), n._version) == (k, k)
     assert v.tolist() == [0, 10, 10, 0]
+    last = distcompile.full((3,), (1 << 63) - 2, device="cuda")
+    for made in (1, 2):
+        for one in (last, n, v):
+            one += 1
+            one.sub_(3).add_(3)
+        assert (last.tolist(), n.item(), (v - 1).tolist()) == ([[(1 << 63) - 1], [-(1 << 63)]][made - 1] * 3, 4 + made,
+               [made - 1, made + 9, made + 9, made - 1])  # fmt: skip
     w = distcompile.ones(2, device="cuda", requires_grad=True)
     for _ in range(3):
         u = w * 1
@@ -199,6 +216,23 @@ def test_a_count_in_place() -> None:
     assert w.grad.tolist() == [9.0, 9.0]
     with pytest.raises(RuntimeError):
         w.add_(1)
+
+
+def test_counts_that_come_again_are_made_by_native_code() -> None:
+    n, positions = (distcompile.zeros(s, dtype=distcompile.int64, device="cuda") for s in ((), (3, 4)))
+
+    def counted() -> None:
+        n.add_(1)
+        _ = positions + 2, 3 - n, positions.t() - 1, n + True
+
+    for _ in range(3):
+        counted()
+    native = library()
+    assert native is not None
+    before = native.repeats()
+    counted()
+    assert native.repeats() >= before + 2
+    assert n.item() == 4
 
 
 @pytest.mark.parametrize("place", ["cpu", "cuda"])

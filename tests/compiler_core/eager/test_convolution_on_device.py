@@ -212,7 +212,7 @@ def test_a_block_takes_few_launches_and_no_ops_of_arrays(asked: list[str], monke
     monkeypatch.setattr(on_device, "_run", watched)
     step()
     each = "channel_parts channel_finish channel_norm channel_moved channel_slopes channel_sums channel_backward"
-    each += " forward backward turn_narrow turn_wide join sum_down add_down"
+    each += " forward backward turn_narrow turn_wide join sum_down add_down add_number"
     sums = 5 * 3  # of gradients, and what they are added to: of two parameters each of a convolution and a norm, and x
     proof = {"join_any": 4}  # of sums of f32, which the first step had none of
     assert Counter(asked) == {**dict.fromkeys(each.split(), 3), "join": 3 + sums, "narrow": 1 + 3, "turn": 3, **proof}

@@ -2,11 +2,13 @@
 
 In: a `TritonModule`. Out: `load(...)`: function name -> Triton function; `compile_ptx(...)`: PTX text.
 The interpreter expects tensors with torch's storage protocol; `HostArray` offers just that over NumPy memory, without
-torch. Raises BackendError where Triton is not installed.
+torch. Where it spreads one truth value over a block it makes a number of it, of what was compared; here it is mended.
+Raises BackendError where Triton is not installed.
 """
 
 from __future__ import annotations
 
+import functools
 import linecache
 import sys
 import types
@@ -35,6 +37,8 @@ def import_triton() -> Any:
 def load(module: TritonModule, *, interpret: bool) -> dict[str, Any]:
     """The module's launchable functions. interpret: for Triton's interpreter, else for its compiler."""
     triton = import_triton()
+    if interpret:
+        _mend_interpreter()
     name = f"distcompile_triton_{abs(hash((module.source, interpret))):x}"
     filename = f"<{name}>"  # Triton reads a function's source through linecache
     linecache.cache[filename] = (len(module.source), None, module.source.splitlines(keepends=True), filename)
@@ -47,6 +51,22 @@ def load(module: TritonModule, *, interpret: bool) -> dict[str, Any]:
     finally:
         triton.knobs.runtime.interpret = before
     return {launch.function: vars(made)[launch.function] for made_ in module.launches.values() for launch in made_}
+
+
+@functools.cache
+def _mend_interpreter() -> None:
+    """Spread truth values as such: to Triton 3.9 a comparison has its operands' dtype, and & takes no floats."""
+    from triton.language import int1
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    spread = InterpreterBuilder.create_splat
+
+    def create_splat(builder: Any, kind: Any, one: Any) -> Any:
+        if one.data.dtype != np.bool_:
+            return spread(builder, kind, one)
+        return TensorHandle(np.full(kind.shape, one.data.item()), int1)
+
+    InterpreterBuilder.create_splat = create_splat
 
 
 def compile_ptx(function: Any, launch: Launch, capability: int = 90) -> str:

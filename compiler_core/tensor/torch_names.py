@@ -212,7 +212,6 @@ def creation(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(
         *args: Any,
-        out: Any = None,
         device: Any = None,
         layout: Any = None,
         requires_grad: bool = False,
@@ -225,9 +224,8 @@ def creation(function: Callable[..., Any]) -> Callable[..., Any]:
         place = chosen(device)
         result = run_on(place, function, *args, **kwargs)
         value = result._cell.value if hasattr(result, "_cell") else result
-        made = leaf(value, requires_grad and out is None, place)
-        made = in_pinned_memory(made) if pin_memory else made
-        return made if out is None else write_out(out, made, "sum")
+        made = leaf(value, requires_grad, place)
+        return in_pinned_memory(made) if pin_memory else made
 
     return call
 
@@ -238,9 +236,9 @@ def public_form(row: Row) -> Callable[..., Any]:
     makes = "makes" in row.kinds
     if row.module.startswith("compiler_core.ops."):
         takes_out = "no_out" not in row.kinds
-        return (
-            creation(function) if makes else function if "view" in row.kinds else public(function, takes_out=takes_out)
-        )
+        if makes:
+            return _made_into(creation(function))
+        return function if "view" in row.kinds else public(function, takes_out=takes_out)
     return _made_into(function) if makes else public(function) if "out" in row.kinds else function
 
 

@@ -10,7 +10,7 @@ A view takes its history from its base, and writes go there: so views of a real 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from compiler_core.capture.numbers.selections import is_selection
 from compiler_core.ops.batching.value import levels_of
@@ -25,16 +25,21 @@ __all__ = ["classed", "transplant", "transplant_each"]
 def transplant_each(handles: Sequence[Tensor], reals: Sequence[Tensor]) -> None:
     """Make each handle what the real tensor at its place is; views of one another among them stay so."""
     become = {id(real): handle for handle, real in zip(handles, reals, strict=True)}
-    for handle, real in zip(handles, reals, strict=True):
-        transplant(handle, real)
+    shown: dict[int, Tensor] = {}
+    follows = [_follows(handle, real, become, shown) for handle, real in zip(handles, reals)]
+    for handle, real, may_follow in zip(handles, reals, follows, strict=True):
+        transplant(handle, real, may_follow)
     for handle in handles:
         while handle._view is not None:
             link = handle._view
             handle = link.base = become.get(id(link.base), link.base)
 
 
-def transplant(handle: Tensor, real: Tensor) -> None:
-    """Make `handle` be what `real` is; `real` itself must not be used any more. Runs without a trace."""
+def transplant(handle: Tensor, real: Tensor, may_follow: bool = False) -> None:
+    """Make `handle` be what `real` is; `real` itself must not be used any more. Runs without a trace.
+
+    may_follow: a handle without a history takes the one that its base may get.
+    """
     if handle is real:
         return
     with enable_grad():
@@ -42,7 +47,7 @@ def transplant(handle: Tensor, real: Tensor) -> None:
             real = entered(real, level, 0)
     traced = handle._node
     leaf = traced is None and handle._requires_grad
-    detached = traced is None and not leaf and not _is_stale(handle)
+    detached = traced is None and not leaf and not _is_stale(handle) and not may_follow
     handle._cell, handle._node, handle._view = real._cell, real._node, real._view
     handle._requires_grad = real._requires_grad
     if leaf:
@@ -50,6 +55,28 @@ def transplant(handle: Tensor, real: Tensor) -> None:
     elif detached:
         _cut(handle)
     rebound(handle)
+
+
+def _follows(handle: Tensor, real: Tensor, become: Mapping[int, Tensor], shown: dict[int, Tensor]) -> bool:
+    """Whether neither has a history, and the handle is a view of what `real` will be a view of.
+
+    become: the handle of a real tensor, by id. shown: what the handles of a real tensor's views show, added to.
+    """
+    of, really_of = _without_history(handle), _without_history(real)
+    if of is None or really_of is None:
+        return False
+    return shown.setdefault(id(really_of), become.get(id(really_of), of)) is of
+
+
+def _without_history(tensor: Tensor) -> Tensor | None:
+    """What it is a view of, by views that are not detached; None where it is none, or that has a history."""
+    link = tensor._view
+    if link is None or link.base._edge() is not None:
+        return None
+    while link is not None and not link.detached:
+        tensor = link.base
+        link = tensor._view
+    return tensor if link is None else None
 
 
 def classed(real: Tensor, kind: type[Tensor]) -> Tensor:

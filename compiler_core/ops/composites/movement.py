@@ -253,12 +253,23 @@ def cat(tensors: Sequence[Value] | Any, dim: int = 0) -> Value:
     if not xs:
         raise ShapeError("cat of nothing", expected="at least one tensor")
     dtype = dt.promote(*xs)
+    every = xs
     xs = [x for x in xs if tuple(x.shape) != (0,)] or xs[:1]  # torch's legacy: a bare empty tensor fits anything
     if not xs[0].shape:
         raise ShapeError("cat of a 0-d tensor", expected="at least one dim", got="()", remedy="use stack")
     d = normalize_dim(dim, len(xs[0].shape))
     joined = prims.cast(xs[0], dtype) if len(xs) == 1 else prims.cat([cast(x, dtype) for x in xs], d)
-    return as_told("joined", joined, tuple(xs))
+    told: Value = as_told("joined", joined, tuple(xs))
+    return told if len(xs) == len(every) else depending(told, *every)
+
+
+def depending(x: Value, *others: Value) -> Value:
+    """x, as a function of those of `others` too that require a gradient, which is 0."""
+    for other in others if dtype_of(x).is_inexact else ():
+        if getattr(other, "requires_grad", False):
+            nothing = cast(prims.sum(prims.slice(reshape(other, -1), (0,), (0,), (1,)), (0,)), dtype_of(x))
+            x = prims.where(prims.full(shape_of(x), True, dt.bool_), x, broadcast_to(nothing, shape_of(x)))
+    return x
 
 
 @remembered

@@ -36,7 +36,7 @@ from compiler_core.ops.broadcasting import (
 )
 from compiler_core.ops.casting import in_widest
 from compiler_core.ops.composites.arithmetic import mul
-from compiler_core.ops.composites.movement import movedim, permute, reshape
+from compiler_core.ops.composites.movement import depending, movedim, permute, reshape
 from compiler_core.ops.composites.unary import truth
 from compiler_core.ops.indexing.ends import as_given, check_int, clip
 from compiler_core.ops.lying import as_told, lies
@@ -398,7 +398,7 @@ def _scatter(
     x, idx = as_value(input), as_value(index)
     d = normalize_dim(dim, len(x.shape))
     if 0 in shape_of(idx):
-        return as_new(x)
+        return depending(as_new(x), src)
     need_index("scatter", idx)
     if not is_scalar(src):
         need_one_dtype("scatter", x, src)

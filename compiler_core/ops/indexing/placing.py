@@ -28,6 +28,7 @@ from compiler_core.ops.broadcasting import (
     shape_of,
     strict,
 )
+from compiler_core.ops.composites.movement import depending
 from compiler_core.ops.composites.stacking import diag_embed
 from compiler_core.ops.lying import lies
 from compiler_core.ops.primitives.strided import check_strided, strided_places
@@ -54,7 +55,7 @@ def masked_scatter(input: Value, mask: Value, source: Value) -> Value:
         raise DTypeError("masked_scatter: dtypes differ", expected=dtype_of(x).name, got=dtype_of(source).name)
     count = math.prod(shape)
     if not count or not math.prod(source.shape):
-        return F.where(mask, F.zeros((), dtype=dtype_of(x)), x) if count else x
+        return depending(F.where(mask, F.zeros((), dtype=dtype_of(x)), x) if count else x, source)
     flat = F.reshape(mask, -1)
     places = F.sub(F.cumsum(flat, 0), 1)
     taken = prims.take(F.reshape(source, -1), prims.where(flat, places, prims.full_like(places, 0)))

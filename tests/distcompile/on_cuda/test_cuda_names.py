@@ -135,6 +135,7 @@ def test_backends_cuda() -> None:
         (lambda out: dc.full((4,), 2.5, out=out), [2.5] * 4),
         (lambda out: dc.arange(4, out=out), [0.0, 1.0, 2.0, 3.0]),
         (lambda out: dc.linspace(0, 3, 4, out=out), [0.0, 1.0, 2.0, 3.0]),
+        (lambda out: dc.logspace(0, 3, 4, out=out), [1.0, 10.0, 100.0, 1000.0]),
     ],
 )
 def test_what_is_made_into_a_tensor_is_made_on_its_device(make: Any, expected: list[float]) -> None:

@@ -24,6 +24,7 @@ late.LOADS.update({
     "on a device: 16-bit floats": "compiler_core.eager.device.narrow",
     "on a device: moves": "compiler_core.eager.device.moves",
     "on a device: copies": "compiler_core.eager.device.moves",
+    "on a device: chance": "compiler_core.eager.device.draws",
     "on a device: counters": "compiler_core.eager.device.integers",
     "on a device: joins": "compiler_core.eager.device.moves",
     "on a device: row-major": "compiler_core.eager.device.orders",

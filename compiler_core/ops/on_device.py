@@ -37,6 +37,8 @@ COPY: Late[Callable[[Array], Array]] = Late("on a device: copies")  # a row-majo
 JOIN: Late[Callable[[int, Sequence[Array]], Array | None]] = Late("on a device: joins")
 # (an int64 array of the lone device, a number) -> their sum, or None: CuPy adds
 COUNTED: Late[Callable[[Array, int], Array | None]] = Late("on a device: counters")
+# (an array of the lone device, a probability) -> what draws 0s and 1s like it, of (seed, offset, shard); None: ops do
+CHANCE: Late[Callable[[Array, float], Callable[[int, int, int], Array | None] | None]] = Late("on a device: chance")
 # (op's name, cotangent, result, operand) -> the operand's cotangent, or None: the op's rule gives it
 Slope = Callable[[str, Any, Any, Any], "Array | None"]
 SLOPE: Late[Slope] = Late("on a device: derivatives")

@@ -1,7 +1,8 @@
 """Dropout of tensors of the lone CUDA device, at once: the draw, the definition's kernel, one node of the tape.
 
-In: a Tensor, a probability. Out: what `dropout` gives; None, and nothing was drawn, for other tensors, under a trace,
-while somebody looks at ops: the general way (`ops/composites/activation.py`) then draws and computes.
+In: a Tensor, a probability. Out: what `dropout` gives, or what `bernoulli_` puts in its place; None, and nothing was
+drawn, for other tensors, under a trace, while somebody looks at ops: the general way (`ops/composites/activation.py`,
+`making/filling.py`) then draws and computes.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import numpy as np
 from compiler_core.cuda import lone
 from compiler_core.device import cuda_device
 from compiler_core.ops import functional as F
+from compiler_core.ops.on_device import CHANCE
 from compiler_core.ops.registry import Telling
 from compiler_core.ops.remembered import Plan
 from compiler_core.ops.whole import COMPOSITES
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
 from compiler_core.tensor.making.filling import kept_by_dropout
+from compiler_core.tensor.making.random import Generator, generator_for
+from compiler_core.tensor.making.there import is_plain
 from compiler_core.tensor.memory import lent
 from compiler_core.tensor.memory.cell import DeviceCell, ViewCell
 from compiler_core.tensor.recalling import record
@@ -53,6 +57,19 @@ def dropped(self: Tensor, p: float) -> Tensor | None:
         record(_plan(definition, p, array), result, (cell, rng[0]), (edge, None), made[1])
         result._node.attrs = {"p": p, "stream": rng[1]}  # type: ignore[union-attr]
     return result
+
+
+def by_chance(self: Tensor, p: float, generator: Generator | None) -> Tensor | None:
+    """Of a tensor's dtype and shape: 1 with probability p, else 0."""
+    cell: Any = self._cell
+    if type(cell) is not DeviceCell or generator is not None or lent.Lending.is_there or not is_plain():
+        return None
+    there: Any = lone.array
+    compute = CHANCE.get()(cell.raw, p) if type(cell.raw) is there else None
+    if compute is None:
+        return None
+    made = compute(*map(int, generator_for(cuda_device(0)).take_keys(1)))
+    return None if made is None else self._of_array(made)
 
 
 def _plan(definition: Any, p: float, array: Any) -> Plan:

@@ -38,6 +38,11 @@ KERNEL dropout_backward(const T* g, const u8* kept, T* dx, i64 n, double factor)
   ALL(i, n) dx[i] = as_stored(in(g[i]) * (kept[i] ? (C)factor : (C)0));
 }
 
+// 1 where what is drawn is below `limit`, else 0
+KERNEL chance(T* out, i64 n, u64 limit, u64 seed, u64 stream, u64 first) {
+  ALL(i, n) out[i] = as_stored(drawn(first + (u64)i, seed, stream) < limit ? (C)1 : (C)0);
+}
+
 // ---- counters: int64 plus a number, around which it wraps
 
 KERNEL add_number(const i64* x, i64* out, i64 n, i64 number) {

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from compiler_core import cuda
+from compiler_core.cuda import lone
 from compiler_core.device import Device, check_device, cpu, default_device, device_of, is_array, meta
 from compiler_core.dtype import as_dtype, of, uint64
 from compiler_core.errors import DeviceError, GraphBreak
@@ -30,6 +31,7 @@ from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.random.on_device import drawing, drawing_on
 from compiler_core.ops.registry import Array, Attrs, Op, Value, current_trace, meta_of, use_trace
 from compiler_core.tensor.autograd.grad_mode import thread_mode
+from compiler_core.tensor.making.there import zeros_of
 from compiler_core.tensor.memory.cell import DeviceCell
 from compiler_core.tensor.memory.layout import order_for, order_in, relaid
 
@@ -218,9 +220,16 @@ def creation_names(function: F) -> F:
     inner, known = placed(numpy_names(function)), signature(function).parameters
     unused = [name for name in ("layout", "names") if name not in known]
     like, draws = function.__name__.endswith("_like"), "memory_format" in known
+    is_zero = function.__name__ in ("zeros", "empty")
 
     @functools.wraps(function)
     def created(*args: Any, **kwargs: Any) -> Any:
+        if is_zero and lone.array is not None:
+            zeros = zeros_of(args, kwargs)
+            if zeros is not None:
+                from compiler_core.tensor.tensor import Tensor
+
+                return Tensor._of_array(zeros)
         if kwargs.get("layout") not in (None, strided):
             return MADE_OF_LAYOUT.get()(function.__name__, *args, **kwargs)
         for name in unused:

@@ -15,7 +15,7 @@ nodes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -174,6 +174,19 @@ class DeviceCell(Cell):
     """
 
     __slots__ = ()
+
+
+def write_all(cells: Sequence[Cell], values: Sequence[Value]) -> None:
+    """Replace the value of each."""
+    is_traced = current_trace() is not None
+    for cell, value in zip(cells, values, strict=True):
+        kind = type(cell)
+        if is_traced or not (kind is DeviceCell or kind is Cell):
+            cell.write(value)
+        else:  # `write`, without a call
+            cell.value = value
+            cell.stamp += 1
+            cell.version += 1
 
 
 def is_outside(value: Value) -> bool:

@@ -163,11 +163,14 @@ def _normal(self: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Gen
 
 def _bernoulli(self: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -> Value:
     """1 with probability p, a number or of every element its own, else 0."""
+    from compiler_core.tensor.dropping import by_chance
     from compiler_core.tensor.making import filling as made
 
     if hasattr(p, "shape") and hasattr(p, "_cell"):
         return made.below(self, p, generator, made.order_of(self)[0])
-    return _drawn(self, "bernoulli", float(made.probabilities(p)), generator=generator)
+    chance = float(made.probabilities(p))
+    quick = by_chance(self, chance, generator)
+    return _drawn(self, "bernoulli", chance, generator=generator) if quick is None else quick
 
 
 def _random(self: Tensor, *bounds: Any, to: Any = None, generator: Generator | None = None) -> Value:

@@ -14,6 +14,8 @@ The step runs once per training step over every parameter: its Python is kept to
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from itertools import repeat
+from operator import is_
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -152,7 +154,9 @@ class RuleOptimizer(Optimizer):
                 keeps = self.counts_steps or self.scalar_state or names  # else no entry, as in torch
                 state = self.state[parameter] if keeps else {}
                 step = self.step_number(state)  # before the state is made: it tells the first step
-                if (self.counts_steps and "step" not in state) or None in map(state.get, (*names, *self.scalar_state)):
+                # by identity: a Tensor that is asked whether it equals None asks who overrides
+                lacks = True in map(is_, map(state.get, (*names, *self.scalar_state)), repeat(None))
+                if lacks or (self.counts_steps and "step" not in state):
                     self._make_state(parameter, state, rule, group)
                 cells = [parameter._cell, *[state[name]._cell for name in names]]
                 kept: list[Cell] = []

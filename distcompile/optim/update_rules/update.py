@@ -12,7 +12,7 @@ import numpy as np
 from compiler_core.device import device_of
 from compiler_core.ops.registry import Array
 from compiler_core.records import dataclass
-from compiler_core.tensor.memory.cell import Cell, DeviceCell
+from compiler_core.tensor.memory.cell import Cell, DeviceCell, write_all
 from compiler_core.tensor.memory.fence import Fence
 from distcompile.optim.update_rules.rule import UpdateRule, apply_rule
 
@@ -33,10 +33,12 @@ class Update:
     fence: Fence | None = None
 
     def write(self, outputs: list[Array]) -> None:
-        for cell, value in zip(self.cells, outputs, strict=True):
-            cell.write(value)
+        write_all(self.cells, outputs)
         for cell, value in self.counters:
             cell.write(value if type(cell.raw) is np.ndarray else device_of(cell.raw).put(value))
+
+
+_THERE = frozenset((DeviceCell,))
 
 
 def inputs_of(updates: Sequence[Update], scalars: Sequence[Mapping[str, Array]]) -> list[Array]:
@@ -44,7 +46,7 @@ def inputs_of(updates: Sequence[Update], scalars: Sequence[Mapping[str, Array]])
     inputs: list[Array] = []
     for update in updates:
         parameter, *state = update.cells
-        if all(type(cell) is DeviceCell for cell in update.cells):
+        if _THERE.issuperset(map(type, update.cells)):
             inputs += (parameter.raw, update.gradient, *[cell.raw for cell in state])
         else:
             inputs += (parameter.current(), update.gradient, *[cell.current() for cell in state])

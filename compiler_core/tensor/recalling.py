@@ -84,7 +84,8 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
         ids = [*map(id, handles)]
         call.told += (tuple(map(ids.index, ids)), Default.floating)
     if call.is_turned:  # then also repeats say how the result lies
-        call.told += map(_lying, call.cells, call.arrays)
+        pairs = zip(call.cells, call.arrays)
+        call.told += [None if type(cell) in _ROOTS else _lying(cell, array) for cell, array in pairs]
     if acts is not None:
         call.told += (acts, how and casts_alike(how, handles, call.kind is lone.array))
         if call.told[-1] is None:
@@ -123,9 +124,7 @@ def _order_told(made: Any) -> tuple[int, ...] | None:
 
 
 def _lying(cell: Any, value: Array) -> Any:
-    """What says how a Tensor lies: its strides, or, where they are as easily told, those of its array."""
-    if type(cell) in _ROOTS:
-        return None
+    """What says how a Tensor's view lies: its strides, or, where they are as easily told, those of its array."""
     is_shown = type(cell) is ViewCell and type(cell._root) is DeviceCell and cell.seen == cell._root.stamp
     if is_shown and 1 not in value.shape and value.size and cell._root.raw.flags.c_contiguous:  # they are the same
         return None, value.strides
@@ -376,7 +375,7 @@ def record(plan: Plan, result: Any, cells: Sequence[Any], edges: Sequence[Any], 
     node: Any
     versions: list[int] = []
     told: list[int] = [*map(is_not, edges, _NONES)]
-    if not watch.active and (type(cell) is DeviceCell or type(cell) is Cell):
+    if not watch.active and (type(cell) is DeviceCell or type(cell) is Cell or plan.order):
         for one in cells:  # what it lets go of depends on sizes alone
             kind = type(one)
             if kind is DeviceCell or kind is Cell:
@@ -398,7 +397,7 @@ def record(plan: Plan, result: Any, cells: Sequence[Any], edges: Sequence[Any], 
         node = _new(OpNode if plan.is_op else WholeNode)
         node.edges, node.seq, node.hooks, node.retained = edges, tape_position(), None, None
         node.op, node.attrs, node.plan = plan.what if plan.is_op else plan.definition, plan.attrs, plan
-        node.versions, node.out_version = tuple(versions), cell.version
+        node.versions, node.out_version = tuple(versions), (cell._counter if plan.order else cell).version
         kept_cells, out = gone
         node.saved = cells
         if kept_cells is not None:

@@ -345,6 +345,16 @@ def cut(self: Tensor, chunks: Any, dim: Any = 0) -> tuple[Tensor, ...] | None:
     return parted(self, -(-value.shape[dim] // chunks), dim)
 
 
+def unbound(self: Tensor, dim: Any = 0) -> tuple[Tensor, ...] | None:
+    """`self.unbind(dim)`, of an array of the lone device into one or more."""
+    value: Any = array_of(self)
+    there: Any = lone.array
+    if type(value) is not there or type(dim) is not int or not -value.ndim <= dim < value.ndim:
+        return None
+    dim = dim % value.ndim
+    return tuple([_picked(self, value, dim, at) for at in range(value.shape[dim])]) or None
+
+
 def squeezed(self: Tensor, *dims: Any) -> Tensor | None:
     """`self.squeeze()`, or of one dim."""
     value = array_of(self)
@@ -424,4 +434,5 @@ STRAIGHT: dict[str, Callable[..., Any]] = {  # by the name of the general way
     "unsqueeze": widened,
 }
 COPIES: dict[str, Callable[..., Any]] = {"_reshape": copied, "reshape": copied}  # where these give no view
-SEVERAL: dict[str, Callable[..., Any]] = {"chunk": cut, "split": parted}  # the same of what gives several
+# the same of what gives several
+SEVERAL: dict[str, Callable[..., Any]] = {"chunk": cut, "split": parted, "unbind": unbound}

@@ -160,3 +160,68 @@ KERNEL padded(const T* x, T* out, i64 rows, i64 n, i64 step, i64 columns) {
   for (i64 i = blockIdx.y * (i64)blockDim.x + threadIdx.x; i < columns; i += (i64)gridDim.y * blockDim.x)
     to[i] = i < last ? from[i] : as_stored((C)0);
 }
+
+// ---- products of f32 and 16-bit floats
+
+__device__ inline float wide_of(float x) { return x; }
+__device__ inline float wide_of(unsigned short x) { return in(x); }
+__device__ inline void put(float x, float* to) { *to = x; }
+__device__ inline void put(float x, unsigned short* to) { *to = (unsigned short)as_stored(x); }
+
+__device__ inline void get_eight(const float* from, float* to) {
+  Floats given;
+  given.whole[0] = ((const uint4*)from)[0];
+  given.whole[1] = ((const uint4*)from)[1];
+#pragma unroll
+  EACH(k) to[k] = given.each[k];
+}
+__device__ inline void get_eight(const unsigned short* from, float* to) {
+  Eight given;
+  given.whole = *(const uint4*)from;
+#pragma unroll
+  EACH(k) to[k] = in(given.each[k]);
+}
+__device__ inline void put_eight(const float* x, float* to) {
+  Floats made;
+#pragma unroll
+  EACH(k) made.each[k] = x[k];
+  ((uint4*)to)[0] = made.whole[0];
+  ((uint4*)to)[1] = made.whole[1];
+}
+__device__ inline void put_eight(const float* x, unsigned short* to) {
+  Eight made;
+#pragma unroll
+  EACH(k) made.each[k] = as_stored(x[k]);
+  *(uint4*)to = made.whole;
+}
+
+// out = a * b, of n elements, b repeated as in `join`. wide: 1 where 8 elements of b go with as many of a, 2 where one.
+template <class A, class B, class O>
+__device__ inline void multiplied(const A* a, const B* b, O* out, i64 n, i64 run, i64 period, i64 near, int wide) {
+  if (wide) {
+    ALL(i, n / 8) {
+      float x[8], y[8];
+      const B* const at = b + place_of(8 * i, n, run, period, near);
+      get_eight(a + 8 * i, x);
+      if (wide == 1) get_eight(at, y);
+      const float one = wide == 1 ? 0.0f : wide_of(*at);
+#pragma unroll
+      EACH(k) x[k] *= wide == 1 ? y[k] : one;
+      put_eight(x, out + 8 * i);
+    }
+  } else {
+    ALL(i, n) put(wide_of(a[i]) * wide_of(b[place_of(i, n, run, period, near)]), out + i);
+  }
+}
+
+KERNEL scale_up(const T* a, const float* b, float* out, i64 n, i64 run, i64 period, i64 near, int wide) {
+  multiplied(a, b, out, n, run, period, near, wide);
+}
+
+KERNEL scale_down(const float* a, const float* b, T* out, i64 n, i64 run, i64 period, i64 near, int wide) {
+  multiplied(a, b, out, n, run, period, near, wide);
+}
+
+KERNEL scale_wide(const float* a, const T* b, float* out, i64 n, i64 run, i64 period, i64 near, int wide) {
+  multiplied(a, b, out, n, run, period, near, wide);
+}

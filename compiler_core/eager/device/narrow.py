@@ -83,7 +83,7 @@ def _joined(xp: Any, name: str, a: Array, b: Array) -> Any:
         return lambda k: _join_any(k, name, a, b, 0.0, _order_with_gaps(a))
     if a.flags.c_contiguous and lies_last(b):
         order = last(a.ndim)
-    repeats = _repeats(b.transpose(order))
+    repeats = repeats_of(b.transpose(order))
     if repeats is None:
         if order_of(b) is None:
             return lambda k: _join_any(k, name, a, b, 0.0, order)
@@ -181,7 +181,7 @@ def _narrowed(x: Array, dtype: Any) -> Array | None:
     return None if made is None or k is None or not _is_right("cast", k) else made(k)
 
 
-def _repeats(x: Array) -> Repeats | None:
+def repeats_of(x: Array) -> Repeats | None:
     """How a dense array of this shape is made of x's elements, which repeat over dims; None: in another way."""
     step, sizes = x.itemsize, [1, 1, 1, 1]  # from the last dim on: what follows, repeats, follows, repeats
     place = 0

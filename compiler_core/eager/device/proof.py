@@ -51,6 +51,7 @@ SAMPLES: dict[str, Sample] = {  # shapes, or operands as they are, and attribute
     "affine": (((5, 8), (8, 16), (16,)), {}),
     "lowered_affine": (((5, 8), _WEIGHTS[0].T.copy(), _WEIGHTS[1]), {}),
     "widened_sum": (((3, 111), _WEIGHTS[2]), {}),
+    "widened_product": (((3, 16, 5, 4), _WEIGHTS[1].reshape(16, 1, 1)), {}),
     "maxima_of_windows": (((2, 3, 7, 6),), _MAXIMA),
     "averages_of_windows": (((2, 3, 7, 6),), _AVERAGES),
     "convolution": (((2, 8, 5, 6), (16, 8, 3, 3), (16,)), _PLACES),
@@ -63,6 +64,12 @@ _PER_CHANNEL = [np.random.default_rng(7).uniform(0.5, 2, 16).astype(np.float32) 
 _EPS = {"eps": 1e-5}
 MORE: dict[str, Sequence[Sample]] = {  # where other kernels do the same, or other dtypes stand beside each other
     "cross_entropy": ((((4, 37), _CLASSES), {**_LOSS, "reduction": "sum", "smoothing": 0.2}),),
+    "widened_product": (
+        ((Last((3, 16, 5, 4)), _WEIGHTS[1].reshape(16, 1, 1)), {}),
+        (((3, 111), _WEIGHTS[2]), {}),
+        (((5, 9, 16), _WEIGHTS[1]), {}),
+        ((Last((3, 5, 4, 7)), _WEIGHTS[2][:, :1].reshape(3, 1, 1, 1)), {}),
+    ),
     "roll": (((Last((2, 16, 5, 7)),), {"cuts": (1, 0, 4, 3)}), (((3, 5, 4, 24),), {"cuts": (0, 2, 1, 0)})),
     "average": (
         ((Last((3, 16, 40, 50)),), {"dims": (2, 3), "keepdim": False}),
@@ -171,7 +178,7 @@ def _difference(
     arrays, attrs = operands_of(name, k.dtype, sample)
     composite = COMPOSITES[name]
     expected = composite.compose(*arrays, **attrs)
-    g = np.random.default_rng(4).normal(size=expected.shape).astype(k.dtype)
+    g = np.random.default_rng(4).normal(size=expected.shape).astype(expected.dtype)
     slopes = composite.vjp(g, expected, *arrays, **attrs)
     number = cuda.current()
     there = [_there(a, number) for a in arrays]

@@ -34,6 +34,7 @@ from compiler_core.eager.device.pooling import define_pooling
 from compiler_core.eager.device.products import define_products
 from compiler_core.eager.device.rolling import define_roll
 from compiler_core.eager.device.rows import define_rows_there, row_kernels
+from compiler_core.eager.device.scaled import define_scaled
 from compiler_core.eager.operands import gathered, spreads
 from compiler_core.ops import functional  # noqa: F401  declares the composites
 from compiler_core.ops.attention import sizes
@@ -207,6 +208,7 @@ def _define_all() -> None:
     define_moves()
     define_pooling()
     define_roll()
+    define_scaled()
     define_there("dropout", _dropout, _dropout_backward, reads=())
     define_there("with_number", _with_number, _with_number_backward, reads=(), arrange=None)
     define_products()

@@ -31,7 +31,7 @@ from compiler_core.ops.broadcasting import (
     shape_of,
 )
 from compiler_core.ops.refusals import check_factor, check_fits, need_floating, need_kind, refuse_bools
-from compiler_core.ops.registry import Value
+from compiler_core.ops.registry import Value, current_trace
 from compiler_core.ops.remembered import remembered
 from compiler_core.ops.size_numbers import as_float
 from compiler_core.ops.spent import spent
@@ -119,8 +119,25 @@ def times(input: Operand, other: Operand, held: Callable[[Value], Value] = loose
         made = _by_number("mul", x, number) if is_narrow(x) else None
         if made is not None:
             return made
+        if is_narrow(x) and _spreads_there(number, x):
+            return _widened_product(x, number)
     a, b = operands(input, other)
     return prims.bitwise_and(a, b) if dtype_of(a) is bool_ else prims.mul(held(a), held(b))
+
+
+def _spreads_there(scale: Operand, x: Value) -> bool:
+    """Whether `scale` is of f32 and of a CUDA device, in eager code, and is broadcast to the shape of x."""
+    if current_trace() is not None or getattr(scale, "dtype", None) is not dt.float32:
+        return False
+    mine, others = shape_of(scale), shape_of(x)
+    fits = 0 < len(mine) <= len(others) and all(n in (1, m) for n, m in zip(mine[::-1], others[::-1]))
+    return fits and getattr(x, "is_cuda", False) and x.device is scale.device  # type: ignore[union-attr]
+
+
+@whole(lies="alike")
+def _widened_product(x: Value, scale: Value) -> Value:
+    """Of 16-bit floats and f32 that is broadcast to them, in f32: a layer's scale, under autocast."""
+    return prims.mul(*operands(cast(x, dt.float32), scale))
 
 
 def _by_number(op: str, x: Value, other: Operand) -> Value | None:

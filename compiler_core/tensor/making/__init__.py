@@ -13,4 +13,5 @@
 - `random_state.py`: States of random generators: torch's, counter-based ones, and one that mapped calls share; the
   shard of draws.
 - `rejection_draws.py`: Draws that need rejection: Gamma, Dirichlet, Poisson, binomial and von Mises variates.
+- `there.py`: Zeros of the lone CUDA device, made at once.
 """

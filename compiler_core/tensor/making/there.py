@@ -18,7 +18,7 @@ from compiler_core.forward import level
 from compiler_core.ops import registry
 from compiler_core.ops.batching.value import levels
 from compiler_core.ops.registry import Array, Telling, current_trace
-from compiler_core.tensor.autograd.grad_mode import Inference
+from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
 
 _RUN = registry.RUN
 _NAMES = frozenset(("cuda", "cuda:0"))
@@ -30,7 +30,8 @@ def is_plain() -> bool:
     """Whether what is made now is an array of the lone device, if of one there, and nobody is to be told."""
     if lone.array is None or current_trace() is not None or registry.run_eager is not _RUN or level.on:
         return False
-    return not (Telling.count or Inference.entered or levels())
+    is_inferring = Inference.entered and thread_mode.inference
+    return not (Telling.count or is_inferring or levels())
 
 
 def zeros_of(size: tuple[Any, ...], options: dict[str, Any]) -> Array | None:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from compiler_core.errors import ShapeError
 from compiler_core.ops import prims
-from compiler_core.tensor.straight import COPIES, SEVERAL, STRAIGHT
+from compiler_core.tensor.straight import COPIES, SEVERAL, STRAIGHT, unbound
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -75,10 +75,11 @@ def of_several(function: Function) -> Function:
     """`function`, which gives several views at once: each is a handle of its own, and knows it (`ViewLink.several`)."""
 
     straight = SEVERAL.get(function.__name__)
+    needed = 1 if straight is unbound else 2
 
     @functools.wraps(function)
     def views(*args: Any, **kwargs: Any) -> Any:
-        if straight is not None and len(args) > 1 and (not kwargs or [*kwargs] == ["dim"]):
+        if straight is not None and len(args) >= needed and (not kwargs or [*kwargs] == ["dim"]):
             made = straight(*args, **kwargs) if len(args) + len(kwargs) < 4 else None
             if made is not None:
                 for piece in made:

@@ -26,6 +26,7 @@ from compiler_core.ops.on_device import COUNTED
 from compiler_core.ops.refusals import check_fits
 from compiler_core.ops.registry import Value, current_trace, meta_of
 from compiler_core.tensor.autograd.grad_mode import Inference
+from compiler_core.tensor.autograd.inference import has_no_version
 from compiler_core.tensor.making.placement import on_meta
 from compiler_core.tensor.memory.cell import DeviceCell, alone
 from compiler_core.tensor.memory.journal import note_change
@@ -93,7 +94,7 @@ def _overwriting(function: Callable[Concatenate[Any, P], Value]) -> Callable[Con
 def counted(self: Tensor) -> bool:
     """Whether `self.add_(1)` was done: of a plain int64 on the lone device, as norms count their batches."""
     cell = self._cell
-    if type(cell) is not DeviceCell or self._view is not None or Inference.in_use:
+    if type(cell) is not DeviceCell or self._view is not None or (Inference.in_use and has_no_version(cell)):
         return False
     value = array_of(self)
     if value is None or value.dtype != np.int64:

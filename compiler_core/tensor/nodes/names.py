@@ -15,7 +15,7 @@ svdvals:LinalgSvd eigh:LinalgEigh eig:LinalgEig qr:LinalgQr pinv:Pinverse matrix
 solve_triangular:LinalgSolveTriangular convolution:Convolution convolution_inner:Convolution
 convolution_last:Convolution lowered_convolution:Convolution attention:ScaledDotProductFlashAttentionForCpu linear:Addmm
 lowered_linear:Addmm affine:Addmm lowered_affine:Addmm
-widened_sum:Add layer_norm:NativeLayerNorm
+widened_sum:Add widened_product:Mul layer_norm:NativeLayerNorm
 group_norm:NativeGroupNorm batch_norm:NativeBatchNorm cross_entropy:NllLoss nll_loss:NllLoss strided:AsStrided
 pad:ConstantPadNd
 """

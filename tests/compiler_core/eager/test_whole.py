@@ -229,7 +229,14 @@ def test_maxima_of_ties_nan_and_padding_are_the_compositions(dtype: Any) -> None
 @needs_compiler
 def test_every_composite_has_a_definition() -> None:
     assert rules is not None
-    of_devices = {"lowered_linear", "lowered_convolution", "widened_sum", "averages_of_windows", "affine"}
+    of_devices = {
+        "lowered_linear",
+        "lowered_convolution",
+        "widened_sum",
+        "averages_of_windows",
+        "affine",
+        "widened_product",
+    }
     of_devices |= {"lowered_affine", "average", "roll", "index"}  # alone
     assert {case.name for case in CASES} == set(COMPOSITES) - of_devices
     for case in CASES:

@@ -89,7 +89,7 @@ def test_each_dtype_is_proved(name: str, dtype: Any) -> None:
     found = COMPOSITES[name].on_device()
     assert found is not None
     narrow = {"linear", "lowered_linear", "affine", "lowered_affine"}
-    wide = {"with_number", "lowered_linear", "lowered_affine", "widened_sum", "average"}
+    wide = {"with_number", "lowered_linear", "lowered_affine", "widened_sum", "widened_product", "average"}
     declined = name in (narrow if dtype.itemsize == 2 else wide) or "convolution" in name  # there is no cuDNN
     assert (found.forward(*arrays, **attrs) is None) == declined
 

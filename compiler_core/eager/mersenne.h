@@ -78,19 +78,25 @@ DC_INLINE float unit_of(uint32_t w) { return (float)(int32_t)(w & 0xffffffu) * 0
 DC_INLINE double unit_of(uint64_t w) { return (double)(int64_t)(w & ((1ull << 53) - 1)) * 0x1p-53; }
 DC_INLINE double unit(State* s) { return unit_of(word64(s)); }
 
+// `now` numbers of T, at most as many as CHUNK words make
+template <class T> DC_APART static void draw(State* s, T* u, int64_t now) {
+  constexpr int64_t PER = (int64_t)sizeof(T) / 4;
+  uint32_t w[CHUNK];
+  words(s, w, now * PER);
+  if constexpr (PER == 1) {
+    for (int64_t k = 0; k < now; ++k) u[k] = unit_of(w[k]);
+  } else {
+    for (int64_t k = 0; k < now; ++k) u[k] = unit_of(joined(w[2 * k], w[2 * k + 1]));
+  }
+}
+
 // each(first element, numbers, how many) for blocks of `n` numbers of T
 template <class T, class F> static void units(State* s, int64_t n, F each) {
-  constexpr int64_t PER = (int64_t)sizeof(T) / 4, AT_ONCE = CHUNK / PER;
-  uint32_t w[CHUNK];
+  constexpr int64_t AT_ONCE = CHUNK * 4 / (int64_t)sizeof(T);
   T u[AT_ONCE];
   for (int64_t first = 0; first < n; first += AT_ONCE) {
     const int64_t now = n - first < AT_ONCE ? n - first : AT_ONCE;
-    words(s, w, now * PER);
-    if constexpr (PER == 1) {
-      for (int64_t k = 0; k < now; ++k) u[k] = unit_of(w[k]);
-    } else {
-      for (int64_t k = 0; k < now; ++k) u[k] = unit_of(joined(w[2 * k], w[2 * k + 1]));
-    }
+    draw(s, u, now);
     each(first, u, now);
   }
 }
@@ -186,18 +192,20 @@ DC_INLINE void sixteen(const double* u, double* out, double mean, double std) {
   }
 }
 
+template <class T> DC_APART static void sixteens(const T* u, T* out, int64_t now, T mean, T std) {
+  for (int64_t k = 0; k < now; k += 16) sixteen(u + k, out + k, mean, std);
+}
+
 // At least sixteen, dense. What is left over after the last whole sixteen is drawn too, and dropped (is_narrow: not
 // drawn); then the last sixteen are drawn anew.
 template <class T> static int64_t normals(State* s, Array* a, T mean, T std, bool is_narrow) {
-  T *out = (T*)a->data, last[16];
+  T *out = (T*)a->data, u[16];
   const int64_t n = numel(a), whole = n & ~15ll;
-  units<T>(s, whole, [=](int64_t first, const T* u, int64_t now) {
-    for (int64_t k = 0; k < now; k += 16) sixteen(u + k, out + first + k, mean, std);
-  });
+  units<T>(s, whole, [=](int64_t first, const T* u, int64_t now) { sixteens(u, out + first, now, mean, std); });
   if (whole == n) return 0;
-  if (!is_narrow) units<T>(s, n - whole, [](int64_t, const T*, int64_t) {});
-  units<T>(s, 16, [&](int64_t, const T* u, int64_t) { sixteen(u, last, mean, std); });
-  __builtin_memcpy(out + n - 16, last, sizeof last);
+  if (!is_narrow) draw(s, u, n - whole);
+  draw(s, u, 16);
+  sixteens(u, out + n - 16, 16, mean, std);
   return 0;
 }
 

@@ -22,7 +22,7 @@ EXPORT dc_normals(void* state, void* out, double mean, double std, int64_t is_na
   return normals<float>(STATE(state), (Array*)out, (float)mean, (float)std, is_narrow);
 }
 
-EXPORT dc_normal(void* state, void* out, double mean, double std) {
+EXPORT __attribute__((cold)) dc_normal(void* state, void* out, double mean, double std) {
   State* s = STATE(state);
   return each((Array*)out, [=] { return fused(normal(s), std, mean); });
 }
@@ -50,7 +50,7 @@ EXPORT __attribute__((cold)) dc_integers(void* state, void* array, int64_t base,
   return 0;
 }
 
-EXPORT dc_permutation(void* state, void* array) {
+EXPORT __attribute__((cold)) dc_permutation(void* state, void* array) {
   State* s = STATE(state);
   Array* a = (Array*)array;
   int64_t* out = (int64_t*)a->data;

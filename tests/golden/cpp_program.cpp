@@ -1,6 +1,6 @@
 DC_STEPS(two_step, 3);
 extern "C" __attribute__((visibility("default")))
-int32_t two_step(void** args, char* arena, const void* const* lib, const dc_events* events) {
+int32_t DC_CALLS two_step(void** args, char* arena, const void* const* lib, const dc_events* events) {
   DC_BEGIN
   // exp  model.py:7
   {

@@ -3,8 +3,9 @@
 In: a `Program`, and how a kernel is called. Out: the lines of the functions that run it.
 
     few steps    one function
-    many         parts of `PART_STEPS` steps each, static functions; the entry calls them; routine calls that differ in
-                 addresses alone are calls of one function (shared_call.py)
+    many         parts of `PART_STEPS` steps each, static functions; the entry calls them
+
+Routine calls that differ in addresses alone are calls of one function (shared_call.py).
 
 Each step is a block that declares the buffers it uses: declared once for all steps, they lived across every call, and a
 compiler spent most of its time on where to keep them. Its register allocation takes more than linear time in the length
@@ -68,7 +69,9 @@ class EntryPrinter:
 
     def __post_init__(self) -> None:
         self.program = with_identifiers(self.program)  # the kernels in it are the same objects still
-        self.routines = RoutinePrinter(self.program, self.shared if len(self.program.steps) > ONE_PART else None)
+        # equal calls at one size may differ at another: few steps, opened, keep one text for all
+        is_shared = not self.opened or len(self.program.steps) > ONE_PART
+        self.routines = RoutinePrinter(self.program, self.shared if is_shared else None)
         addresses = dict(placed_buffers(self.program))
         buffers = {buffer.name: buffer for buffer in self.program.buffers}
         self.declared = {name: buffer_line(buffers[name], address) for name, address in addresses.items()}
@@ -78,30 +81,33 @@ class EntryPrinter:
         name, steps = self.program.name, list(enumerate(self.program.steps))
         yield f"DC_STEPS({name}, {max(len(steps), 1)});"
         if len(steps) <= ONE_PART:
-            yield from self._function(f"{_VISIBLE}\nint32_t {name}", steps)
+            yield from self._function(f"{_VISIBLE}\n", name, steps)
             return
         parts = [steps[first : first + PART_STEPS] for first in range(0, len(steps), PART_STEPS)]
         for number, part in enumerate(parts):
-            yield from self._function(f"static int32_t {name}_part{number}", part)
+            yield from self._function("static ", f"{name}_part{number}", part)
         yield f"{_VISIBLE}\nint32_t {name}({_PARAMETERS}) {{"
         for number in range(len(parts)):
             yield f"  if (const int32_t status = {name}_part{number}(args, arena, lib, events)) return status;"
         yield from ("  return 0;", "}", "")
 
-    def _function(self, head: str, steps: Sequence[tuple[int, Step]]) -> Iterator[str]:
+    def _function(self, kind: str, name: str, steps: Sequence[tuple[int, Step]]) -> Iterator[str]:
         """A function that runs `steps`."""
-        yield f"{head}({_PARAMETERS}) {{"
+        self.routines.writes = False
+        lines = [line for number, step in steps for line in self._block(number, step)]
+        calls = "" if self.routines.writes else "DC_CALLS "
+        yield f"{kind}int32_t {calls}{name}({_PARAMETERS}) {{"
         yield from TABLE if self.opened else ()
-        yield "  DC_BEGIN"
-        for number, step in steps:
-            if step.note:
-                yield f"  // {step.note.splitlines()[0]}"
-            if used := dict.fromkeys(slot.buffer for slot in slots_of(step)):
-                yield from ("  {", *map(self.declared.__getitem__, used), *self._step(step), "  }")
-            else:
-                yield from self._step(step)
-            yield f"  DC_TICK({self.program.name}, {number})"
-        yield from ("  return 0;", "}", "")
+        yield from ("  DC_BEGIN", *lines, "  return 0;", "}", "")
+
+    def _block(self, number: int, step: Step) -> Iterator[str]:
+        if step.note:
+            yield f"  // {step.note.splitlines()[0]}"
+        if used := dict.fromkeys(slot.buffer for slot in slots_of(step)):
+            yield from ("  {", *map(self.declared.__getitem__, used), *self._step(step), "  }")
+        else:
+            yield from self._step(step)
+        yield f"  DC_TICK({self.program.name}, {number})"
 
     def _step(self, step: Step) -> Iterator[str]:
         match step:

@@ -34,9 +34,11 @@ typedef __complex__ double dc_c128;
 #if defined(__GNUC__) && !defined(__clang__)
 #define DC_SIMD __attribute__((simd("notinbranch"), const))
 #define DC_APART __attribute__((noinline, noclone))  // compiled once, whatever the calls: a source is built sooner
+#define DC_CALLS __attribute__((optimize("O1")))  // of what only calls others: there is nothing to gain
 #else
 #define DC_SIMD
 #define DC_APART __attribute__((noinline))
+#define DC_CALLS
 #endif
 #define DC_INLINE static inline __attribute__((always_inline))
 // A truth value as a number, or a choice of two. GCC's gathers take a place that is computed of one for a vector of

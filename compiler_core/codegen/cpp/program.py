@@ -11,6 +11,7 @@ depends on the programs and the number of units alone, so equal programs give eq
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 
@@ -48,12 +49,21 @@ class Source:
 
 @dataclass
 class _Printed:
-    """One kernel as text, with what it uses and the name it got."""
+    """One kernel as text, with what it uses and the name it got. parts: functions that stand before it, by name."""
 
     kernel: Kernel
     name: str
+    parts: dict[str, str]
     text: str
     used: Used
+
+    @property
+    def length(self) -> int:
+        return len(self.text) + sum(map(len, self.parts.values()))
+
+    @property
+    def n_lines(self) -> int:
+        return self.text.count("\n") + sum(part.count("\n") for part in self.parts.values())
 
 
 @dataclass
@@ -86,7 +96,10 @@ class SourcePrinter:
         name = self._unique(kernel.name)
         printer = KernelPrinter(kernel, self.number, self.opened)
         comment = "".join(f"// {line}\n" for line in note.splitlines())
-        return _Printed(kernel, name, comment + printer.text(name), printer.used)
+        if self.opened:  # at other sizes other parts are equal
+            return _Printed(kernel, name, {}, comment + printer.text(name), printer.used)
+        function = printer.function(name)
+        return _Printed(kernel, name, printer.parts, comment + function, printer.used)
 
     def _unique(self, stem: str) -> str:
         stem = "k_" + "".join(c if c.isalnum() else "_" for c in stem)
@@ -134,11 +147,11 @@ def _split(kernels: list[_Printed], ahead: int, units: int) -> list[list[_Printe
 
     The length of a kernel's text stands for its time; the longest go first, each to the part that is shortest so far.
     """
-    count = min(units, 1 + sum(printed.text.count("\n") for printed in kernels) // SPLIT_LINES)
+    count = min(units, 1 + sum(printed.n_lines for printed in kernels) // SPLIT_LINES)
     lengths, part = [ahead] + [0] * (count - 1), {}
-    for printed in sorted(kernels, key=lambda p: -len(p.text)):
+    for printed in sorted(kernels, key=lambda p: -p.length):
         shortest = lengths.index(min(lengths))
-        lengths[shortest] += len(printed.text)
+        lengths[shortest] += printed.length
         part[printed.name] = shortest
     first, *others = ([p for p in kernels if part[p.name] == k] for k in range(count))
     return [first, *filter(None, others)]
@@ -147,5 +160,21 @@ def _split(kernels: list[_Printed], ahead: int, units: int) -> list[list[_Printe
 def _unit(kernels: Sequence[_Printed], tail: str, head: str, natives: Sequence[Native]) -> str:
     helpers = {name for printed in kernels for name in printed.used.helpers}.union(*(n.needs for n in natives))
     libm = {name for printed in kernels for name in printed.used.libm}.union(*(n.libm for n in natives))
-    bodies = "\n".join(printed.text for printed in kernels)
+    bodies = "\n".join(_bodies(kernels))
     return "\n".join([TYPES + head, libm_declarations(libm), helper_text(helpers), bodies, tail])
+
+
+def _bodies(kernels: Sequence[_Printed]) -> Iterator[str]:
+    """The functions of `kernels`. A part that several call stands once, and is compiled once: an optimizer's kernels
+    for parameters of different sizes differ in how many rows there are to share out.
+    """
+    without = {name: part.replace(name, "", 1) for printed in kernels for name, part in printed.parts.items()}
+    counts, first = Counter(without.values()), dict[str, str]()
+    for printed in kernels:
+        text = printed.text
+        for name, part in printed.parts.items():
+            stands = first.setdefault(without[name], name)
+            if stands == name:
+                yield part if counts[without[name]] == 1 else f"DC_APART {part}"
+            text = text.replace(f"{name}(", f"{stands}(")
+        yield text

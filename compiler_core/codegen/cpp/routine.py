@@ -92,10 +92,13 @@ def routine_helpers(natives: Sequence[Native]) -> str:
 
 
 class RoutinePrinter:
-    """Prints the routine calls of one program, which must be asked for in order. shared: where equal calls meet."""
+    """Prints the routine calls of one program, which must be asked for in order. shared: where equal calls meet.
+
+    writes: whether code of a routine stood among the lines so far, and not calls alone.
+    """
 
     def __init__(self, program: Program, shared: SharedCalls | None = None) -> None:
-        self._shared = shared
+        self._shared, self.writes = shared, False
         self._dtypes = {buffer.name: buffer.dtype for buffer in program.buffers}
         symbols, backs, _ = library_of(program)
         self._places = {name: place for place, name in enumerate(symbols)}
@@ -121,6 +124,7 @@ class RoutinePrinter:
 
         typed = all(self._dtypes[view.slot.buffer] is view.layout.dtype for view in views)
         if self._shared is None or plan or back or not typed:
+            self.writes = True
             yield from write(arrays)
         else:
             yield self._shared.call(step, [array.address for array in arrays], write)

@@ -68,7 +68,7 @@ class KernelPrinter:
     accumulators: dict[str, Accumulator] = field(default_factory=dict)
     in_parallel: bool = False
     name: str = ""
-    parts: list[str] = field(default_factory=list)  # functions of the nests that are shared out
+    parts: dict[str, str] = field(default_factory=dict)  # functions of the nests that are shared out, by their names
     flags: dict[Check, str] = field(default_factory=dict)  # of a vector loop's checks: whether one failed
     n_flags: int = 0  # a row may have several loops over one axis
     in_block: dict[str, str] = field(default_factory=dict)  # argmax -> the place within its block, in such a loop
@@ -81,13 +81,18 @@ class KernelPrinter:
         self.dtypes = {p.name: p.dtype for p in self.kernel.params}
 
     def text(self, name: str) -> str:
-        """The definition of the function, called `name`."""
+        """The definition of the function, called `name`, and of what it calls."""
+        function = self.function(name)
+        return "\n".join([*self.parts.values(), function])
+
+    def function(self, name: str) -> str:
+        """The definition of the function alone; `parts` must stand before it."""
         self.name = name
         lines = list(self._block(self.kernel.body, "  ", loop=False))
         if self.has_checks:
             lines = ["  int32_t status = 0;", *lines, "  return status;"]
         head = f"DC_APART {signature(self.kernel, name, opened=self.opened)} {{"
-        return "\n".join([*self.parts, head, *self._mark(), *lines, "}", ""])
+        return "\n".join([head, *self._mark(), *lines, "}", ""])
 
     def _mark(self) -> list[str]:
         return [f"  {MARK}"] if self.opened else []
@@ -163,7 +168,7 @@ class KernelPrinter:
         parameters = [*parameters_of(self.kernel, opened=self.opened), *status, "int64_t dc_from", "int64_t dc_to"]
         apart = "DC_APART " if self.opened else ""  # `dc_share` calls it from two places
         head = f"{apart}static void {name}({', '.join(parameters)}) {{"
-        self.parts.append("\n".join([head, *self._mark(), *lines, "}", ""]))
+        self.parts[name] = "\n".join([head, *self._mark(), *lines, "}", ""])
         table = ["dc_n"] if self.opened else []
         values = [*table, *self.params, *(["status"] if self.has_checks else []), "dc_from", "dc_to"]
         captured = "=, &status" if self.has_checks else "="

@@ -50,7 +50,7 @@ EXPORT __attribute__((cold)) dc_integers(void* state, void* array, int64_t base,
   return 0;
 }
 
-EXPORT __attribute__((cold)) dc_permutation(void* state, void* array) {
+EXPORT dc_permutation(void* state, void* array) {
   State* s = STATE(state);
   Array* a = (Array*)array;
   int64_t* out = (int64_t*)a->data;

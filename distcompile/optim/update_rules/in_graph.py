@@ -22,7 +22,14 @@ from compiler_core.capture.held_numbers import (
     keep_tensors,
     scalar_of,
 )
-from distcompile.optim.update_rules.traced import fits_graph, make_state, may_travel, update_traced, zeros_traced
+from distcompile.optim.update_rules.traced import (
+    fits_graph,
+    is_sparse,
+    make_state,
+    may_travel,
+    update_traced,
+    zeros_traced,
+)
 
 CHANGING = ("lr", "weight_decay", "momentum")  # options that schedules change
 
@@ -35,6 +42,11 @@ def is_for_graph(optimizer: Any) -> bool:
             if not fits_graph(parameter, parameter.grad):
                 return False
     return True
+
+
+def has_sparse_gradients(optimizer: Any) -> bool:
+    """Whether it is for one that the step may not be inlined."""
+    return any(is_sparse(parameter.grad) for group in optimizer.param_groups for parameter in group["params"])
 
 
 def is_behind_travels(optimizer: Any) -> bool:

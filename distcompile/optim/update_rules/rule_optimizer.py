@@ -41,7 +41,13 @@ from distcompile.optim.checks import check_usual
 from distcompile.optim.optimizer import Closure, Group, Optimizer, run_closure
 from distcompile.optim.update_rules.deferred import defer, deferrable, settle_fences
 from distcompile.optim.update_rules.fused import FusedUpdates
-from distcompile.optim.update_rules.in_graph import is_behind_travels, is_for_graph, makes_state, step_in_graph
+from distcompile.optim.update_rules.in_graph import (
+    has_sparse_gradients,
+    is_behind_travels,
+    is_for_graph,
+    makes_state,
+    step_in_graph,
+)
 from distcompile.optim.update_rules.rule import UpdateRule
 from distcompile.optim.update_rules.update import Update, inputs_of, run_eager_update
 
@@ -109,6 +115,8 @@ class RuleOptimizer(Optimizer):
             self._update_between()
         elif is_captured() and is_for_graph(self):
             step_in_graph(self)
+        elif is_captured() and has_sparse_gradients(self):
+            self._update_rows()
         else:
             self._update()
         return loss
@@ -125,6 +133,10 @@ class RuleOptimizer(Optimizer):
 
     @between_graphs("optimizer.step() does not wait for gradients that are on their way")
     def _update_between(self) -> None:
+        self._update()
+
+    @breaks_graph("optimizer.step() takes a sparse gradient, which no graph holds", "step outside of what is compiled")
+    def _update_rows(self) -> None:
         self._update()
 
     @breaks_graph("optimizer.step() cannot be traced", "compile the loss, and step outside of it")

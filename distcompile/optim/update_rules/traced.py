@@ -19,7 +19,12 @@ from distcompile.optim.update_rules.rule import UpdateRule, apply_rule
 
 def fits_graph(parameter: Tensor, gradient: Tensor | None) -> bool:
     """Whether the update of a parameter may be part of a graph: not a sparse one."""
-    return gradient is None or (type(gradient) not in other_layouts and parameter.device == gradient.device)
+    return gradient is None or (not is_sparse(gradient) and parameter.device == gradient.device)
+
+
+def is_sparse(gradient: Tensor | None) -> bool:
+    """Whether it is none that strided code computes with."""
+    return type(gradient) in other_layouts
 
 
 def may_travel(parameter: Tensor) -> bool:

@@ -120,23 +120,28 @@ def test_a_layers_gradient_is_torchs(name: str) -> None:
     assert_alike(numbers(gradient(distcompile, name)), numbers(gradient(torch, name)))
 
 
-def trained(t: Any, layer_name: str, optimizer_name: str) -> Any:
-    """Losses, the table after each of five steps, the state."""
+def trained(t: Any, layer_name: str, optimizer_name: str, reasons: list[str] | None = None) -> Any:
+    """Losses, the table after each of five steps, the state. reasons: the step is compiled; why its graph ended."""
     made, forward = LAYERS[layer_name](t)
     dense = t.nn.Linear(3, 2, dtype=t.float64)
     with t.no_grad():
         dense.weight.copy_(table(t, 2, 3))
         dense.bias.zero_()
     optimizer, other = OPTIMIZERS[optimizer_name](t, [made.weight]), t.optim.SGD(dense.parameters(), lr=0.05)
-    found: list[Any] = []
-    for _ in range(5):
+
+    def step() -> Any:
         optimizer.zero_grad()
         other.zero_grad()
         loss = dense(forward(made)).square().sum()
         loss.backward()
         optimizer.step()
         other.step()
-        found.append([numbers(loss), numbers(made.weight)])
+        return loss
+
+    run = step if reasons is None else t.compile(step, backend="aot_eager")
+    found = [[numbers(run()), numbers(made.weight)] for _ in range(5)]
+    if reasons is not None:
+        reasons += [report.reason for report in run.explain().breaks]
     return [found, numbers(optimizer.state_dict()["state"])]
 
 
@@ -144,6 +149,15 @@ def trained(t: Any, layer_name: str, optimizer_name: str) -> Any:
 @pytest.mark.parametrize("name", ["plain", "padding", "twice", "none", "bag, mean", "bag, weights"])
 def test_training_is_torchs(name: str, optimizer: str) -> None:
     assert_alike(trained(distcompile, name, optimizer), trained(torch, name, optimizer))
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("name", ["plain", "bag, mean"])
+def test_a_compiled_step_is_torchs_and_names_what_is_sparse(name: str, optimizer: str) -> None:
+    reasons: list[str] = []
+    assert_alike(trained(distcompile, name, optimizer, reasons), trained(torch, name, optimizer))
+    assert "whose gradient is sparse: no graph holds sparse tensors" in reasons[0]
+    assert any("step() takes" in reason and "sparse" in reason for reason in reasons), reasons
 
 
 def _accumulated(t: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,37 @@ def test_the_gradient_of_a_singular_determinants_logarithm_is_no_number(name: st
     np.testing.assert_allclose(ours[3], theirs[3], rtol=1e-14)
     assert not np.isfinite(ours[:3]).any()
     assert not np.isfinite(theirs[:3]).any()
+
+
+PUT = (
+    ([2.0, 5.0, 0.0, 7.0], [2.0, 2.0, 3.0, 3.0]),
+    ([inf, -inf, -0.0, 7.0], [inf, inf, -inf, -inf]),
+    ([-inf, 1.0, 0.0, 7.0], [-inf, -inf, inf, 1.0]),
+    ([nan, 1.0, 0.0, 7.0], [1.0, 2.0, nan, nan]),
+    ([9.0, -9.0, 0.0, 7.0], [1.0, 1.0, 4.0, 4.0]),
+)
+
+
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+@pytest.mark.parametrize(("x", "y"), PUT)
+def test_the_largest_that_is_put_shares_its_gradient_as_torchs(reduce: str, x: list[float], y: list[float]) -> None:
+    index = "m.tensor([0, 0, 1, 1])"
+    for text in (f"x.scatter_reduce(0, {index}, y, '{reduce}')", f"x.index_reduce(0, {index}, y, '{reduce}')"):
+        assert verdict(gradient(text, x=x, y=y)) == []
+    columns = [[-100.0, 100.0] * 2 for _ in range(4)]  # which takes no part
+    text = f"x.scatter_reduce(1, m.tensor([[0, 0, 1, 1], [3, 2, 3, 0]]), y, '{reduce}', include_self=False)"
+    assert verdict(gradient(text, x=columns, y=[y, x])) == []
+
+
+def test_the_largest_that_are_put_take_memory_for_each_once() -> None:
+    rows, width = 4000, 8
+    index = dc.arange(rows).remainder(500).unsqueeze(1).expand(rows, width)
+    source = dc.ones(rows, width, requires_grad=True)
+    tracemalloc.start()
+    dc.zeros(500, width).scatter_reduce(0, index, source, "amax").sum().backward()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100 * rows * width  # 500 times as much, where each place had all rows beside it
 
 
 # torch shares, or leaves out, where ours is a derivative: (program, ours, torch's)

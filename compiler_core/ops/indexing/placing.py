@@ -8,7 +8,7 @@ sum and mean are scatter_add. A mask's places are numbered by a running sum, so 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from compiler_core import dtype as dt
@@ -134,12 +134,6 @@ def diagonal_scatter(input: Value, src: Value, offset: int = 0, dim1: int = 0, d
 
 # ---- reduced into places
 
-_IDENTITY: dict[str, Callable[[dt.DType], float]] = {
-    "prod": lambda dtype: 1,
-    "amax": lambda dtype: -math.inf if dtype.is_floating_point else integer_limits(dtype)[0],
-    "amin": lambda dtype: math.inf if dtype.is_floating_point else integer_limits(dtype)[1],
-}
-
 
 def integer_limits(dtype: dt.DType) -> tuple[int, int]:
     """The smallest and the largest number of an integer dtype, or bool."""
@@ -180,25 +174,55 @@ def _reduced(x: Value, d: int, index: Value, src: Value, reduce: str, include_se
         parts = F.clamp(F.add(count, 1) if include_self else count, min=1)
         mode = None if dtype_of(x).is_floating_point else "floor"
         return F.div(total, cast(parts, dtype_of(x)), rounding_mode=mode)
-    return _by_comparison(x, d, index, src, reduce, include_self, count)
-
-
-def _by_comparison(x: Value, d: int, index: Value, src: Value, reduce: str, include_self: bool, count: Value) -> Value:
-    """Each place with the candidates of its line beside it on a new last dim: T[*x.shape, K (+ 1 for itself)]."""
-    k, n = index.shape[d], x.shape[d]
-    checked = prims.check_index(index, n)
-    lines = (*shape_of(x), k)
-    place = broadcast_to(F.unsqueeze(F.movedim(checked, d, -1), d), lines)
-    hit = prims.eq(place, prims.iota(lines, d, dt.int64))
-    candidates = broadcast_to(F.unsqueeze(F.movedim(src, d, -1), d), lines)
-    neutral = prims.full(lines, _IDENTITY[reduce](dtype_of(x)), dtype_of(x))
-    candidates = prims.where(hit, candidates, neutral)
     untouched = prims.eq(count, prims.full_like(count, 0))
     keeps = prims.full(shape_of(x), True, dt.bool_) if include_self else untouched
-    own = prims.where(keeps, x, prims.full(shape_of(x), _IDENTITY[reduce](dtype_of(x)), dtype_of(x)))
-    everything = F.cat([candidates, F.unsqueeze(own, -1)], -1)
-    functions = {"prod": F.prod, "amax": F.amax, "amin": F.amin}
-    return cast(functions[reduce](everything, -1), dtype_of(x))
+    index = prims.check_index(index, x.shape[d])
+    if reduce == "prod":
+        return _by_comparison(x, d, index, src, keeps)
+    return _extreme(x, d, index, src, reduce == "amax", keeps)
+
+
+def _by_comparison(x: Value, d: int, index: Value, src: Value, keeps: Value) -> Value:
+    """Products. Each place has the factors of its line beside it on a new last dim: T[*x.shape, K + 1], with its own.
+
+    keeps: where that is one.
+    """
+    lines = (*shape_of(x), index.shape[d])
+    place = broadcast_to(F.unsqueeze(F.movedim(index, d, -1), d), lines)
+    hit = prims.eq(place, prims.iota(lines, d, dt.int64))
+    factors = broadcast_to(F.unsqueeze(F.movedim(src, d, -1), d), lines)
+    factors = prims.where(hit, factors, prims.full(lines, 1, dtype_of(x)))
+    own = prims.where(keeps, x, prims.full(shape_of(x), 1, dtype_of(x)))
+    return cast(F.prod(F.cat([factors, F.unsqueeze(own, -1)], -1), -1), dtype_of(x))
+
+
+def _extreme(x: Value, d: int, index: Value, src: Value, is_largest: bool, keeps: Value) -> Value:
+    """The largest (or smallest) that is put in each place, and its own where it `keeps` that.
+
+    Method: put in ascending order, the last stays. The gradient is shared evenly between equal ones: of each the
+    number less itself, which is 0, is added up; an infinity less 0. Beside NaN it is NaN.
+    """
+    dtype, own, seen = dtype_of(x), prims.detach(x), prims.detach(src)
+    is_float = dtype.is_floating_point
+    rising = is_largest or is_float  # NaN comes last so, of the negated ones too
+    order = prims.argsort(seen if is_largest or not is_float else prims.neg(seen), d, not rising)
+    found = prims.scatter(own, prims.gather(index, order, d), prims.gather(seen, order, d), d)
+    found = prims.where(keeps, (F.maximum if is_largest else F.minimum)(own, found), found)
+    if not is_float:
+        return found
+
+    def away(values: Value, constant: Value, equal: Value) -> Value:
+        number = prims.where(F.isfinite(constant), constant, prims.full_like(constant, 0))
+        return prims.sub(number, prims.where(equal, values, number))
+
+    at = prims.gather(found, index, d)
+    is_own = F.logical_and(keeps, F.logical_or(prims.eq(own, found), F.isnan(found)))
+    is_of = F.logical_or(prims.eq(seen, at), F.isnan(at))
+    equals = prims.scatter_add(cast(is_own, dt.int64), index, cast(is_of, dt.int64), d)
+    equals = prims.where(F.isnan(found), prims.full_like(found, math.nan), cast(F.clamp(equals, min=1), dtype))
+    rest = prims.div(away(src, seen, is_of), prims.gather(equals, index, d))
+    rest = prims.scatter_add(prims.div(away(x, own, is_own), equals), index, rest, d)
+    return prims.sub(prims.where(F.isfinite(found), found, prims.full_like(found, 0)), rest)
 
 
 def index_reduce(

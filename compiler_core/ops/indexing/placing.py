@@ -1,8 +1,8 @@
 """Parts of a tensor replaced or reduced into: masked_scatter, scatter_reduce, select_scatter.
 
 In: values, torch's arguments. Out: new values (none of these results is a view).
-scatter_reduce by prod, amax and amin compares every index with every place of its line, so it costs their product;
-sum and mean are scatter_add. A mask's places are numbered by a running sum, so nothing here needs data.
+scatter_reduce by prod compares every index with every place of its line, so it costs their product; amax and amin sort
+what is put; sum and mean are scatter_add. A mask's places are numbered by a running sum, so nothing here needs data.
 """
 
 from __future__ import annotations

@@ -189,9 +189,9 @@ DC_APART static void dc_softmax(T* scores, int64_t seen, T* greatest, T* sum, T*
 
 // Queries i0 .. i0 + DC_QUERIES of one head; out: the first of their rows. empty: what one that sees nothing gives.
 template <class A, class T>
-static void dc_attend(const dc_sizes& n, dc_operand<T> q, dc_operand<T> k, dc_operand<T> v,
-                      dc_operand<typename A::M> mask, T scale, T empty, int64_t b, int64_t h, int64_t i0, T* out,
-                      T* lse, T* at) {
+DC_APART static void dc_attend(const dc_sizes& n, dc_operand<T> q, dc_operand<T> k, dc_operand<T> v,
+                               dc_operand<typename A::M> mask, T scale, T empty, int64_t b, int64_t h, int64_t i0,
+                               T* out, T* lse, T* at) {
   enum { W = A::W, R = A::R, EP = A::EP, EVP = A::EVP };
   const int64_t count = dc_at_most(n.queries - i0, DC_QUERIES), padded = dc_whole(count, W);
   const int64_t key_head = h / (n.heads / n.key_heads);
@@ -341,10 +341,10 @@ template <int N, class T> DC_INLINE T dc_dot(const T* a, const T* b) {
 
 // Head h and its block of queries from i0 on. g, out: [batch, queries, heads, EV]; dq: [batch, queries, heads, E].
 template <class A, class T>
-static void dc_attend_back(const dc_back<A, T>& at, const dc_sizes& n, dc_operand<T> g, dc_operand<T> g_lse,
-                           dc_operand<T> out, dc_operand<T> lse, dc_operand<T> q, dc_operand<T> k,
-                           dc_operand<T> v, dc_operand<typename A::M> mask, T scale, int64_t b, int64_t h, int64_t i0,
-                           T* dq) {
+DC_APART static void dc_attend_back(const dc_back<A, T>& at, const dc_sizes& n, dc_operand<T> g, dc_operand<T> g_lse,
+                                    dc_operand<T> out, dc_operand<T> lse, dc_operand<T> q, dc_operand<T> k,
+                                    dc_operand<T> v, dc_operand<typename A::M> mask, T scale, int64_t b, int64_t h,
+                                    int64_t i0, T* dq) {
   enum { W = A::W, EP = A::EP, EVP = A::EVP };
   const int64_t count = dc_at_most(n.queries - i0, DC_QUERIES), padded = dc_whole(count, W);
   const int64_t key_head = h / (n.heads / n.key_heads);

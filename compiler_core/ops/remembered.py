@@ -156,12 +156,19 @@ def _turned(plan: Plan, orders: Sequence[tuple[int, ...] | None]) -> Plan | None
     return None if orders[-1] is None else plan
 
 
+def key_of(kwargs: dict[str, Any]) -> Any:
+    """(the key, the stream) that a call is to draw by, which `rng`, its last argument, says; () where it does not."""
+    rng = kwargs.get("rng")
+    is_last = type(rng) is tuple and type(rng[0]) is np.ndarray and next(reversed(kwargs)) == "rng"
+    return rng if is_last else ()
+
+
 def tensors(arguments: Iterable[Any]) -> Iterator[Any]:
-    """The tensors among arguments, also in lists and tuples, in order."""
+    """The tensors among arguments, also in lists and tuples, in order, and the keys by which is drawn."""
     for argument in arguments:
         if type(argument) is list or type(argument) is tuple:
             yield from tensors(argument)
-        elif hasattr(type(argument), "__recall__"):
+        elif hasattr(type(argument), "__recall__") or (type(argument) is np.ndarray and argument.dtype == np.uint64):
             yield argument
 
 

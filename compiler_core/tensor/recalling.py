@@ -29,7 +29,7 @@ from compiler_core.ops.casting import casting, casts_alike
 from compiler_core.ops.on_device import AGAIN, MADE_AGAIN, run_on_device
 from compiler_core.ops.primitives.movement import inverse_permutation
 from compiler_core.ops.registry import OPS, Array, Attrs, Op, Telling, bind, current_trace
-from compiler_core.ops.remembered import Plan, Plans, Step, learn
+from compiler_core.ops.remembered import Plan, Plans, Step, key_of, learn
 from compiler_core.tensor.autograd import inference
 from compiler_core.tensor.autograd.by_rule import gradients
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
@@ -75,7 +75,9 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
     call = _new(_Call)
     call.records, call.told, call.kind, call.is_turned = thread_mode.enabled, [*kwargs], None, False
     call.handles, call.arrays, call.cells, call.edges = [], [], [], []
-    if not call.reads((*args, *kwargs.values()) if kwargs else args):
+    drawn = key_of(kwargs) if kwargs else ()
+    values = (*args, *[*kwargs.values()][: len(kwargs) - len(drawn[:1])]) if kwargs else args
+    if not call.reads(values) or (drawn and call.kind is not lone.array):
         return function(*args, **kwargs)
     handles = call.handles
     if len(handles) == 2:
@@ -92,6 +94,11 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
             return function(*args, **kwargs)
     if call.kind is not np.ndarray:
         call.told.append(call.kind)
+    if drawn:  # another operand, behind the others, of which nothing is asked
+        call.told.append(drawn[1])
+        for each in (handles, call.arrays, call.cells):
+            each.append(drawn[0])
+        call.edges.append(None)
     key = tuple(call.told)
     plan: Any = known.get(key, False)
     if not plan:
@@ -297,6 +304,8 @@ def _step(plan: Plan, operands: Sequence[Any]) -> Any:
         if type(one) is np.ndarray:
             cells.append(one)
             edges.append(None)
+            if not plan.fixed:  # a key
+                arrays.append(one)
             continue
         if one is not None:
             cell = root = one._cell

@@ -303,3 +303,40 @@ def test_a_call_is_learned_though_rules_are_looked_at_meanwhile(monkeypatch: pyt
             made.append(F.layer_norm(given, (13,), w, w))
     assert made[-1]._node.plan is not None
     assert len({_bits(y) for y in made}) == 1
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize(
+    "how", [{}, {"is_causal": True}, {"scale": 0.3}, {"mask": True}, {"enable_gqa": True}], ids=str
+)
+def test_attention_that_draws_is_looked_up(how: dict[str, Any], lower: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call draws by a key of its own; which it is says nothing about what the call comes to."""
+
+    def told(records: bool) -> list[Any]:
+        rng = np.random.default_rng(0)
+        shapes = ((2, 4, 6, 8), (2, 2 if "enable_gqa" in how else 4, 5, 8), (2, 2 if "enable_gqa" in how else 4, 5, 8))
+        q, k, v = (
+            distcompile.tensor(rng.normal(size=s).astype(np.float32), device="cuda").requires_grad_(records)
+            for s in shapes
+        )
+        mask = distcompile.ones(6, 5, dtype=distcompile.bool, device="cuda").tril() if "mask" in how else None
+        given = {name: value for name, value in how.items() if name != "mask"}
+        with distcompile.autocast("cuda", dtype=bfloat16, enabled=lower):
+            out = F.scaled_dot_product_attention(q, k * 1, v, mask, dropout_p=0.4, **given)
+        if records:
+            out.float().square().sum().backward()
+        return [_bits(out), out.stride(), *[_bits(x.grad) for x in (q, k, v) if x.grad is not None]]
+
+    def trained() -> list[Any]:
+        distcompile.manual_seed(5)
+        return [told(records) for records in (True, True, True, False, False, False)]
+
+    taken: list[Plan] = []
+    stepped = recalling._in_steps
+    monkeypatch.setattr(recalling, "_in_steps", lambda plan, *rest: taken.append(plan) or stepped(plan, *rest))
+    found = [trained(), trained()]
+    assert found[0] == found[1]
+    assert found[0][0] != found[0][1]
+    assert "mask" in how or any("dropout" in [step.what.name for step in plan.steps] for plan in taken)
+    monkeypatch.setattr(distcompile.Tensor, "__recall__", staticmethod(_anew))
+    assert found[0] == trained()

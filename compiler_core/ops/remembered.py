@@ -156,11 +156,11 @@ def _turned(plan: Plan, orders: Sequence[tuple[int, ...] | None]) -> Plan | None
     return None if orders[-1] is None else plan
 
 
-def key_of(kwargs: dict[str, Any]) -> Any:
-    """(the key, the stream) that a call is to draw by, which `rng`, its last argument, says; () where it does not."""
-    rng = kwargs.get("rng")
-    is_last = type(rng) is tuple and type(rng[0]) is np.ndarray and next(reversed(kwargs)) == "rng"
-    return rng if is_last else ()
+def key_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Any]:
+    """A call's arguments but `rng`, where that is the last and has a key to draw by; (the key, the stream), or ()."""
+    rng, values = kwargs.get("rng"), (*args, *kwargs.values())
+    is_last = type(rng) is tuple and type(rng[0]) is np.ndarray and values[-1] is rng
+    return (values[:-1], rng) if is_last else (values, ())
 
 
 def tensors(arguments: Iterable[Any]) -> Iterator[Any]:

@@ -62,11 +62,10 @@ _ROOTS = (Cell, DeviceCell)
 
 def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`function(*args, **kwargs)`."""
-    if current_trace() is not None or registry.run_eager is not _RUN or level.on:
-        return function(*args, **kwargs)
     acts = casting.acting
     how = "" if acts is None else getattr(function, "__casts__", "")
-    if acts is not None and how and acts.cuda is None:
+    is_cpus = acts is not None and how and acts.cuda is None
+    if current_trace() is not None or registry.run_eager is not _RUN or level.on or is_cpus:
         return function(*args, **kwargs)
     if acts is None and len(args) == 1 and not kwargs and hasattr(args[0], "_cell"):
         cell = args[0]._cell
@@ -75,8 +74,7 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
     call = _new(_Call)
     call.records, call.told, call.kind, call.is_turned = thread_mode.enabled, [*kwargs], None, False
     call.handles, call.arrays, call.cells, call.edges = [], [], [], []
-    drawn = key_of(kwargs) if kwargs else ()
-    values = (*args, *[*kwargs.values()][: len(kwargs) - len(drawn[:1])]) if kwargs else args
+    values, drawn = key_of(args, kwargs) if "rng" in kwargs else ((*args, *kwargs.values()), ())
     if not call.reads(values) or (drawn and call.kind is not lone.array):
         return function(*args, **kwargs)
     handles = call.handles
@@ -86,19 +84,15 @@ def recall(known: Plans, function: Callable[..., Any], args: tuple[Any, ...], kw
         ids = [*map(id, handles)]
         call.told += (tuple(map(ids.index, ids)), Default.floating)
     if call.is_turned:  # then also repeats say how the result lies
-        pairs = zip(call.cells, call.arrays)
-        call.told += [None if type(cell) in _ROOTS else _lying(cell, array) for cell, array in pairs]
+        call.told += [type(c) not in _ROOTS and _lying(c, array) for c, array in zip(call.cells, call.arrays)]
     if acts is not None:
         call.told += (acts, how and casts_alike(how, handles, call.kind is lone.array))
         if call.told[-1] is None:
             return function(*args, **kwargs)
     if call.kind is not np.ndarray:
         call.told.append(call.kind)
-    if drawn:  # another operand, behind the others, of which nothing is asked
-        call.told.append(drawn[1])
-        for each in (handles, call.arrays, call.cells):
-            each.append(drawn[0])
-        call.edges.append(None)
+    if drawn:
+        call.draws(*drawn)
     key = tuple(call.told)
     plan: Any = known.get(key, False)
     if not plan:
@@ -193,6 +187,13 @@ class _Call:
             elif how == _OTHER or not self._reads_parts(arg, kind, how):
                 return False
         return True
+
+    def draws(self, key: Array, stream: int) -> None:
+        """The key by which the call draws is another operand, behind the others, of which nothing is asked."""
+        self.told.append(stream)
+        for each in (self.handles, self.arrays, self.cells):
+            each.append(key)
+        self.edges.append(None)
 
     def _reads_parts(self, arg: Any, kind: type, how: int) -> bool:
         """The same of a slice, a tuple, a list."""

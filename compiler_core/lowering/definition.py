@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from compiler_core.dtype import DType
@@ -387,19 +388,20 @@ def axes_in_expr(expr: x.Expr) -> set[Axis]:
     return found
 
 
-def definition_reads(definition: Definition) -> list[str]:
+@lru_cache(maxsize=4096)  # passes ask again and again; definitions are equal if they are the same
+def definition_reads(definition: Definition) -> tuple[str, ...]:
     """The names of the values that a definition reads, in order, once each."""
     if isinstance(definition, Gemm):
         names = [definition.a.source, definition.b.source, definition.scale, definition.onto, definition.bias]
-        return list(dict.fromkeys(name for name in names if name))
+        return tuple(dict.fromkeys(name for name in names if name))
     if isinstance(definition, LibraryCall):
-        return list(dict.fromkeys(view.slot.buffer for view in definition.operands))
+        return tuple(dict.fromkeys(view.slot.buffer for view in definition.operands))
     if isinstance(definition, Assembly):
-        return list(definition.parts)
+        return tuple(definition.parts)
     if isinstance(definition, Scan):
-        return list(dict.fromkeys(load.buffer for value in definition.values for load in loads(value)))
+        return tuple(dict.fromkeys(load.buffer for value in definition.values for load in loads(value)))
     found = [load.buffer for load in loads(definition.value)]
     if isinstance(definition, Scatter):
         found += [load.buffer for load in loads(definition.base)]
         found += [load.buffer for atom in data_atoms(definition.target) for load in loads(data_value(atom))]
-    return list(dict.fromkeys(found))
+    return tuple(dict.fromkeys(found))

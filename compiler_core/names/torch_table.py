@@ -33,7 +33,7 @@ FUNCTIONAL: dict[str, str] = {
     "ops.indexing.composite": """
         diag. gather. index_add_ index_copy_ index_select. scatter_ scatter_add_ take_along_dim.
         no_out: embedding
-        own: diagonal_mask getitem index_put masked_select setitem wrap_negative
+        own: getitem index_put masked_select setitem wrap_negative
     """,
     "ops.composites.logic": """
         bitwise_not_=np.invert eq_=np.equal ge_=greater_equal_ gt_=greater_ le_=less_equal_ logical_not_ lt_=less_
@@ -59,7 +59,7 @@ FUNCTIONAL: dict[str, str] = {
         strict_view: .view_as
         several,no_out: chunk. unbind.
         several,functional,no_out: split.
-        own: below_diagonal contiguous one_hot view
+        own: below_diagonal contiguous diagonal_mask one_hot view
     """,
     "ops.composites.norm": """
         no_out: rms_norm

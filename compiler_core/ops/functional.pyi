@@ -99,6 +99,7 @@ from compiler_core.ops.composites.movement import cat as concat
 from compiler_core.ops.composites.movement import cat as concatenate
 from compiler_core.ops.composites.movement import chunk as chunk
 from compiler_core.ops.composites.movement import contiguous as contiguous
+from compiler_core.ops.composites.movement import diagonal_mask as diagonal_mask
 from compiler_core.ops.composites.movement import expand as expand
 from compiler_core.ops.composites.movement import expand_as as expand_as
 from compiler_core.ops.composites.movement import flatten as flatten
@@ -190,7 +191,6 @@ from compiler_core.ops.composites.unary import tanh as tanh
 from compiler_core.ops.composites.unary import trunc as fix
 from compiler_core.ops.composites.unary import trunc as trunc
 from compiler_core.ops.indexing.composite import diag as diag
-from compiler_core.ops.indexing.composite import diagonal_mask as diagonal_mask
 from compiler_core.ops.indexing.composite import embedding as embedding
 from compiler_core.ops.indexing.composite import gather as gather
 from compiler_core.ops.indexing.composite import getitem as getitem

@@ -23,7 +23,7 @@ from compiler_core.ops.registry import Array, Op, Telling
 from compiler_core.records import dataclass
 
 F = TypeVar("F", bound=Callable[..., Any])
-MOST_STEPS = 16  # of a call
+MOST_STEPS = 24  # of a call
 LARGEST = 1024  # elements of an array that is kept with a call, if it does not repeat one number
 LIMIT = 1 << 12  # calls that are remembered of one function; programs seldom have a hundred
 
@@ -48,7 +48,8 @@ class Plan:
     """What a call comes to. is_op: else it is a composite. pick: the operands, of the arguments that are tensors and,
     behind them, None; None: they are these. run: what computes its arrays, once there were some.
 
-    steps: the ops, or composites, of a call that comes to several; `what` is the last. all_ops: they are ops.
+    steps: the ops, or composites, of a call that comes to several; `what` is the last. all_ops: they are ops. shaped:
+    the number of the value of which the result is another shape, by `attrs`; -1: of none.
     definition: that of a composite, for where the arrays are; known with `run`. order: that of the result's dims, where
     it is not row-major. is_turned: the order is known of operands that are not row-major. Of arrays of the lone device,
     back: the gradients, made again. gone: by the operands that gradients go to, and those that are views of much
@@ -70,6 +71,7 @@ class Plan:
     freed: tuple[Any, Any] | None = None
     fixed: tuple[Array | None, ...] = ()
     gone: dict[tuple[int, ...], tuple[list[Any] | None, Any]] = field(default_factory=dict)
+    shaped: int = -1
 
 
 # by what the arguments are. None: it comes to nothing that is one thing; False: so it was at first, when definitions
@@ -178,8 +180,10 @@ def _is_more(op: Op) -> bool:
 
 
 def _program(told: list[Any], given: list[Any]) -> Plan | None:
-    """Ops and composites one after another; views may stand among them, but a result is new."""
-    if len(told) > MOST_STEPS or (told[-1][0] and _is_more(told[-1][1])):
+    """Ops and composites one after another; views may stand among them, but a result is new, or another shape of what
+    is."""
+    made = _made_last(told)
+    if len(told) > MOST_STEPS or made is None or (made[0] and _is_more(made[1])):
         return None
     numbers = {id(one): number for number, one in reversed(list(enumerate(given)))}
     steps = []
@@ -193,7 +197,17 @@ def _program(told: list[Any], given: list[Any]) -> Plan | None:
         plan = Plan(is_op, what, None, attrs, fixed=fixed) if is_new and (is_op or not fixed) else None
         steps.append(Step(is_op, what, tuple(places), attrs, plan, _taking(places)))
         numbers[id(result)] = number
-    return Plan(True, told[-1][1], None, {}, None, tuple(steps), all(step.is_op for step in steps))
+    all_ops, shaped = all(step.is_op for step in steps), -1 if made is told[-1] else numbers[id(made[4])]
+    return Plan(True, told[-1][1], None, told[-1][3] if shaped >= 0 else {}, None, tuple(steps), all_ops, shaped=shaped)
+
+
+def _made_last(told: list[Any]) -> Any:
+    """The last thing, or that of whose result it is another shape; None where that was given."""
+    made = {id(one[4]): one for one in told}
+    last = told[-1] if told else None
+    while last is not None and last[0] and last[1].name == "reshape":
+        last = made.get(id(last[2][0]))
+    return last
 
 
 def _constant(value: Any) -> Array | bool:

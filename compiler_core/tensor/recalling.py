@@ -273,7 +273,7 @@ def _in_steps(
         return None
     if is_seen:
         return values[-1]
-    out = values[-1]
+    out = values[plan.shaped]
     if lent.Lending.in_use and (lent.Lending.is_there or type(out) is np.ndarray):
         out = lent.all_apart(out, handles)
     result = handles[0]._of_array(out)
@@ -281,7 +281,7 @@ def _in_steps(
         result._cell = laid(result._cell, plan.order)
     if Inference.entered and not thread_mode.enabled:
         inference.made(result._cell)
-    return result
+    return result if plan.shaped < 0 else shown(result, _RESHAPE, plan.attrs, out.reshape(plan.attrs["shape"]))
 
 
 def _in_full(step: Step, operands: Sequence[Any], is_seen: Any) -> Any:

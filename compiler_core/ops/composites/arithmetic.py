@@ -323,6 +323,7 @@ def _beyond(extremum: Callable[[Value, Value], Value], x: Value, bound: Value, g
     return value if is_scalar(given) else prims.where(prims.eq(value, bound), bound, value)
 
 
+@remembered
 @lying.lies("alike")
 @rounded_once
 def lerp(input: Value, end: Value, weight: Operand) -> Value:
@@ -345,6 +346,7 @@ def lerp(input: Value, end: Value, weight: Operand) -> Value:
     return prims.add(prims.where(broadcast_to(near, shape_of(a)), a, b), prims.mul(span, factor))
 
 
+@remembered
 @rounded_once
 def addcmul(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) -> Value:
     """input + value * tensor1 * tensor2."""
@@ -354,6 +356,7 @@ def addcmul(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) 
     return add(input, mul(tensor1 if is_scalar(value) and value == 1 else mul(tensor1, value), tensor2))
 
 
+@remembered
 @rounded_once
 def addcdiv(input: Value, tensor1: Value, tensor2: Value, *, value: Scalar = 1) -> Value:
     """input + value * tensor1 / tensor2."""
@@ -368,6 +371,7 @@ def square(input: Value) -> Value:
     return pow(input, 2)
 
 
+@remembered
 def reciprocal(input: Value) -> Value:
     """1 / input."""
     return true_divide(1.0, input)

@@ -21,7 +21,7 @@ from compiler_core.ops import prims
 from compiler_core.ops.batching.value import levels_of
 from compiler_core.ops.broadcasting import Scalar, as_new, cast, dtype_of, plain, shape_of
 from compiler_core.ops.composites.arithmetic import add, mul, sub
-from compiler_core.ops.indexing.composite import diagonal_mask
+from compiler_core.ops.composites.movement import diagonal_mask
 from compiler_core.ops.meta_value import MetaValue
 from compiler_core.ops.refusals import check_fits
 from compiler_core.ops.registry import Value, current_trace

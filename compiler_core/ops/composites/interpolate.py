@@ -30,6 +30,7 @@ from compiler_core.ops.lying import as_told
 from compiler_core.ops.pooling.adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Array, Value
+from compiler_core.ops.remembered import remembered
 from compiler_core.ops.size_numbers import as_like, of_sizes, quotient
 from compiler_core.ops.whole import whole
 from compiler_core.symbolic.size import Sym
@@ -39,6 +40,7 @@ _RANKS = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2, "lanczos": 2
 _AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 
 
+@remembered
 @in_float32_on_cuda
 def interpolate(
     input: Value,

@@ -218,6 +218,7 @@ def _soft_cross_entropy(
 # ---- distances
 
 
+@remembered
 @in_float32
 def mse_loss(input: Value, target: Value, reduction: str = "mean") -> Value:
     """(input - target)^2."""
@@ -231,6 +232,7 @@ def _mse(x: Value, target: Value) -> Value:
     return prims.mul(difference, difference)
 
 
+@remembered
 @in_float32
 def l1_loss(input: Value, target: Value, reduction: str = "mean") -> Value:
     """|input - target|."""
@@ -242,6 +244,7 @@ def _l1(x: Value, target: Value) -> Value:
     return abs(sub(x, target))
 
 
+@remembered
 @in_float32
 @rounded_once
 def huber_loss(input: Value, target: Value, reduction: str = "mean", delta: float = 1.0) -> Value:
@@ -261,6 +264,7 @@ def _huber(x: Value, target: Value, *, delta: float, half: float) -> Value:
     return prims.where(is_near, near, mul(sub(distance, half), delta))
 
 
+@remembered
 @in_float32
 @rounded_once
 def smooth_l1_loss(input: Value, target: Value, reduction: str = "mean", beta: float = 1.0) -> Value:
@@ -275,6 +279,7 @@ def smooth_l1_loss(input: Value, target: Value, reduction: str = "mean", beta: f
 # ---- probabilities
 
 
+@remembered
 @in_float32
 @rounded_once
 def binary_cross_entropy_with_logits(
@@ -308,6 +313,7 @@ def _scaled_bce(x: Value, target: Value, scale: Value) -> Value:
     return add(mul(sub(1.0, target), x), mul(scale, positive))
 
 
+@remembered
 @refused_on_cuda("use binary_cross_entropy_with_logits")
 @in_float32
 @rounded_once
@@ -335,6 +341,7 @@ def _within_unit(name: str, x: Value) -> Value:
     return prims.require(x, prims.logical_not(inside), "value", f"all elements of {name} should be between 0 and 1")
 
 
+@remembered
 @in_float32
 def kl_div(input: Value, target: Value, reduction: str = "mean", log_target: bool = False) -> Value:
     """target (log target - input): input holds log-probabilities; 0 where target is 0. reduction may be "batchmean"."""

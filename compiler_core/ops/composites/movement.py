@@ -415,6 +415,11 @@ def _wrapped(place: int, n: int) -> int:
 # ---- triangles
 
 
+def diagonal_mask(n: int, m: int) -> Value:
+    """bool[n, m]: row == column."""
+    return prims.eq(prims.iota((n, m), 0, dt.int32), prims.iota((n, m), 1, dt.int32))
+
+
 def below_diagonal(shape: Shape, diagonal: int) -> Value:
     """bool[shape]: column <= row + diagonal, over the last two dims."""
     row = prims.iota(shape, len(shape) - 2, dt.int32)
@@ -445,6 +450,7 @@ def triu(input: Value, diagonal: int = 0) -> Value:
     return _triangle(as_value(input), diagonal, lower=False)
 
 
+@remembered
 def one_hot(tensor: Value, num_classes: int) -> Value:
     """i64[*tensor.shape, num_classes]: 1 at the class. num_classes must be given: data would decide it otherwise."""
     idx = as_value(tensor)

@@ -205,6 +205,7 @@ def batch_statistics(input: Value) -> tuple[Value, Value]:
     return reshape(average, (shape[1],)), prims.div(total, prims.full_like(total, as_float(max(count - 1, 1))))
 
 
+@remembered
 @in_float32_on_cuda
 def normalize(input: Value, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Value:
     """input divided by its p-norm along `dim`, the norm being at least eps."""
@@ -214,6 +215,7 @@ def normalize(input: Value, p: float = 2.0, dim: int = 1, eps: float = 1e-12) ->
     return prims.div(x, broadcast_to(size, shape_of(x)))
 
 
+@remembered
 @in_float32_on_cuda
 @rounded_once
 def cosine_similarity(x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:

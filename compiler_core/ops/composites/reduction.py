@@ -337,6 +337,7 @@ def count_nonzero(input: Value, dim: Dim = None) -> Value:
     return sum(truth(input), dim)
 
 
+@remembered
 def norm(input: Value, p: float | str = 2, dim: Dim = None, keepdim: bool = False, dtype: DType | None = None) -> Value:
     """The vector norm (sum |x|^p)^(1/p) over `dim`; p may be inf, -inf, 0, or "fro" (2)."""
     need_floating("norm", as_value(input))
@@ -380,6 +381,7 @@ def stable_shift(wide: Value, dims: tuple[int, ...]) -> tuple[Value, Value]:
     return peak, prims.sub(wide, broadcast_to(peak, shape))
 
 
+@remembered
 def logsumexp(input: Value, dim: Dim, keepdim: bool = False) -> Value:
     """log(sum(exp(input))) over `dim`, without overflow."""
     x = floating(input)

@@ -33,6 +33,7 @@ from compiler_core.ops.numpy_names import numpy_names
 from compiler_core.ops.primitives.scans import nothing, shifted
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
+from compiler_core.ops.remembered import remembered
 from compiler_core.ops.special.elementary import logaddexp
 
 
@@ -219,6 +220,7 @@ def _end(slopes: _Line, h: _Line, near: int, far: int, edge_order: int) -> Value
     return F.sub(first, times(bend, h.part(near, 1)))
 
 
+@remembered
 @numpy_names
 @in_float32_on_cuda
 def cumprod(input: Value, dim: int, *, dtype: DType | None = None) -> Value:

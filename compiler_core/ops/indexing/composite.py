@@ -348,6 +348,7 @@ def gather(input: Value, dim: int, index: Value) -> Value:
     return prims.gather(x, idx, d)
 
 
+@remembered
 def take_along_dim(input: Value, indices: Value, dim: int | None = None) -> Value:
     """gather, with input and indices broadcast in the other dims; without dim, of the flattened input."""
     if dim is None:
@@ -361,11 +362,13 @@ def take_along_dim(input: Value, indices: Value, dim: int | None = None) -> Valu
     return gather(x, d, broadcast_to(places, (*common[:d], b[d], *common[d + 1 :])))
 
 
+@remembered
 def scatter_add(input: Value, dim: int, index: Value, src: Value) -> Value:
     """input with src[i][j] added at [index[i][j]][j] for dim 0, and so on."""
     return _scatter(prims.scatter_add, input, dim, index, src)
 
 
+@remembered
 def scatter(
     input: Value,
     dim: int,
@@ -417,6 +420,7 @@ def _scatter(
     return primitive(x, idx, src, d)
 
 
+@remembered
 def index_add(input: Value, dim: int, index: Value, source: Value, *, alpha: Scalar = 1) -> Value:
     """input with alpha * source's slices added at places `index` along `dim`."""
     d = normalize_dim(dim, len(input.shape))
@@ -479,11 +483,7 @@ def _embedding(weight: Value, index: Value, *, padding_idx: int | None) -> Value
     return prims.where(padding, prims.detach(rows), rows)
 
 
-def diagonal_mask(n: int, m: int) -> Value:
-    """bool[n, m]: row == column."""
-    return prims.eq(prims.iota((n, m), 0, dt.int32), prims.iota((n, m), 1, dt.int32))
-
-
+@remembered
 def diag(input: Value, diagonal: int = 0) -> Value:
     """The matrix with this vector on a diagonal, or a diagonal of this matrix. diagonal > 0: above the main one."""
     x = as_value(input)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -235,9 +236,17 @@ def _infer_gather(x: TensorMeta, idx: TensorMeta, dim: int) -> TensorMeta:
 
 def _places(xp: Any, idx: Array, dim: int) -> tuple[Array, ...]:
     """Index arrays, one per dim, that address element idx[i] along `dim` and i elsewhere."""
-    grid = list(xp.ogrid[tuple(slice(n) for n in idx.shape)])
-    grid[dim] = idx
-    return tuple(grid)
+    is_small = xp is np and sum(idx.shape) <= _SMALL
+    grid = _small_grid(idx.shape) if is_small else xp.ogrid[tuple(slice(n) for n in idx.shape)]
+    return (*grid[:dim], idx, *grid[dim + 1 :])
+
+
+_SMALL = 4096  # places, of all dims together
+
+
+@lru_cache(maxsize=256)  # to make one takes longer than a small gather
+def _small_grid(shape: tuple[int, ...]) -> tuple[Array, ...]:
+    return tuple(np.ogrid[tuple(slice(n) for n in shape)])
 
 
 def _eager_gather(xp: Any, x: Array, idx: Array, dim: int) -> Array:

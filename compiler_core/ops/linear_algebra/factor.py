@@ -88,7 +88,7 @@ def positive_definite(*shape: int) -> Callable[[np.random.Generator, DType], lis
 
 def eye_like(a: Value) -> Value:
     """The identity, T[*batch, n, n], for square matrices a."""
-    from compiler_core.ops.indexing.composite import diagonal_mask
+    from compiler_core.ops.composites.movement import diagonal_mask
 
     ones, zeros = prims.full_like(a, 1.0), prims.full_like(a, 0.0)
     return prims.where(prims.expand(diagonal_mask(*a.shape[-2:]), tuple(a.shape)), ones, zeros)

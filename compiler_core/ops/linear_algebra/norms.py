@@ -36,6 +36,7 @@ from compiler_core.ops.linear_algebra.solvers import inv, pinv, solve, tolerance
 from compiler_core.ops.lying import lies
 from compiler_core.ops.refusals import need_kind
 from compiler_core.ops.registry import Value
+from compiler_core.ops.remembered import remembered
 
 Dims = int | Sequence[int] | None
 
@@ -43,6 +44,7 @@ Dims = int | Sequence[int] | None
 # ---- norms
 
 
+@remembered
 def vector_norm(
     x: Value, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
 ) -> Value:

@@ -134,6 +134,7 @@ def mm(input: Value, mat2: Value) -> Value:
     return matmul(input, mat2)
 
 
+@remembered
 @in_lower
 def bmm(input: Value, mat2: Value) -> Value:
     """The products of two equally long batches of matrices."""
@@ -143,6 +144,7 @@ def bmm(input: Value, mat2: Value) -> Value:
     return matmul(input, mat2)
 
 
+@remembered
 @in_lower_on_cuda
 @as_given
 def mv(input: Value, vec: Value) -> Value:
@@ -152,6 +154,7 @@ def mv(input: Value, vec: Value) -> Value:
     return matmul(input, vec)
 
 
+@remembered
 def dot(input: Value, tensor: Value) -> Value:
     """The inner product of two vectors."""
     need_kind("dot", "iufc", input)
@@ -161,6 +164,7 @@ def dot(input: Value, tensor: Value) -> Value:
     return product if dtype.is_inexact else cast(product, dtype)  # sums of whole numbers are wider
 
 
+@remembered
 def outer(input: Value, vec2: Value) -> Value:
     """All products of two vectors' elements."""
     need_dims("outer", 1, input, vec2)
@@ -198,6 +202,7 @@ def _is_layer(input: Value, mat1: Value, mat2: Value, beta: Scalar, alpha: Scala
     return fits and not any(n % 8 for n in right)
 
 
+@remembered
 @_casting_factor
 @in_lower
 def addmm(input: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:

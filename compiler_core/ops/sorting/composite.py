@@ -26,6 +26,11 @@ def _places(x: Value, dim: int, descending: bool = False) -> Value:
     return prims.argsort(x, normalize_dim(dim, len(x.shape)), descending)
 
 
+def _at(x: Value, places: Value, dim: int) -> Value:
+    """The elements at places that are there, along dim."""
+    return prims.gather(x, places, normalize_dim(dim, len(x.shape)))
+
+
 @lies("first")
 def sort(input: Value, dim: int = -1, descending: bool = False, stable: bool | None = False) -> ValuesAndIndices:
     """Sorted along dim. Equal elements keep their order."""
@@ -34,13 +39,14 @@ def sort(input: Value, dim: int = -1, descending: bool = False, stable: bool | N
         normalize_dim(dim, 0)
         return named("sort")(as_new(x), prims.argmax(prims.reshape(x, (1,)), (0,)))
     places = _places(x, dim, descending)
-    return named("sort")(take_along_dim(x, places, dim), places)
+    return named("sort")(_at(x, places, dim), places)
 
 
 @lies("first")
 def argsort(input: Value, dim: int = -1, descending: bool = False, stable: bool = False) -> Value:
     """The places that `sort` gives."""
-    return sort(input, dim, descending).indices
+    x = as_value(input)
+    return _places(x, dim, descending) if x.shape else sort(x, dim, descending).indices
 
 
 @lies("first")
@@ -60,12 +66,12 @@ def topk(input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool
         ordered = sort(x, dim)
         return named("topk")(*(ordered if k else (narrow(reshape(v, 1), 0, 0, 0) for v in ordered)))
     places = prims.topk_places(x, k, normalize_dim(dim, len(x.shape)), largest)
-    return named("topk")(take_along_dim(x, places, dim), places)
+    return named("topk")(_at(x, places, dim), places)
 
 
 def _one_place(name: str, x: Value, places: Value, dim: int, keepdim: bool) -> ValuesAndIndices:
     """For function `name`, the elements at `places` along dim (of size 1 there), which is dropped unless keepdim."""
-    values = take_along_dim(x, places, dim)
+    values = _at(x, places, dim)
     both = (values, places) if keepdim else (squeeze(values, dim), squeeze(places, dim))
     return named(name)(*both)
 

@@ -2,6 +2,8 @@
 
 - `about_handles.py`: Tensor methods about the handle (sizes, dtype conversion, copies), and those unlike the
   function of their name.
+- `by_places.py`: `x[index]` and `x[index] = value` by index tensors, at once: NumPy's own indexing, where nothing is
+  recorded.
 - `derived.py`: More of torch's functions and methods, each composed of others in a line or two.
 - `indexing.py`: Reading and writing by index: `x[index]`, `x[index] = value`, for every index NumPy and torch
   share.

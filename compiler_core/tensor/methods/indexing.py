@@ -33,6 +33,7 @@ from compiler_core.tensor.memory.layout import is_rows
 from compiler_core.tensor.memory.own_views import own_view
 from compiler_core.tensor.memory.ownership import is_sole_owner
 from compiler_core.tensor.memory.through import LEAST
+from compiler_core.tensor.methods import by_places
 from compiler_core.tensor.straight import array_of, indexed
 from compiler_core.tensor.torch_names import check_out, write_out
 
@@ -49,6 +50,8 @@ def get_item(self: Tensor, index: Any) -> Tensor:
     if made is not None:
         return made
     made = _rows_at(self, index)
+    if made is None:
+        made = by_places.read(self, index)
     if made is not None:
         return made
     parts = index if type(index) is tuple else (index,)
@@ -135,7 +138,7 @@ def _check_steps(parts: tuple[Any, ...]) -> None:
 
 def set_item(self: Tensor, index: Any, value: Any) -> None:
     """`self[index] = value`."""
-    if _set_number(self, index, value):
+    if _set_number(self, index, value) or by_places.write(self, index, value):
         return
     if isinstance(value, complex) and not self.dtype.is_complex:
         raise DTypeError("a complex number cannot be written into a real tensor", got=str(value))

@@ -99,7 +99,7 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
     NumPy's ufunc. Nothing then is left to check, to look up or to convert.
     """
     primitive, general, keeps_integers = OPS[name], _binary(function), name != "div"
-    known: Plans = {}  # what calls of tensors of a CUDA device came to
+    known: Plans = {}  # what calls of two tensors, or of tensors of a CUDA device, came to
 
     def operator(self: Any, other: Any) -> Any:
         if current_trace() is not None:
@@ -129,7 +129,7 @@ def _arithmetic(function: Callable[..., Value], name: str, symbol: Callable[[Any
             return _with_number(self, float(other), symbol, primitive)
         elif type(other) is int and keeps_integers and (made_of := _of_integers(self, other, symbol)) is not None:
             return made_of
-        if type(self._cell.raw) is lone.array:
+        if isinstance(other, Operators) or type(self._cell.raw) is lone.array:
             return recall(known, general, (self, other), {})
         return general(self, other)
 

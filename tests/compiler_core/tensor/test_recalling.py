@@ -310,7 +310,7 @@ def test_a_bias_that_hooks_do_not_keep_is_not_missed() -> None:
         agree(ours, theirs)
 
 
-def test_what_ends_in_a_view_is_not_remembered() -> None:
+def test_what_ends_in_another_shape_of_what_is_new_is_remembered_as_a_view() -> None:
     calls: list[str] = []
 
     @remembered
@@ -324,10 +324,19 @@ def test_what_ends_in_a_view_is_not_remembered() -> None:
         return prims.exp(x)
 
     x = distcompile.tensor([1.0, 2.0])
-    for function, asked in ((column_of_exp, 4), (plain_exp, 1)):
+
+    @remembered
+    def shown(x: Any) -> Any:
+        calls.append("asked")
+        return prims.reshape(x, (2, 1))
+
+    for function, asked in ((column_of_exp, 1), (plain_exp, 1), (shown, 4)):
         calls.clear()
-        made = [function(x).tolist() for _ in range(4)]
-        assert (len(calls), made) == (asked, made[:1] * 4)
+        made = [function(x) for _ in range(4)]
+        assert len(calls) == asked
+        assert [(one.tolist(), one._view is not None) for one in made] == [
+            (made[0].tolist(), function is not plain_exp)
+        ] * 4
 
 
 def test_a_remembered_function_in_another_is_told_of() -> None:

@@ -132,7 +132,7 @@ def test_threads_write_to_parts_of_one_storage(part: Callable[[Any, int], Any]) 
 
 WHOLES: dict[str, Callable[[Any], Any]] = {
     "indices": lambda x: x.__setitem__([0, 1], 1.0),
-    "mask": lambda x: x.__setitem__(dc.arange(8) < 2, 1.0),
+    "mask": lambda x: x.__setitem__(dc.arange(8) < 2, dc.tensor(1)),
     "index_fill_": lambda x: x.index_fill_(0, dc.tensor([0, 1]), 1.0),
     "masked_fill_": lambda x: x.masked_fill_((dc.arange(8) < 2)[:, None], 1.0),
     "scatter_": lambda x: x.scatter_(0, dc.tensor([0, 1])[:, None].expand(2, 2000), 1.0),

@@ -24,6 +24,7 @@ from compiler_core.ops.broadcasting import (
     floating,
     is_narrow,
     is_scalar,
+    level,
     loose,
     operands,
     plain,
@@ -309,12 +310,40 @@ def clamp(input: Value, min: Operand | None = None, max: Operand | None = None) 
             raise NoKernelError("clamp is not computed of bool")
         return minimum(input, max) if min is None else maximum(input, min)
     input = cast(as_value(input), dtype)  # one dtype for both bounds
+    numbers = {name: bound for name, bound in (("low", min), ("high", max)) if bound is not None}
+    if dtype in _WIDE and all(type(bound) in (int, float) for bound in numbers.values()):
+        for bound in numbers.values():
+            check_fits(dtype, bound)
+        limit = _between if len(numbers) == 2 else _at_most if min is None else _at_least
+        return limit(input, **{name: float(bound) for name, bound in numbers.items()})
     for bound, extremum, within in ((min, prims.maximum, prims.ge), (max, prims.minimum, prims.le)):
         if bound is not None:
             x, limit = operands(input, bound)
             check_fits(dtype_of(x), bound)
             input = prims.where(within(x, limit), x, _beyond(extremum, x, limit, bound))
     return input
+
+
+_WIDE = (dt.float32, dt.float64)
+
+
+@whole(lies="alike", pointwise=True)
+def _at_least(x: Value, *, low: float) -> Value:
+    low = level(x, low)
+    return prims.where(prims.ge(x, low), x, prims.maximum(prims.detach(x), low))
+
+
+@whole(lies="alike", pointwise=True)
+def _at_most(x: Value, *, high: float) -> Value:
+    high = level(x, high)
+    return prims.where(prims.le(x, high), x, prims.minimum(prims.detach(x), high))
+
+
+@whole(lies="alike", pointwise=True)
+def _between(x: Value, *, low: float, high: float) -> Value:
+    low, high = level(x, low), level(x, high)
+    x = prims.where(prims.ge(x, low), x, prims.maximum(prims.detach(x), low))
+    return prims.where(prims.le(x, high), x, prims.minimum(prims.detach(x), high))
 
 
 def _beyond(extremum: Callable[[Value, Value], Value], x: Value, bound: Value, given: Operand) -> Value:

@@ -158,12 +158,15 @@ def _with_number(a: Any, number: float, symbol: Callable[[Any, Any], Any], op: O
     return a.__bind__(op, (a, constant), {})
 
 
-def _of_number(a: Any, number: float, symbol: Callable[[Any, Any], Any], op: Op) -> Any:
-    """The Tensor that `op` makes of one of the CPU and a number, in its dtype, recorded; while nobody looks."""
+def _of_number(a: Any, number: float, symbol: Callable[[Any, Any], Any], op: Op, *, is_first: bool = False) -> Any:
+    """The Tensor that `op` makes of one of the CPU and a number, in its dtype, recorded; while nobody looks.
+
+    is_first: the number is the first operand.
+    """
     value = a._cell.current()
     before = silence()
     try:
-        out = symbol(value, number)
+        out = symbol(number, value) if is_first else symbol(value, number)
     finally:
         restore(before)
     cell = cell_with(out if type(out) is np.ndarray else np.asarray(out))
@@ -172,7 +175,8 @@ def _of_number(a: Any, number: float, symbol: Callable[[Any, Any], Any], op: Op)
         edge = a._edge()
         if edge is not None:
             constant = repeated(value.shape, number, of(value.dtype))
-            result._node = OpNode(op, {}, (edge, None), (a._cell, constant), cell)
+            edges, cells = ((None, edge), (constant, a._cell)) if is_first else ((edge, None), (a._cell, constant))
+            result._node = OpNode(op, {}, edges, cells, cell)
     elif Inference.entered:
         made(cell)
     return result
@@ -219,15 +223,34 @@ def _result_of_number(a: Any, constant: Array, symbol: Callable[[Any, Any], Any]
     return result
 
 
-def _reflected(function: Callable[..., Value]) -> Binary:
+def _from_number(a: Any, number: float) -> Any:
+    """number - a, as `_of_number` makes it; None where it does not."""
+    value = a._cell.value
+    is_usual = a._cell.is_ordered and (value.dtype is _F32 or value.dtype is _F64)
+    if not is_usual or (type(number) is int and not _WHOLE[0] <= number < _WHOLE[1]):
+        return None
+    return _of_number(a, float(number), by.sub, _SUB, is_first=True)
+
+
+_SUB = OPS["sub"]
+
+
+def _reflected(function: Callable[..., Value], usual: Callable[[Any, Any], Any] | None = None) -> Binary:
+    """usual: what gives the same of a tensor of the CPU and an int or float after it, or None."""
     known: Plans = {}  # what calls of tensors of the lone CUDA device and numbers came to
 
     def turned(self: Any, other: Any) -> Value:
         return function(other, self)
 
     def operator(self: Any, other: object) -> Any:
-        if type(self._cell.raw) is lone.array and type(other) in _NUMBERS and current_trace() is None:
-            return recall(known, turned, (self, other), {})
+        if type(other) in _NUMBERS and current_trace() is None:
+            kind: Any = type(self._cell.raw)
+            if kind is lone.array:
+                return recall(known, turned, (self, other), {})
+            if kind is np.ndarray and usual is not None and registry.run_eager is _RUN and not level.on:
+                made_of = usual(self, other) if type(other) is float or type(other) is int else None
+                if made_of is not None:
+                    return made_of
         if isinstance(other, _NUMPYS):
             if isinstance(other, np.ndarray):
                 return function(*_by_numpy(function, other, self))
@@ -248,6 +271,36 @@ def _augmented(function: Callable[..., Value], is_arithmetic: bool = False) -> B
     return operator
 
 
+def _comparison(function: Callable[..., Value], symbol: Callable[[Any, Any], Any]) -> Binary:
+    """As `_binary`; of a tensor of the CPU and a number, while nobody looks, NumPy answers."""
+    general = _binary(there(function))
+
+    def operator(self: Any, other: Any) -> Any:
+        if type(other) in _NUMBERS and current_trace() is None and registry.run_eager is _RUN and not level.on:
+            value = self._cell.current()
+            if type(value) is np.ndarray and self._cell.is_ordered and _is_alike(value.dtype, other):
+                cell = cell_with(np.asarray(symbol(value, other)))
+                if not thread_mode.enabled and Inference.entered:
+                    made(cell)
+                return self._from_cell(cell)
+        return general(self, other)
+
+    vars(general)["outer"] = operator
+    return operator
+
+
+def _is_alike(dtype: np.dtype[Any], number: float) -> bool:
+    """Whether a number is compared in this dtype, which holds it or rounds it as torch does."""
+    if type(number) is int and not _WHOLE[0] <= number < _WHOLE[1]:
+        return False
+    if dtype is _F32:
+        return abs(number) < _FINITE  # beyond which NumPy warns
+    return dtype is _F64 or (dtype is _I64 and type(number) is int)
+
+
+_FINITE = 1e38
+
+
 def _late(name: str) -> Callable[..., Value]:
     """The function that torch_table.py lists under `name`, whose file is loaded when it is first used."""
 
@@ -261,13 +314,21 @@ def _late(name: str) -> Callable[..., Value]:
 _SHIFT_LEFT, _SHIFT_RIGHT = _late("bitwise_left_shift"), _late("bitwise_right_shift")
 
 
+_ADDED, _TIMES = _arithmetic(F.add, "add", by.add), _arithmetic(F.mul, "mul", by.mul)
+_MINUS = _arithmetic(F.sub, "sub", by.sub)
+
+
 class Operators:
     """The table of the operators."""
 
     __slots__ = ()
-    __add__, __radd__, __iadd__ = _arithmetic(F.add, "add", by.add), _reflected(F.add), _augmented(F.add, True)
-    __sub__, __rsub__, __isub__ = _arithmetic(F.sub, "sub", by.sub), _reflected(F.sub), _augmented(F.sub, True)
-    __mul__, __rmul__, __imul__ = _arithmetic(F.mul, "mul", by.mul), _reflected(F.mul), _augmented(F.mul, True)
+    __add__, __radd__, __iadd__ = _ADDED, _reflected(F.add, _ADDED), _augmented(F.add, True)
+    __sub__, __rsub__, __isub__ = (
+        _arithmetic(F.sub, "sub", by.sub),
+        _reflected(F.sub, _from_number),
+        _augmented(F.sub, True),
+    )
+    __mul__, __rmul__, __imul__ = _TIMES, _reflected(F.mul, _TIMES), _augmented(F.mul, True)
     __truediv__, __rtruediv__, __itruediv__ = (
         _arithmetic(F.true_divide, "div", by.truediv),
         _reflected(over),
@@ -283,9 +344,10 @@ class Operators:
     __xor__, __rxor__, __ixor__ = _binary(F.bitwise_xor), _reflected(F.bitwise_xor), _augmented(F.bitwise_xor)
     __lshift__, __rlshift__, __ilshift__ = _binary(_SHIFT_LEFT), _reflected(_SHIFT_LEFT), _augmented(_SHIFT_LEFT)
     __rshift__, __rrshift__, __irshift__ = _binary(_SHIFT_RIGHT), _reflected(_SHIFT_RIGHT), _augmented(_SHIFT_RIGHT)
-    __lt__, __le__, __gt__, __ge__ = map(_binary, map(there, (F.lt, F.le, F.gt, F.ge)))
-    __eq__ = cast("Callable[[object, object], Any]", _binary(there(F.eq)))
-    __ne__ = cast("Callable[[object, object], Any]", _binary(there(F.ne)))
+    __lt__, __le__ = _comparison(F.lt, by.lt), _comparison(F.le, by.le)
+    __gt__, __ge__ = _comparison(F.gt, by.gt), _comparison(F.ge, by.ge)
+    __eq__ = cast("Callable[[object, object], Any]", _comparison(F.eq, by.eq))
+    __ne__ = cast("Callable[[object, object], Any]", _comparison(F.ne, by.ne))
     __hash__ = object.__hash__
     __neg__, __pos__ = cast("Unary", F.neg), cast("Unary", F.positive)
     __abs__, __invert__ = cast("Unary", F.abs), cast("Unary", F.bitwise_not)

@@ -287,12 +287,14 @@ def float_power(input: Operand, exponent: Operand) -> Value:
 _JOINS: dict[str, Callable[[Value, Value], Value]] = {"mul": mul, "div": true_divide}
 
 
+@remembered
 def maximum(input: Value, other: Value) -> Value:
     """The larger, NaN if either is."""
     a, b = operands(input, other)
     return prims.bitwise_or(a, b) if dtype_of(a) is bool_ else prims.maximum(a, b)
 
 
+@remembered
 def minimum(input: Value, other: Value) -> Value:
     """The smaller, NaN if either is."""
     a, b = operands(input, other)

@@ -239,6 +239,7 @@ def _extreme(extreme: Callable[..., Value], x: Value, dim: Dim, keepdim: bool) -
     return _keep(extreme(x, dims), shape_of(x), dims, keepdim) if dims else as_new(x)
 
 
+@remembered
 @numpy_names
 def argmax(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """The index of the first largest along `dim`, or in the flattened input. i64."""
@@ -246,6 +247,7 @@ def argmax(input: Value, dim: int | None = None, keepdim: bool = False) -> Value
     return _place(as_value(input), dim, keepdim, largest=True)
 
 
+@remembered
 @numpy_names
 def argmin(input: Value, dim: int | None = None, keepdim: bool = False) -> Value:
     """The index of the first smallest along `dim`, or in the flattened input. i64."""
@@ -282,6 +284,16 @@ def _of_all(extremum: Callable[..., Value], x: Value) -> Value:
     return extremum(x, dims, shared=dtype_of(x).is_floating_point) if dims else as_new(x)
 
 
+@remembered
+def _greatest(input: Value) -> Value:
+    return _of_all(prims.max, _filled("max", as_value(input), None))
+
+
+@remembered
+def _least(input: Value) -> Value:
+    return _of_all(prims.min, _filled("min", as_value(input), None))
+
+
 @numpy_names
 def max(
     input: Value, dim: int | Value | None = None, keepdim: bool = False, *, other: Value | None = None
@@ -291,7 +303,7 @@ def max(
     if other is not None:
         return maximum(input, other)
     if dim is None:
-        return _of_all(prims.max, _filled("max", as_value(input), None))
+        return _greatest(input)
     if isinstance(dim, (int, np.integer)):
         return named("max")(*_along(as_value(input), int(dim), keepdim, largest=True))
     return maximum(input, dim)
@@ -306,7 +318,7 @@ def min(
     if other is not None:
         return minimum(input, other)
     if dim is None:
-        return _of_all(prims.min, _filled("min", as_value(input), None))
+        return _least(input)
     if isinstance(dim, (int, np.integer)):
         return named("min")(*_along(as_value(input), int(dim), keepdim, largest=False))
     return minimum(input, dim)
@@ -399,6 +411,7 @@ def logsumexp(input: Value, dim: Dim, keepdim: bool = False) -> Value:
     return _keep(cast(result, dtype_of(x)), shape, dims, keepdim)
 
 
+@remembered
 @numpy_names
 def cumsum(input: Value, dim: int, *, dtype: DType | None = None) -> Value:
     """Running sums along `dim`."""

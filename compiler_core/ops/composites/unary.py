@@ -23,8 +23,10 @@ from compiler_core.ops.broadcasting import (
 from compiler_core.ops.composites.arithmetic import Operand, add, mul, sub, times
 from compiler_core.ops.refusals import need_kind, refuse_bools
 from compiler_core.ops.registry import Value
+from compiler_core.ops.remembered import remembered
 
 
+@remembered
 def neg(input: Value) -> Value:
     """-input."""
     x = as_value(input)
@@ -32,6 +34,7 @@ def neg(input: Value) -> Value:
     return prims.sub(prims.full_like(x, 0), x) if dtype_of(x).kind == "u" else prims.neg(x)
 
 
+@remembered
 def abs(input: Value) -> Value:
     """|input|."""
     need_kind("abs", "iufc", input)
@@ -39,6 +42,7 @@ def abs(input: Value) -> Value:
     return as_new(x) if dtype_of(x).kind in "ub" else prims.abs(x)
 
 
+@remembered
 def sign(input: Value) -> Value:
     """-1, 0 or 1."""
     x = as_value(input)
@@ -187,6 +191,7 @@ def trunc(input: Value) -> Value:
     return _rounding(input, prims.trunc)
 
 
+@remembered
 @rounded_once
 def round(input: Value, *, decimals: int = 0) -> Value:
     """The nearest whole number, half to even; or the nearest multiple of 10**-decimals."""

@@ -1,7 +1,7 @@
 """Eager against eager: what a call costs before anything is compiled. CPU time, one thread, rows in turn.
 
     python benchmarks/eager.py [--peer-python /path/to/python-with-torch] [--only 'add*' 'gpt*'] [--rounds 11]
-                               [--above 2.0] [--device cuda] [--json FILE]
+                               [--above 2.0] [--device cuda] [--tiny] [--json FILE]
 
 One process a side holds all rows (eager_side.py) and times one at a time, in samples of 20 ms or more, our side and
 the peer's in turn. A line gives each side's median CPU time a call and the ratio of the medians ours/peer (above 1:
@@ -66,6 +66,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--above", type=float, default=2.0, help="name the rows with a greater ratio at the end")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--tiny", action="store_true", help="the two hundred calls of eager_rows.py, and no other row")
     parser.add_argument("--json", default="")
     return parser.parse_args()
 
@@ -79,10 +80,13 @@ def main() -> None:
     known = servers[OURS].ask(do="list")["rows"]
     print("| eager | ours, us | torch, us | ours/torch (quartiles) |\n|---|---|---|---|", flush=True)
     rows: dict[str, Times] = {}
+    known = [name for name in known if name.startswith("tiny ") is options.tiny]
     for name in (n for n in known if any(fnmatch.fnmatch(n, pattern) for pattern in options.only)):
         rows[name] = measure_row(name, servers, options.rounds)
         print(line(name, rows[name]), flush=True)
-    lost = slower(rows, options.above)
+    lost, ratios = slower(rows, options.above), [found for times in rows.values() if (found := ratio(times))]
+    if ratios:
+        print(f"\ngeometric mean of ours/torch: {statistics.geometric_mean(ratios):.2f}")
     print(f"\n{len(rows)} rows, {len(lost)} above {options.above}:", *lost, sep="\n  ")
     where = machine.describe(options.peer_python)
     clock = "CPU time" if options.device == "cpu" else "the clock's time"

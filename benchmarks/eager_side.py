@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from eager_rows import tiny_calls
 from framework import F, identity, nn, torch
 from models import GPT
 
@@ -145,7 +146,7 @@ def main() -> None:
     print(json.dumps(identity()), flush=True)
     torch.manual_seed(0)
     with torch.device(DEVICE):  # not as the default of the calls: torch's would be slower
-        rows = {**small_calls(), **large_calls(), **model_calls()}
+        rows = {**small_calls(), **large_calls(), **model_calls(), **tiny_calls(torch)}
     call, count = next(iter(rows.values())), 1
     for question in map(json.loads, sys.stdin):
         answer: dict[str, Any] = {"rows": list(rows)}

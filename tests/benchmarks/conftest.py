@@ -25,4 +25,5 @@ def imported(name: str) -> Callable[..., ModuleType]:
     return module
 
 
-eager, guards, operations, zoo = (imported(name) for name in ("eager", "guards", "operations", "zoo"))
+eager, eager_rows, guards = (imported(name) for name in ("eager", "eager_rows", "guards"))
+operations, zoo = (imported(name) for name in ("operations", "zoo"))

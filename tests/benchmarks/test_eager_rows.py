@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import distcompile
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
@@ -35,3 +37,10 @@ def test_a_row_runs() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     assert "| add small |" in done.stdout
     assert "2 rows, 0 above 2.0" in done.stdout
+
+
+def test_every_tiny_call_runs(eager_rows: ModuleType) -> None:
+    calls = eager_rows.tiny_calls(distcompile)
+    assert len(calls) > 200
+    for call in calls.values():
+        call()

@@ -178,6 +178,8 @@ class _Call:
                 is_its = link is None or link.detached or link.stamp == root.stamp  # the history that it had
                 edge = (arg._node or (arg if arg._requires_grad else None)) if is_its else arg._edge()
                 self.edges.append(edge if self.records else None)
+                if edge is not None and not value.size:  # an empty one hands its history on by ops of its own
+                    told.append(True)
             elif how == _PLAIN:
                 told += (kind, arg)
             elif how == _FLOAT:

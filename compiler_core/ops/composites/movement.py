@@ -253,14 +253,15 @@ def cat(tensors: Sequence[Value] | Any, dim: int = 0) -> Value:
     if not xs:
         raise ShapeError("cat of nothing", expected="at least one tensor")
     dtype = dt.promote(*xs)
-    every = xs
-    xs = [x for x in xs if tuple(x.shape) != (0,)] or xs[:1]  # torch's legacy: a bare empty tensor fits anything
+    kept = [x for x in xs if tuple(x.shape) != (0,)] or xs[:1]  # torch's legacy: a bare empty tensor fits anything
+    left = [x for x in xs if tuple(x.shape) == (0,)] if len(kept) < len(xs) else []
+    xs = kept
     if not xs[0].shape:
         raise ShapeError("cat of a 0-d tensor", expected="at least one dim", got="()", remedy="use stack")
     d = normalize_dim(dim, len(xs[0].shape))
     joined = prims.cast(xs[0], dtype) if len(xs) == 1 else prims.cat([cast(x, dtype) for x in xs], d)
     told: Value = as_told("joined", joined, tuple(xs))
-    return told if len(xs) == len(every) else depending(told, *every)
+    return depending(told, *left) if left else told
 
 
 def depending(x: Value, *others: Value) -> Value:

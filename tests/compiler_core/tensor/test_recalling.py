@@ -455,3 +455,12 @@ def test_a_number_that_is_repeated_often_is_kept(monkeypatch: pytest.MonkeyPatch
     theirs = told(torch)
     assert [told(distcompile) for _ in range(4)] == [theirs] * 4
     assert len(stepped) >= 3 * 2
+
+
+def test_an_empty_tensor_hands_on_that_it_requires_a_gradient_also_when_looked_up() -> None:
+    empty, full = distcompile.tensor([]), distcompile.ones(2, 3)
+    wants = distcompile.tensor([], requires_grad=True)
+    for _ in range(3):
+        found = [distcompile.cat(parts).requires_grad for parts in ([empty, full], [wants, full], [empty, wants])]
+        assert found == [False, True, True]
+    assert distcompile.cat([empty, full.requires_grad_()]).grad_fn.name() != "WhereBackward0"  # type: ignore[union-attr]

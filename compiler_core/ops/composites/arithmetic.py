@@ -332,20 +332,20 @@ _WIDE = (dt.float32, dt.float64)
 @whole(lies="alike", pointwise=True)
 def _at_least(x: Value, *, low: float) -> Value:
     low = level(x, low)
-    return prims.where(prims.ge(x, low), x, prims.maximum(prims.detach(x), low))
+    return prims.where(prims.ge(x, low), x, prims.maximum(low, prims.detach(x)))
 
 
 @whole(lies="alike", pointwise=True)
 def _at_most(x: Value, *, high: float) -> Value:
     high = level(x, high)
-    return prims.where(prims.le(x, high), x, prims.minimum(prims.detach(x), high))
+    return prims.where(prims.le(x, high), x, prims.minimum(high, prims.detach(x)))
 
 
 @whole(lies="alike", pointwise=True)
 def _between(x: Value, *, low: float, high: float) -> Value:
     low, high = level(x, low), level(x, high)
-    x = prims.where(prims.ge(x, low), x, prims.maximum(prims.detach(x), low))
-    return prims.where(prims.le(x, high), x, prims.minimum(prims.detach(x), high))
+    x = prims.where(prims.ge(x, low), x, prims.maximum(low, prims.detach(x)))
+    return prims.where(prims.le(x, high), x, prims.minimum(high, prims.detach(x)))
 
 
 def _beyond(extremum: Callable[[Value, Value], Value], x: Value, bound: Value, given: Operand) -> Value:

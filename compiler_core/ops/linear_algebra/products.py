@@ -202,7 +202,6 @@ def _is_layer(input: Value, mat1: Value, mat2: Value, beta: Scalar, alpha: Scala
     return fits and not any(n % 8 for n in right)
 
 
-@remembered
 @_casting_factor
 @in_lower
 def addmm(input: Value, mat1: Value, mat2: Value, *, beta: Scalar = 1, alpha: Scalar = 1) -> Value:

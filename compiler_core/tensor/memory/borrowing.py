@@ -42,7 +42,8 @@ _ALONE = _references(np.empty(1))  # of a function that was given an array which
 def from_numpy(ndarray: Array) -> Tensor:
     """A Tensor on the memory of an array: what is written to one is seen by the other.
 
-    One that the caller does not keep (`from_numpy(x.astype(...))`) is the Tensor's own.
+    One that the caller does not keep (`from_numpy(x.astype(...))`) is the Tensor's own: who has its address alone does
+    not see what is written later.
     Raises: DTypeError for what is no array, or of a dtype that there is not; ShapeError for negative strides.
     """
     if type(ndarray) in _ARRAYS and getrefcount(ndarray) == _ALONE and current_trace() is None:

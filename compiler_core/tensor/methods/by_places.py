@@ -121,6 +121,8 @@ def _place(part: Any) -> Array | None:
     array = array_of(part) if hasattr(part, "_cell") else None
     if type(array) is not np.ndarray or not array.ndim or not array.size:
         return None
+    if array.ndim > 1 and not array.flags.c_contiguous:  # what is read lies as the index does
+        return None
     return array if array.dtype == np.int64 or array.dtype.kind == "b" else None
 
 

@@ -295,7 +295,7 @@ def _is_alike(dtype: np.dtype[Any], number: float) -> bool:
         return False
     if dtype is _F32:
         return abs(number) < _FINITE  # beyond which NumPy warns
-    return dtype is _F64 or (dtype is _I64 and type(number) is int)
+    return dtype is _F64 or (dtype is _I64 and type(number) is int and number < -_WHOLE[0])
 
 
 _FINITE = 1e38

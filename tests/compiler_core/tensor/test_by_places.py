@@ -116,3 +116,26 @@ def test_histories_are_kept() -> None:
     squares[0] = 1.0
     with pytest.raises(RuntimeError, match="changed in place"):
         product.sum().backward()
+
+
+def test_what_is_read_lies_as_an_index_of_several_dims_does() -> None:
+    torch = pytest.importorskip("torch")
+    for lib in (torch, dc):
+        index = lib.tensor([[0, 1, 2], [2, 1, 0]]).T
+        assert lib.zeros(4, 3, 2)[index].stride() == (6, 18, 2, 1)
+        assert lib.zeros(4)[index].stride() == (1, 3)
+
+
+def test_limits_keep_the_sign_of_zero() -> None:
+    torch = pytest.importorskip("torch")
+    for low, high in ((0, None), (None, -0.0), (0, 1), (-1, 0), (0.0, 0.0)):
+        theirs, ours = ((1 / lib.tensor([-0.0, 0.0, -0.0, 0.0]).clamp(low, high)).tolist() for lib in (torch, dc))
+        assert theirs == ours, (low, high)
+
+
+def test_numbers_that_no_whole_number_reaches() -> None:
+    x = dc.tensor([-1, 0, 5])
+    for number in (2**63, 2**64 - 1):
+        assert (x > number).tolist() == dc.gt(x, number).tolist()
+        assert (x == number).tolist() == dc.eq(x, number).tolist()
+        assert (number > x).tolist() == dc.lt(x, number).tolist()

@@ -16,6 +16,7 @@ import numpy as np
 
 from compiler_core.ops.registry import Array, Telling
 from compiler_core.tensor.autograd.grad_mode import Inference, thread_mode
+from compiler_core.tensor.autograd.inference import made
 from compiler_core.tensor.memory.cell import Cell, alone
 from compiler_core.tensor.memory.ownership import is_sole_owner
 from compiler_core.tensor.straight import array_of
@@ -38,7 +39,10 @@ def read(self: Tensor, index: Any) -> Tensor | None:
         found = value[places]
     except _REFUSED:
         return None
-    return self._wrap(np.ascontiguousarray(found))
+    result = self._of_array(np.ascontiguousarray(found))  # not `_wrap`, which torchvision's subclasses define
+    if Inference.entered and not thread_mode.enabled:
+        made(result._cell)
+    return result
 
 
 def write(self: Tensor, index: Any, value: Any) -> bool:
@@ -60,14 +64,14 @@ def write(self: Tensor, index: Any, value: Any) -> bool:
         is_alone = is_sole_owner(cell)
         if is_basic and not is_alone and nbytes > _FEW_NBYTES:  # the general way may write to a part
             return False
-        made = cell.raw if is_alone else cell.raw.copy()
+        array = cell.raw if is_alone else cell.raw.copy()
         try:
-            if np.ndim(given) > (made[places].ndim if is_basic else _ndim(places, made)):
+            if np.ndim(given) > (array[places].ndim if is_basic else _ndim(places, array)):
                 return False
-            made[places] = given
+            array[places] = given
         except _REFUSED:
             return False
-        cell.write(made)
+        cell.write(array)
     return True
 
 

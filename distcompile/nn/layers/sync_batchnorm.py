@@ -10,7 +10,7 @@ In evaluation, and on one rank, it is BatchNorm.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from compiler_core.dtype import DType, float32, float64
 from compiler_core.errors import ShapeError
@@ -21,9 +21,6 @@ from compiler_core.tensor.tensor import Tensor
 from distcompile.nn import functional as F
 from distcompile.nn.layers.batchnorm import _BatchNorm
 from distcompile.nn.module import Module
-
-if TYPE_CHECKING:
-    from collectives import Communicator
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -44,7 +41,7 @@ class SyncBatchNorm(_BatchNorm):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        process_group: Communicator | None = None,
+        process_group: Any | None = None,
         device: DeviceLike = None,
         dtype: DType | None = None,
         *,
@@ -104,7 +101,7 @@ class SyncBatchNorm(_BatchNorm):
                 self.running_var.copy_(self.running_var * (1 - share) + variance * share)
 
     @classmethod
-    def convert_sync_batchnorm(cls, module: Module, process_group: Communicator | None = None) -> Module:
+    def convert_sync_batchnorm(cls, module: Module, process_group: Any | None = None) -> Module:
         """`module` with each BatchNorm in it replaced by a SyncBatchNorm that has its parameters and buffers."""
         converted = module
         if isinstance(module, _BatchNorm) and not isinstance(module, SyncBatchNorm):
@@ -116,7 +113,7 @@ class SyncBatchNorm(_BatchNorm):
         return converted
 
     @classmethod
-    def _like(cls, module: _BatchNorm, process_group: Communicator | None) -> SyncBatchNorm:
+    def _like(cls, module: _BatchNorm, process_group: Any | None) -> SyncBatchNorm:
         made = cls(
             module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats, process_group
         )

@@ -323,11 +323,7 @@ class Operators:
 
     __slots__ = ()
     __add__, __radd__, __iadd__ = _ADDED, _reflected(F.add, _ADDED), _augmented(F.add, True)
-    __sub__, __rsub__, __isub__ = (
-        _arithmetic(F.sub, "sub", by.sub),
-        _reflected(F.sub, _from_number),
-        _augmented(F.sub, True),
-    )
+    __sub__, __rsub__, __isub__ = _MINUS, _reflected(F.sub, _from_number), _augmented(F.sub, True)
     __mul__, __rmul__, __imul__ = _TIMES, _reflected(F.mul, _TIMES), _augmented(F.mul, True)
     __truediv__, __rtruediv__, __itruediv__ = (
         _arithmetic(F.true_divide, "div", by.truediv),

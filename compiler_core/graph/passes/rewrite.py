@@ -122,8 +122,8 @@ Rule: TypeAlias = Callable[[Rewriter, Call], Node | None]
 
 
 def first_said(rules: Sequence[Rule], rewriter: Rewriter, call: Call) -> Node | None:
-    """What the first rule makes of a call that makes something of it. One that asks of sizes what is not known of them
-    does not."""
+    """What the rules make of a call: the first that has something to put in its place. A rule that asks of sizes what
+    is not known of them has nothing."""
     depth = rewriter.depth
     for rule in rules:
         try:

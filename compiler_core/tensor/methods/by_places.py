@@ -24,6 +24,9 @@ from compiler_core.tensor.straight import array_of
 if TYPE_CHECKING:
     from compiler_core.tensor.tensor import Tensor
 
+INTS_AND_SLICES = frozenset((int, slice))
+FEW_NBYTES = 1 << 16  # of a tensor that is copied, where others may see it
+FINITE = 1e30  # below which numbers are finite in f32 and f64
 _REFUSED = (IndexError, TypeError, ValueError)
 
 
@@ -53,16 +56,16 @@ def write(self: Tensor, index: Any, value: Any) -> bool:
         return False
     if self._node is not None or self._requires_grad:
         return False
-    is_basic = _BASIC.issuperset(map(type, index if type(index) is tuple else (index,)))
-    places = index if is_basic else _places(index, target)
-    given = None if places is None or not _go_forward(places) else _given(value, target)
+    is_basic = INTS_AND_SLICES.issuperset(map(type, index if type(index) is tuple else (index,)))
+    places = _places(index, target) if not is_basic else index if _go_forward(index) else None
+    given = None if places is None else _given(value, target)
     if given is None:
         return False
     nbytes = target.nbytes
     del target  # else it has two users
     with alone(cell):
         is_alone = is_sole_owner(cell)
-        if is_basic and not is_alone and nbytes > _FEW_NBYTES:  # the general way may write to a part
+        if is_basic and not is_alone and nbytes > FEW_NBYTES:  # the general way may write to a part
             return False
         array = cell.raw if is_alone else cell.raw.copy()
         try:
@@ -73,10 +76,6 @@ def write(self: Tensor, index: Any, value: Any) -> bool:
             return False
         cell.write(array)
     return True
-
-
-_BASIC = frozenset((int, slice))
-_FEW_NBYTES = 1 << 16
 
 
 def _array(tensor: Any) -> Array | None:
@@ -91,16 +90,13 @@ def _given(value: Any, target: Array) -> Any:
     kind, dtype = type(value), target.dtype
     if kind is float or kind is int:
         if dtype.kind == "f":
-            return value if dtype.itemsize > 2 and abs(value) < _FINITE else None
+            return value if dtype.itemsize > 2 and abs(value) < FINITE else None
         is_held = kind is int and dtype.kind in "iu" and np.iinfo(dtype).min <= value <= np.iinfo(dtype).max
         return value if is_held else None
     array = array_of(value) if hasattr(value, "_cell") else None
     if type(array) is not np.ndarray or array.dtype != dtype or np.may_share_memory(array, target):
         return None
     return None if thread_mode.enabled and value._edge() is not None else array
-
-
-_FINITE = 1e30  # below which numbers are finite in all of these dtypes
 
 
 def _places(index: Any, value: Array) -> Any:

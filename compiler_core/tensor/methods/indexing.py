@@ -165,23 +165,21 @@ def set_item(self: Tensor, index: Any, value: Any) -> None:
             self._assign(F.setitem(self._snapshot(), _prepared(index, self), operand))
 
 
-_FEW_NBYTES = 1 << 16  # of a tensor that is copied, where others may see it
-_BASIC = frozenset((int, slice))
-
-
 def _set_number(self: Tensor, index: Any, value: Any) -> bool:
     """Whether a number was put into a part of a small tensor of the lone device, of which nothing is recorded."""
     parts = index if type(index) is tuple else (index,)
-    if type(self._cell) is not DeviceCell or type(value) not in (int, float) or not _BASIC.issuperset(map(type, parts)):
+    if type(self._cell) is not DeviceCell or type(value) not in (int, float):
+        return False
+    if not by_places.INTS_AND_SLICES.issuperset(map(type, parts)):
         return False
     array: Any = array_of(self)
     kind: Any = lone.array
     if type(array) is not kind or self._view is not None or self._node is not None or self._requires_grad:
         return False
-    is_usual, nbytes = array.dtype.kind == "f" and array.itemsize > 2 and abs(value) < _FINITE, array.nbytes
+    is_usual, nbytes = array.dtype.kind == "f" and array.itemsize > 2 and abs(value) < by_places.FINITE, array.nbytes
     del array  # else it has two users
     is_alone = nbytes >= LEAST and is_sole_owner(self._cell)
-    is_usual = is_usual and (is_alone or nbytes <= _FEW_NBYTES)
+    is_usual = is_usual and (is_alone or nbytes <= by_places.FEW_NBYTES)
     if not is_usual or Inference.in_use or any(type(part) is slice and part.step is not None for part in parts):
         return False
     made: Any = self._cell.raw if is_alone else self._cell.raw.copy()
@@ -191,9 +189,6 @@ def _set_number(self: Tensor, index: Any, value: Any) -> bool:
         return False
     self._cell.write(made)
     return True
-
-
-_FINITE = 1e30  # below which numbers are finite in all of these dtypes
 
 
 def index_put(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
